@@ -20,9 +20,9 @@
 #include "models/backbones/adaptive_attention.h"
 #include "models/tasks/image_noise.h"
 #include "moe/losses/balance_loss.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/optim/adamw.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 
 // C channels  H height  W width  L layers  U experts
 namespace shoal::bench::denoise_bench {

@@ -17,7 +17,7 @@
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
 #include "models/text_generation.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 
 // C width
 namespace shoal::bench::generate_bench {

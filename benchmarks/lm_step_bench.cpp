@@ -17,9 +17,9 @@
 #include "launch/train/session.h"
 #include "models/backbones/gpt2.h"
 #include "moe/losses/balance_loss.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/optim/adamw.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 
 // S tokens of a sample  V vocabulary
 namespace shoal::bench::lm_step_bench {

@@ -8,7 +8,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "moe/moe_layer.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 
 namespace shoal::bench {
 

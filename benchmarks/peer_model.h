@@ -13,7 +13,7 @@
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"
 #include "runtime/base/error.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal::bench {
 

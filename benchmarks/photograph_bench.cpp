@@ -28,13 +28,13 @@
 #include "launch/model/build_model.h"
 #include "launch/model/open_split.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/base/data_file.h"
-#include "runtime/base/file_system.h"
 #include "runtime/data/images/image_list.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/shard_writer.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config_reader.h"
 
 namespace shoal::bench::photograph_bench {
 namespace {

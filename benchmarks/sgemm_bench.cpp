@@ -10,7 +10,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "runtime/kernels/sgemm.h"
+#include "runtime/products/sgemm.h"
 
 namespace shoal::bench::sgemm_bench {
 namespace {

@@ -15,7 +15,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "runtime/kernels/sgemm.h"
+#include "runtime/products/sgemm.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/patterns/diagonal.h"
 

@@ -19,8 +19,8 @@
 #include "launch/report/console.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_node.h"
-#include "runtime/recipe/config_value.h"
+#include "runtime/options/config_value.h"
+#include "runtime/yaml/config_node.h"
 
 namespace shoal {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/config_schema.h"
+#include "runtime/options/config_schema.h"
 
 namespace CLI {
 class App;

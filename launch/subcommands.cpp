@@ -20,9 +20,9 @@
 #include "launch/job/launch_info.h"
 #include "launch/subcommand_options.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_scalar.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/yaml/config_scalar.h"
 
 namespace shoal {
 namespace {

@@ -16,8 +16,8 @@
 #include "runtime/data/batch.h"
 #include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"
+#include "runtime/options/registry.h"
 #include "runtime/random/step_context.h"
-#include "runtime/recipe/registry.h"
 
 // b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {

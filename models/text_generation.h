@@ -9,7 +9,7 @@
 #include "models/sampling.h"
 #include "models/text_model.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

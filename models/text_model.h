@@ -4,7 +4,7 @@
 
 #include "models/causal_backbone.h"
 #include "models/task.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 // b sequences on this rank  D features  V vocabulary
 namespace shoal {

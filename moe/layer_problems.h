@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

@@ -7,10 +7,10 @@
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
 #include "moe/layer_problems.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/automatic_width.h"
+#include "runtime/options/config.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/automatic_width.h"
-#include "runtime/recipe/config.h"
 
 // B samples  R rows per sample  T = B R tokens, less padding  D width  U units  S scope instances
 namespace shoal {

@@ -19,9 +19,9 @@
 #include "moe/routing/router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/module/linear.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 #include "runtime/random/step_context.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
 
 // B samples on this rank  R rows per sample  D width
 namespace shoal {

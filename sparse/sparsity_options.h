@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/patterns/pattern.h"
 #include "sparse/permutations/permutation_method.h"

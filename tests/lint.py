@@ -24,13 +24,15 @@ MAY_INCLUDE = {
 }
 # The rooms of a folder; a file includes its own room and those to its left. "" is the folder itself.
 ROOMS = {
-    "runtime": ["base", "records", "recipe", "device", "random", "kernels", "module", "text", "data",
-                "data/transforms", "data/images", "data/shards", "data/sequences",
-                "optim"],
+    "runtime": ["base", "files", "records", "yaml", "options", "device", "random", "kernels", "products",
+                "module", "text", "data", "data/loader", "data/transforms", "data/images", "data/shards",
+                "data/sequences", "optim"],
     "parallel": ["comm", "nccl", "gradients", "checkpoint"],
-    "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus"],
-    "sparse": ["patterns", "grow_rules", "permutations", "loops", "kernels", ""],
-    "models": ["kernels", "blocks", "decoder", "hspmn", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
+    "moe": ["kernels", "routing", "routers", "losses", "exchange", "experts", "", "nexus/kernels", "nexus"],
+    "sparse": ["patterns", "grow_rules", "permutations", "kernels", "kernels/rows", "kernels/blocks",
+               "kernels/diagonals", "layers", "training", ""],
+    "models": ["kernels", "blocks", "vision", "decoder", "hspmn/kernels", "hspmn",
+               "attention_experts/kernels", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
     "launch": ["job", "report", "run_report", "model", "evaluate", "train", "memory", "new_recipe", "commands", "inspect", ""],
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",

@@ -7,7 +7,7 @@
 
 #include "benchmarks/bench.h"
 #include "runtime/device/tensor_memory.h"
-#include "runtime/kernels/sgemm.h"
+#include "runtime/products/sgemm.h"
 
 namespace shoal::bench {
 

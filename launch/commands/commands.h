@@ -10,7 +10,7 @@
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 #include "runtime/data/shards/shard_writer.h"
-#include "runtime/recipe/recipe_document.h"
+#include "runtime/yaml/recipe_document.h"
 
 /// What each subcommand takes and does; `doctor` has a header of its own.
 namespace shoal {

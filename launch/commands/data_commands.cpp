@@ -9,11 +9,11 @@
 #include "launch/commands/commands.h"
 #include "launch/job/launch_info.h"
 #include "launch/report/console.h"
-#include "runtime/base/data_file.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 #include "runtime/text/tokenize.h"
 
 namespace shoal {

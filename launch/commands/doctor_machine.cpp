@@ -24,7 +24,7 @@
 #include "launch/report/console.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
-#include "runtime/kernels/sgemm.h"
+#include "runtime/products/sgemm.h"
 
 namespace shoal {
 namespace {

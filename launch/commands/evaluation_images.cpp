@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/commands/new_folder.h"
 #include "launch/evaluate/sample_pictures.h"
 #include "launch/report/picture.h"
 #include "parallel/comm/on_rank_zero.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
+#include "runtime/files/new_folder.h"
 
 namespace shoal {
 namespace {

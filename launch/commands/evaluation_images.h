@@ -6,7 +6,7 @@
 
 #include "launch/commands/commands.h"
 #include "launch/evaluate/evaluation.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

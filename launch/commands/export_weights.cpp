@@ -10,7 +10,6 @@
 
 #include "launch/commands/commands.h"
 #include "launch/commands/folded_weights.h"
-#include "launch/commands/new_folder.h"
 #include "launch/job/recipe.h"
 #include "launch/model/build_model.h"
 #include "launch/model/open_split.h"
@@ -22,8 +21,9 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
 
 namespace shoal {
 namespace {

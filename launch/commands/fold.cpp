@@ -7,7 +7,6 @@
 
 #include "launch/commands/commands.h"
 #include "launch/commands/folded_weights.h"
-#include "launch/commands/new_folder.h"
 #include "launch/job/break_even_file.h"
 #include "launch/model/sparse_layers.h"
 #include "launch/report/console.h"
@@ -17,9 +16,10 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/exact_share.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
+#include "runtime/options/config_writer.h"
 
 // m outputs  n inputs
 namespace shoal {

@@ -15,8 +15,8 @@
 #include "launch/train/restore.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
-#include "runtime/base/data_file.h"
 #include "runtime/base/utf8.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/new_folder.h"
 #include "launch/job/recipe.h"
 #include "launch/model/build_model.h"
 #include "launch/report/console.h"
@@ -20,10 +19,11 @@
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_writer.h"
 
 // V rows of an embedding
 namespace shoal {

@@ -11,9 +11,9 @@
 #include "launch/job/recipe.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_node.h"
-#include "runtime/recipe/key_synonyms.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/key_synonyms.h"
+#include "runtime/yaml/config_node.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_node.h"
+#include "runtime/yaml/config_node.h"
 
 namespace shoal::config {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recipe/config_keys.h"
+#include "runtime/options/config_keys.h"
 
 namespace shoal::config {
 

@@ -22,11 +22,11 @@
 #include "launch/report/console.h"
 #include "launch/train/check_recipe.h"
 #include "launch/train/recipe_notes.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

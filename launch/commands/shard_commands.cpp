@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/commands/commands.h"
-#include "launch/commands/new_folder.h"
 #include "launch/report/console.h"
 #include "runtime/base/text.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/verify_shards.h"
+#include "runtime/files/new_folder.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 #include "launch/report/console.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 
 namespace shoal {
 

@@ -14,7 +14,7 @@
 #include "launch/report/console.h"
 #include "launch/report/expert_records.h"
 #include "launch/report/moe_metrics.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {

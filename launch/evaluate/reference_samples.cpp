@@ -5,7 +5,7 @@
 
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 
 namespace shoal {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/new_folder.h"
 #include "launch/report/console.h"
 #include "moe/nexus/nexus_layer.h"
+#include "runtime/files/new_folder.h"
 
 // B images of a batch  C channels  N tokens of an image  U units  s slots of a unit
 namespace shoal {

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/commands/new_folder.h"
 #include "launch/inspect/expert_page.h"
 #include "launch/inspect/image_maps.h"
 #include "launch/report/console.h"
+#include "runtime/files/new_folder.h"
 
 // b images of a batch  N patches of an image  T = b R rows of a layer
 namespace shoal {

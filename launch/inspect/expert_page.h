@@ -6,7 +6,7 @@
 
 #include "launch/report/image_regions.h"
 #include "launch/report/picture.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

@@ -13,9 +13,9 @@
 #include "launch/train/restore.h"
 #include "launch/train/session.h"
 #include "models/causal_backbone.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
+#include "runtime/files/file_system.h"
 
 // b samples of a batch  S tokens
 namespace shoal {

@@ -6,7 +6,7 @@
 
 #include "launch/report/picture.h"
 #include "launch/train/session.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 
 // C channels  H height  W width
 namespace shoal {

@@ -10,8 +10,8 @@
 #include "launch/report/heat_map.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 namespace {

@@ -16,8 +16,8 @@
 #include "launch/model/sparse_layers.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_permutation.h"
 

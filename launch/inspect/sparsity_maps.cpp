@@ -12,8 +12,8 @@
 #include "launch/report/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 namespace {

@@ -10,7 +10,7 @@
 #include "launch/job/machine_facts.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

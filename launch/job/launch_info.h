@@ -6,7 +6,7 @@
 #include <string>
 
 #include "parallel/comm/communicator.h"
-#include "runtime/recipe/recipe_document.h"
+#include "runtime/yaml/recipe_document.h"
 
 namespace shoal {
 

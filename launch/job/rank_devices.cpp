@@ -11,7 +11,7 @@
 #include "launch/job/rank_facts.h"
 #include "parallel/comm/gpu_binding.h"
 #include "parallel/nccl/nccl_communicator.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "runtime/base/build_info.h"
-#include "runtime/base/sha256.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/sha256.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_scalar.h"
+#include "runtime/yaml/config_scalar.h"
 
 namespace shoal {
 namespace {

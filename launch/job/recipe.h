@@ -16,9 +16,9 @@
 #include "runtime/data/data_source.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 #include "sparse/sparsity_options.h"
 
 namespace shoal {

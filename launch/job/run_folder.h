@@ -6,7 +6,7 @@
 
 #include "launch/job/run_lock.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

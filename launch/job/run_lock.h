@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

@@ -16,7 +16,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
-#include "runtime/data/data_order.h"
+#include "runtime/data/loader/data_order.h"
 #include "runtime/device/tensor_memory.h"
 
 namespace shoal {

@@ -8,7 +8,7 @@
 #include "launch/job/recipe.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 
 namespace shoal {
 

@@ -10,7 +10,7 @@
 
 #include "launch/new_recipe/recipe_plan.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

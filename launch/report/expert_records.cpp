@@ -11,8 +11,8 @@
 
 #include "launch/report/console.h"
 #include "moe/routing/recorded_loads.h"
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

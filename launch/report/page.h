@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/report/picture.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

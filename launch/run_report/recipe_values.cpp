@@ -4,7 +4,7 @@
 
 #include "launch/run_report/run_data.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/yaml_reader.h"
+#include "runtime/yaml/yaml_reader.h"
 
 namespace shoal {
 namespace {

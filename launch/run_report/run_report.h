@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launch/run_report/run_data.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

@@ -12,7 +12,7 @@
 #include "launch/model/sparse_layers.h"
 #include "models/backbone.h"
 #include "parallel/checkpoint/manifest.h"
-#include "runtime/recipe/recipe_document.h"
+#include "runtime/yaml/recipe_document.h"
 
 namespace shoal {
 

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "launch/train/resume_rules.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

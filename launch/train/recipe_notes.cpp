@@ -15,7 +15,7 @@
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

@@ -27,8 +27,8 @@
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

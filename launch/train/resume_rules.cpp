@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/config_keys.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/config_keys.h"
 
 namespace shoal {
 namespace {

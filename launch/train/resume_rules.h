@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launch/job/recipe.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 

@@ -12,10 +12,10 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/data_file.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

@@ -20,7 +20,7 @@
 #include "parallel/gradients/step_control.h"
 #include "parallel/gradients/step_rule.h"
 #include "parallel/gradients/weight_average.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"

@@ -17,9 +17,9 @@
 #include "launch/train/training_log.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
 #include "runtime/base/log.h"
 #include "runtime/base/signals.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

@@ -16,9 +16,9 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "runtime/base/error.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_reader.h"
 
 // D width  H hidden width
 namespace shoal {

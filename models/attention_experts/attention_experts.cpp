@@ -18,8 +18,8 @@
 #include "runtime/base/exact_share.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/module/fan_in_init.h"
+#include "runtime/options/automatic_values.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/automatic_values.h"
 
 // B images on this rank  N tokens of an image  D width  T = B N tokens  U experts
 // u experts of this rank  I images that have a token for one of them  J those of one expert

@@ -18,8 +18,8 @@
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 
 // B images on this rank  N tokens of an image  D width  T = B N tokens  U experts
 namespace shoal {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/base/size_limits.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include "models/blocks/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/module/fan_in_init.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_width.h"
 
 // b images on this rank  N tokens  D width
 namespace shoal {

@@ -10,8 +10,8 @@
 #include "models/decoder/decoder_block.h"
 #include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width  H head width
 namespace shoal {

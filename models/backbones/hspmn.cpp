@@ -11,7 +11,7 @@
 #include "models/decoder_shape.h"
 #include "runtime/base/error.h"
 #include "runtime/base/integers.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {

@@ -1,7 +1,7 @@
 #include "models/backbones/mixer.h"
 
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/automatic_width.h"
 
 namespace shoal {
 

@@ -4,8 +4,8 @@
 
 #include "models/blocks/mixer_block.h"
 #include "models/blocks/recompute.h"
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/automatic_width.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

@@ -9,8 +9,8 @@
 #include "models/blocks/sin_cos_positions.h"
 #include "models/blocks/vit_block.h"
 #include "runtime/device/real_types.h"
-#include "runtime/recipe/automatic_values.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_values.h"
+#include "runtime/options/automatic_width.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {

@@ -15,8 +15,8 @@
 #include "moe/nexus/nexus_layer.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/options/config.h"
 #include "runtime/random/step_context.h"
-#include "runtime/recipe/config.h"
 
 // B samples  S tokens  C width
 namespace shoal {

@@ -9,7 +9,7 @@
 #include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // B images  S tokens  C width
 namespace shoal {

@@ -15,7 +15,7 @@
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // B images  S tokens  C width  P new tokens (S')  W new width (C')
 namespace shoal {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "models/formats/foreign_config.h"
-#include "runtime/base/safetensors.h"
-#include "runtime/base/untrusted_file.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/files/untrusted_file.h"
 
 namespace shoal {
 

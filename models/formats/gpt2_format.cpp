@@ -9,7 +9,7 @@
 #include "models/text_model.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/data/text.h"
+#include "runtime/data/sequences/text.h"
 #include "runtime/text/gpt2_tokenizer.h"
 
 // V vocabulary  C width  T positions

@@ -14,7 +14,7 @@
 #include "models/task.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/data_source.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

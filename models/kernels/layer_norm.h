@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/module/module.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // B images  S tokens  C width
 namespace shoal {

@@ -12,7 +12,7 @@
 #include "models/kernels/partial_sums.h"
 #include "models/kernels/tile_kernels.h"
 #include "runtime/device/operator.h"
-#include "runtime/kernels/gemm.h"
+#include "runtime/products/gemm.h"
 
 // B images  S tokens  P new tokens  C width
 namespace shoal {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <tuple>
 
+#include "runtime/options/config.h"
 #include "runtime/random/step_context.h"
-#include "runtime/recipe/config.h"
 
 // b samples on this rank  C channels  H height  W width
 namespace shoal {

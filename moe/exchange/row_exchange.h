@@ -13,7 +13,7 @@
 #include "moe/exchange/packed_rows.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // T tokens of a chunk  D width  R rows at this rank's units  u units on this rank
 namespace shoal {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "moe/kernels/permute_rows.h"
-#include "runtime/data/data_order.h"
+#include "runtime/data/loader/data_order.h"
 #include "runtime/device/device_copy.h"
 
 // b images of this rank  B images of all ranks of the expert group  U units  u units of this rank

@@ -15,7 +15,7 @@
 namespace shoal {
 
 /// Images of each rank of the expert group in this micro-step, by the rule that spreads routing
-/// groups over ranks (runtime/data/data_order.h), so no communication is needed.
+/// groups over ranks (runtime/data/loader/data_order.h), so no communication is needed.
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
 /// Sends the slots of all images to the ranks of their units, and back.

@@ -1,7 +1,7 @@
 #include "moe/experts/shared_expert.h"
 
 #include "moe/experts/expert_bank.h"
-#include "runtime/recipe/automatic_values.h"
+#include "runtime/options/automatic_values.h"
 
 namespace shoal {
 namespace {

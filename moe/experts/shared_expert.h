@@ -10,7 +10,7 @@
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // T tokens  D width  H hidden width of all shared experts together
 namespace shoal {

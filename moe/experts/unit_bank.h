@@ -14,7 +14,7 @@
 #include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 // T tokens  R rows on this rank  D width  u units on this rank
 namespace shoal {

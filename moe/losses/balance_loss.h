@@ -12,7 +12,7 @@
 #include "moe/routing/routing.h"
 #include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 // T tokens on this rank  U units  S scope instances on this rank
 namespace shoal {

@@ -12,7 +12,7 @@
 #include "moe/routing/router.h"
 #include "moe/routing/routing.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include "moe/nexus/memory_lookup.h"
 #include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {

@@ -10,7 +10,7 @@
 
 #include "runtime/device/cpu_clones.h"
 #include "runtime/device/real_types.h"
-#include "runtime/kernels/gemm.h"
+#include "runtime/products/gemm.h"
 
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 

@@ -10,7 +10,7 @@
 #include "moe/nexus/memory_bank.h"
 #include "moe/routing/routing.h"
 #include "runtime/base/error.h"
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_width.h"
 
 // B images  N tokens of an image  T = B N tokens, less padding  D width  U units
 // u units of this rank  s slots of a unit  P = U s slots

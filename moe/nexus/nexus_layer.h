@@ -16,8 +16,8 @@
 #include "moe/nexus/slot_router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/options/config.h"
 #include "runtime/random/step_context.h"
-#include "runtime/recipe/config.h"
 
 // B images of this rank  N tokens of an image  D width  U = E + M units  s slots of a unit
 namespace shoal {
@@ -77,8 +77,8 @@ class NexusLayer : public MoeStage {
              const BuildContext& context);
 
   /// Collective over the expert ranks, which share the step's images as by
-  /// runtime/data/data_order.h. B may be 0. Padding (StepContext::length_b) gets zero, and nothing
-  /// else depends on it. MoeOutput::auxiliary_loss stays undefined.
+  /// runtime/data/loader/data_order.h. B may be 0. Padding (StepContext::length_b) gets zero, and
+  /// nothing else depends on it. MoeOutput::auxiliary_loss stays undefined.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
   /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/module/module.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
 namespace shoal {

@@ -8,7 +8,7 @@
 
 #include "moe/routing/routing.h"
 #include "runtime/base/size_limits.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // T tokens  U units  K choices per token  A assignments  C capacity
 namespace shoal {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 // U units
 namespace shoal {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "moe/routing/capacity.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

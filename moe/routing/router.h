@@ -11,7 +11,7 @@
 #include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/module/module.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 // T tokens  D width  U units  K choices per token
 namespace shoal {

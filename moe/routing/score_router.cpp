@@ -12,8 +12,8 @@
 #include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/operator.h"
+#include "runtime/options/config.h"
 #include "runtime/random/random.h"
-#include "runtime/recipe/config.h"
 
 // T tokens  D width  U units  K choices  G groups of units
 namespace shoal {

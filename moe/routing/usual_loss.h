@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/base/signals.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

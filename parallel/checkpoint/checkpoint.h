@@ -16,7 +16,7 @@
 #include "parallel/checkpoint/save_plan.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 #include "runtime/module/state.h"
 
 namespace shoal {

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/files/crc32c.h"
 
 namespace shoal {
 namespace {

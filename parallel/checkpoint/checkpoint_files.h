@@ -7,7 +7,7 @@
 
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/manifest.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

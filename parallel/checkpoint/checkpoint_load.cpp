@@ -12,7 +12,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 namespace {

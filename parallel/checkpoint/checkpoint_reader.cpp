@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "parallel/checkpoint/checkpoint_folder.h"
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/crc32c.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "parallel/checkpoint/manifest.h"
-#include "runtime/base/untrusted_file.h"
+#include "runtime/files/untrusted_file.h"
 
 namespace shoal {
 

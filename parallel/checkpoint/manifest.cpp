@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/base/utf8.h"
+#include "runtime/files/crc32c.h"
+#include "runtime/files/sha256.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {

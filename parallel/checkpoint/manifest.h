@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 namespace shoal {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 namespace shoal {
 

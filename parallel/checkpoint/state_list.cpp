@@ -15,7 +15,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/save_plan.h"
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/sha256.h"
 #include "runtime/module/parameter.h"
 #include "runtime/records/metrics.h"
 

@@ -10,7 +10,7 @@
 #include "runtime/data/crop.h"
 #include "runtime/data/data_shape.h"
 #include "runtime/data/transform_chain.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

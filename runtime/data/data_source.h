@@ -13,8 +13,8 @@
 #include "runtime/data/augment.h"
 #include "runtime/data/data_shape.h"
 #include "runtime/data/text_counts.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 #include "runtime/text/tokenizer.h"
 
 namespace shoal {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runtime/data/data_shape.h"
+#include "runtime/options/config.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/config.h"
 
 namespace shoal {
 

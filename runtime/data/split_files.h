@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 /// For sources whose splits are lists of files: `train.files` and `valid.files` in the folder
 /// `path`. `key`: the name of both lists where it is not `files`.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runtime/data/pixel_transform.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/kernels/activation.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

@@ -13,8 +13,8 @@
 #include "runtime/module/state.h"
 #include "runtime/optim/parameter_rules.h"
 #include "runtime/optim/state_shards.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/module/parameter.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

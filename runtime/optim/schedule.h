@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "runtime/base/duration.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 /// How the learning rate changes over a run. Torch-free.
 namespace shoal {

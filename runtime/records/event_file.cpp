@@ -10,8 +10,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/files/crc32c.h"
 
 namespace shoal {
 namespace {

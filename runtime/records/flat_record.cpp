@@ -9,8 +9,8 @@
 #include <limits>
 #include <system_error>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 

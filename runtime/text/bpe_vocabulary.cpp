@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/base/utf8.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/data_file.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/file_system.h"
 
 /// Token caches, in the format of llm.c: a header of 256 int32 (magic number, version, number of
 /// tokens, zeros), then the tokens as uint16, all little-endian. Free of torch.

@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 #include "runtime/text/token_file.h"
 #include "runtime/text/tokenizer.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

@@ -10,9 +10,9 @@
 
 #include "runtime/base/duration.h"
 #include "runtime/base/keyed_steps.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
 #include "sparse/patterns/pattern.h"
 
 // C cells

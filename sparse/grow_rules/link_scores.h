@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 // m rows, outputs  n columns, inputs
 namespace shoal {

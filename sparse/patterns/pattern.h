@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 // m outputs  n inputs  C cells
 namespace shoal {

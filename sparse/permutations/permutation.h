@@ -11,8 +11,8 @@
 #include "runtime/module/parameter.h"
 #include "runtime/module/state.h"
 #include "runtime/module/weight_form.h"
+#include "runtime/options/config.h"
 #include "runtime/random/random_stream.h"
-#include "runtime/recipe/config.h"
 #include "sparse/permutations/doubly_stochastic.h"
 #include "sparse/permutations/soft_family.h"
 

@@ -10,8 +10,8 @@
 #include "runtime/base/duration.h"
 #include "runtime/base/error.h"
 #include "runtime/base/keyed_steps.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/registry.h"
 #include "sparse/permutations/permutation.h"
 
 namespace shoal {

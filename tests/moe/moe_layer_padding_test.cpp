@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "moe/moe_layer.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/moe_layer_fixture.h"
 
 namespace shoal {

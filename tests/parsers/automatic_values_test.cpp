@@ -1,4 +1,4 @@
-#include "runtime/recipe/automatic_values.h"
+#include "runtime/options/automatic_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 #include "tests/parsers/sample_recipe.h"
 #include "tests/support/config_error.h"
 

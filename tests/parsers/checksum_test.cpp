@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "runtime/base/crc32c.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/crc32c.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/recipe/config_scalar.h"
+#include "runtime/yaml/config_scalar.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recipe/config_keys.h"
+#include "runtime/options/config_keys.h"
 #include "tests/parsers/recipe_helper.h"
 
 namespace shoal::sample {

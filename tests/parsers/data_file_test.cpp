@@ -1,4 +1,4 @@
-#include "runtime/base/data_file.h"
+#include "runtime/files/data_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,8 +14,8 @@
 #include <map>
 #include <sstream>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/files/crc32c.h"
 #include "tests/support/failing_file_system.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

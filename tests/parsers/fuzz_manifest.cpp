@@ -6,8 +6,8 @@
 #include <string>
 
 #include "parallel/checkpoint/manifest.h"
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/files/crc32c.h"
 
 /// Input: a manifest without its last line, the checksum, which is added so that the checks after
 /// it are reached. Whatever it is, reading ends with a manifest, whose text is the input byte for

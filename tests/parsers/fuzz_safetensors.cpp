@@ -4,7 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "runtime/base/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 /// Input: the JSON of a header; the data after it is as long as the header wants, so that the
 /// checks of the layout are reached. Whatever it is, reading ends with a header or a

@@ -7,8 +7,8 @@
 #include <limits>
 #include <string>
 
-#include "runtime/base/crc32c.h"
 #include "runtime/base/error.h"
+#include "runtime/files/crc32c.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 #include "tests/parsers/sample_recipe.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "runtime/base/safetensors.h"
+#include "runtime/files/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 /// A recipe without torch that uses every kind of field, for the tests and the fuzzer.
 namespace shoal::sample {

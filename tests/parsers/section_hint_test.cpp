@@ -1,4 +1,4 @@
-#include "runtime/recipe/section_hint.h"
+#include "runtime/options/section_hint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

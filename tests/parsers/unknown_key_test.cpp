@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recipe/key_synonyms.h"
+#include "runtime/options/key_synonyms.h"
 #include "tests/parsers/recipe_helper.h"
 
 namespace shoal::sample {

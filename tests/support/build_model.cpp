@@ -2,8 +2,8 @@
 
 #include <tuple>
 
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 
 namespace shoal::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal::testing {
 

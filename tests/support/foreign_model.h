@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/safetensors.h"
+#include "runtime/files/safetensors.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/scratch_folder.h"
 

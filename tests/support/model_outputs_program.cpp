@@ -11,8 +11,8 @@
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/file_system.h"
 #include "runtime/device/real_types.h"
+#include "runtime/files/file_system.h"
 
 namespace shoal {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "moe/experts/expert_bank.h"
-#include "runtime/data/data_order.h"
+#include "runtime/data/loader/data_order.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal::testing {

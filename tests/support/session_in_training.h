@@ -7,8 +7,8 @@
 #include "launch/train/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 

@@ -9,12 +9,12 @@
 #include <map>
 #include <utility>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/images/cifar_records.h"
 #include "runtime/data/images/resized_crop.h"
 #include "runtime/data/split_files.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/split_files.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

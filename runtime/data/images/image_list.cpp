@@ -10,9 +10,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "runtime/data/pixel_transform.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

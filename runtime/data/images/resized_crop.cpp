@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

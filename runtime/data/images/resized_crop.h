@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "runtime/data/crop.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 
 namespace shoal {
 

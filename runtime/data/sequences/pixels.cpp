@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/data_file.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 

@@ -10,10 +10,10 @@
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/base/text.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/shards/tar_reader.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/data_file.h"
+#include "runtime/files/data_file.h"
 
 /// Shards: tar archives of images in the layout of WebDataset. A sample is the members that share a
 /// name up to the first point of its last component: an image (jpg, jpeg or png) and, of labelled

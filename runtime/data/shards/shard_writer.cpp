@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <utility>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/tar_reader.h"
 #include "runtime/data/shards/tar_writer.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

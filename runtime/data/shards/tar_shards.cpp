@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/split_files.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

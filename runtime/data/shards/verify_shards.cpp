@@ -4,10 +4,10 @@
 #include <functional>
 #include <optional>
 
-#include "runtime/base/data_file.h"
 #include "runtime/base/error.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/shards/shard_index.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

@@ -2,7 +2,7 @@
 #include <tuple>
 
 #include "runtime/data/transforms/levelled_operation.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

@@ -1,7 +1,7 @@
 #include <tuple>
 
 #include "runtime/data/transforms/gaussian_blur.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/data/pixel_transform.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 

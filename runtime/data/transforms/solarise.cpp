@@ -1,7 +1,7 @@
 #include <tuple>
 
 #include "runtime/data/transforms/tone.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

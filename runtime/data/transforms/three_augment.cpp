@@ -4,7 +4,7 @@
 #include "runtime/data/transforms/gaussian_blur.h"
 #include "runtime/data/transforms/jitter.h"
 #include "runtime/data/transforms/tone.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

@@ -14,8 +14,8 @@
 #include "launch/train/recipe_notes.h"
 #include "models/task.h"
 #include "runtime/device/device.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/scratch_folder.h"
 

@@ -11,7 +11,7 @@
 
 #include "launch/train/session.h"
 #include "parallel/checkpoint/checkpoint.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "runtime/recipe/automatic_width.h"
+#include "runtime/options/automatic_width.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 #include "tests/support/routing_matrix.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"

@@ -11,7 +11,7 @@
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/module/linear.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"

@@ -13,7 +13,7 @@
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/gpu_probe.h"
 #include "tests/support/on_gpu.h"

@@ -25,7 +25,7 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_fill.h"
 #include "tests/support/ranks.h"

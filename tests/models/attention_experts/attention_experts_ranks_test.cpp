@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "runtime/data/data_order.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/data/loader/data_order.h"
+#include "runtime/options/config_reader.h"
 #include "tests/models/attention_experts/attention_case.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/moe_layer_fixture.h"

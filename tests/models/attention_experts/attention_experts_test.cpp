@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/module/module.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/models/attention_experts/attention_case.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "models/task.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 #include "tests/support/build_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/moe/experts/bank_context.h"
 #include "tests/support/gradient_check.h"
 

@@ -8,8 +8,8 @@
 
 #include "moe/losses/balance_loss.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 
 // T tokens  S scope instances
 namespace shoal::testing {

@@ -8,8 +8,8 @@
 #include "moe/losses/balance_losses.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/text.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/config_writer.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 #include "tests/moe/routers/router_fixture.h"
 
 namespace shoal {

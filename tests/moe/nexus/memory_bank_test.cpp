@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "moe/moe_layer.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/moe/experts/bank_context.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"

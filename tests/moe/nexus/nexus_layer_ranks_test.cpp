@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "moe/nexus/nexus_layer.h"
-#include "runtime/data/data_order.h"
+#include "runtime/data/loader/data_order.h"
 #include "tests/moe/nexus/nexus_case.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/moe_layer_fixture.h"

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/options/config_reader.h"
 #include "runtime/random/random.h"
-#include "runtime/recipe/config_reader.h"
 #include "tests/moe/nexus/nexus_case.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"

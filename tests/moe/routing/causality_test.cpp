@@ -4,7 +4,7 @@
 #include <set>
 
 #include "moe/routing/capacity.h"
-#include "runtime/recipe/config.h"
+#include "runtime/options/config.h"
 #include "tests/moe/routers/router_fixture.h"
 
 // T tokens  U units

@@ -13,9 +13,9 @@
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
 #include "moe/routing/routing.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_reader.h"
-#include "runtime/recipe/registry.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
 
 namespace shoal::testing {
 

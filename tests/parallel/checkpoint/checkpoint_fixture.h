@@ -7,7 +7,7 @@
 #include <string>
 
 #include "parallel/checkpoint/checkpoint.h"
-#include "runtime/base/file_system.h"
+#include "runtime/files/file_system.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/thread_communicator.h"
 #include "tests/support/toy_state.h"

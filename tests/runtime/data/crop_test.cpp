@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/base/sha256.h"
+#include "runtime/files/sha256.h"
 
 namespace shoal {
 namespace {

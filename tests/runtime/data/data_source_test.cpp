@@ -9,8 +9,8 @@
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar.h"
 #include "runtime/data/images/shapes.h"
-#include "runtime/recipe/config_keys.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {

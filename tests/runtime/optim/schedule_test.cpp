@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_reader.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/sha256.h"
+#include "runtime/files/sha256.h"
 #include "runtime/text/gpt2_tokenizer.h"
 
 namespace shoal {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/sha256.h"
+#include "runtime/files/sha256.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/line_tokenizer.h"
 #include "tests/support/scratch_folder.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <tuple>
 
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "sparse/grow_rules/grow_rule.h"
 
 namespace shoal::testing {

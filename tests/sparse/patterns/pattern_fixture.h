@@ -7,9 +7,9 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/options/config.h"
+#include "runtime/options/config_reader.h"
 #include "runtime/random/random.h"
-#include "runtime/recipe/config.h"
-#include "runtime/recipe/config_reader.h"
 #include "sparse/patterns/pattern.h"
 
 namespace shoal::testing {

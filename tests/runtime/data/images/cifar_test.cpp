@@ -13,7 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "tests/runtime/data/collected_problems.h"
 
 namespace shoal {

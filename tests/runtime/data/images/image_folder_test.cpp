@@ -15,7 +15,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/resized_crop.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "tests/parsers/image_fixture.h"
 #include "tests/runtime/data/collected_problems.h"
 #include "tests/support/scratch_folder.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"

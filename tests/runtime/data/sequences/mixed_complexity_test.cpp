@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/data/batch.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {

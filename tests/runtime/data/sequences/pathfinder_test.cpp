@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {

@@ -8,7 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 #include "tests/runtime/data/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/base/file_system.h"
 #include "runtime/data/images/image_folder.h"
-#include "runtime/data/loader.h"
+#include "runtime/data/loader/loader.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/shard_writer.h"
+#include "runtime/files/file_system.h"
 #include "tests/parsers/image_fixture.h"
 #include "tests/parsers/tar_fixture.h"
 #include "tests/runtime/data/collected_problems.h"

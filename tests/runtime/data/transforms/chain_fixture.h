@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/data/augment.h"
-#include "runtime/recipe/config_reader.h"
+#include "runtime/options/config_reader.h"
 
 /// Transforms as a recipe names them, and images for them.
 namespace shoal::testing {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "runtime/options/config_schema.h"
+
+namespace shoal {
+
+/// When `auto` is replaced by the value that it stands for.
+enum class ResolvedOn {
+  kReading,     ///< written and stored recipes hold the value
+  kComparison,  ///< recipes keep `auto`; two of them are compared by its value
+};
+
+namespace config {
+
+using Resolve = void (*)(void* options);
+void add_resolver(ResolvedOn when, const Type& (*type)(), Resolve resolve);
+/// Calls the struct's resolver, if it has one.
+void resolve(ResolvedOn when, const Type& type, void* object);
+/// The same of the object and of all that are in it, inner ones first.
+void resolve_all(ResolvedOn when, const Type& type, void* object);
+
+}  // namespace config
+
+/// Makes `auto` in some keys of a struct known as a value that follows from its other keys: the
+/// struct has `void resolve()`, which sets these keys. One object a struct, at namespace scope of
+/// its .cpp:
+///
+///     const AutomaticValues<Options> automatic_options;
+///
+/// On reading, resolve() is called before validate(), of a struct whose keys have no mistakes.
+template <class Options>
+class AutomaticValues {
+ public:
+  explicit AutomaticValues(ResolvedOn when = ResolvedOn::kReading) {
+    config::add_resolver(when, &config::type_of<Options>,
+                         [](void* options) { static_cast<Options*>(options)->resolve(); });
+  }
+};
+
+}  // namespace shoal

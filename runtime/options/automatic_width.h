@@ -1,0 +1,24 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/size_limits.h"
+#include "runtime/options/config.h"
+
+namespace shoal {
+
+/// Adds a mistake if a hidden width that its key leaves automatic exceeds kMostWidth, which is the
+/// limit of one that is set. `set`: the key's value; `automatic`: what it is at this width.
+inline void check_automatic_width(std::string_view key, const std::optional<int64_t>& set,
+                                  int64_t automatic, int64_t width, Problems& problems) {
+  if (set || static_cast<double>(automatic) <= kMostWidth) return;
+  problems.add(key, fmt::format("auto is {} at a width of {}, and must be at most {}; set it, or "
+                                "lower the width",
+                                automatic, width, kMostWidth));
+}
+
+}  // namespace shoal

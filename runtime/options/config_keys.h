@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/options/config_schema.h"
+
+namespace shoal::config {
+
+/// A member of a choice that a key exists with: optimizer, lamb.
+struct KeyOwner {
+  std::string noun, member;
+  bool operator==(const KeyOwner&) const = default;
+};
+
+/// One recipe key as `keys` and the reference show it.
+struct KeyInfo {
+  std::string path;              ///< "train.batch", "model.losses[].weight"
+  std::vector<KeyOwner> owners;  ///< the outer choice first; none: the key is in every recipe
+  std::string type;              ///< "integer", "one of: a, b"
+  std::string range;             ///< "at least 1"; may be ""
+  std::string unit;              ///< "samples"; may be ""
+  std::string default_value;     ///< as a recipe would write it; "" if required
+  std::string doc;
+  bool is_required = false;
+  std::vector<std::pair<std::string, std::string>> choices;  ///< name and doc of each member
+};
+
+/// Every key below an options struct, in the order of its fields(); the keys of each member of a
+/// choice follow the key that names the member, but for a choice among the same members inside one
+/// of them, whose keys are the same.
+std::vector<KeyInfo> list_keys(const Type& type);
+
+/// `width` of `model.mlp.width`.
+inline std::string_view last_key(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+/// Whether a path is `name` or lies below it; every path is at or below "".
+bool is_at_or_below(std::string_view path, std::string_view name);
+
+/// "backbone convnext, vit; router top_k": the owners of keys of one path; "" without owners.
+std::string owners_text(const std::vector<const KeyInfo*>& keys);
+
+/// The keys whose path is `name` or lies below it, one paragraph each; if there are none, those
+/// that are called so inside other sections: `exchange.chunks`. Keys that are the same in several
+/// places have one paragraph, which begins with a line a place. Returns how many keys were printed.
+std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
+                       std::ostream& out);
+
+}  // namespace shoal::config

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/options/config_schema.h"
+#include "runtime/yaml/config_node.h"
+#include "runtime/yaml/recipe_document.h"
+
+namespace shoal::config {
+
+/// What to do with a value that needs an environment variable that is not set.
+enum class UnsetVariable {
+  kRefuse,  ///< a mistake, at the value: for runs
+  kKeep,    ///< a text keeps `${env:X}`, anything else its default: for `check` and `show`
+};
+
+/// What values depend on beside the recipe.
+struct Surroundings {
+  UnsetVariable unset = UnsetVariable::kRefuse;
+  Environment environment = nullptr;  ///< asked for HOME, which paths may begin with as `~`
+};
+
+/// Reads `root` into `options`, a default-constructed object of the struct type `type`. Every
+/// mistake goes to `diagnostics`: unknown keys (with the key that was meant, see unknown_key.h),
+/// missing required keys (at their section), values of the wrong type or out of range (at the
+/// value), and what validate() finds in structs without such mistakes.
+void read_into(const Type& type, void* options, const Node& root, const Surroundings& surroundings,
+               Diagnostics& diagnostics);
+
+/// What reading a recipe returns: the options, and where each came from.
+template <class Options>
+struct Loaded {
+  Options options;
+  Document document;
+};
+
+/// Reads a recipe into Options. Mistakes go to `diagnostics`, and what they touch keeps any value.
+/// Throws ConfigError with them only if the recipe could not be read.
+template <class Options>
+Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
+                             Diagnostics& diagnostics) {
+  Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
+  if (!loaded.document.is_readable) diagnostics.throw_if_any();
+  read_into(type_of<Options>(), &loaded.options, loaded.document.root, {unset, source.environment},
+            diagnostics);
+  return loaded;
+}
+
+/// Reads a recipe into Options. Throws ConfigError with all mistakes.
+template <class Options>
+Loaded<Options> load_options(const RecipeSource& source,
+                             UnsetVariable unset = UnsetVariable::kRefuse) {
+  Diagnostics diagnostics;
+  Loaded<Options> loaded = read_options<Options>(source, unset, diagnostics);
+  diagnostics.throw_if_any();
+  return loaded;
+}
+
+/// The same from a text, named `name` in messages.
+template <class Options>
+Loaded<Options> load_options_text(const std::string& text, const std::string& name,
+                                  RecipeSource source = {},
+                                  UnsetVariable unset = UnsetVariable::kRefuse) {
+  source.path = name;
+  source.text = text;
+  return load_options<Options>(source, unset);
+}
+
+/// A Problems that maps paths, relative to `section`, to their places in a recipe.
+class LocatedProblems : public Problems {
+ public:
+  LocatedProblems(const Node& root, std::string section, Diagnostics& diagnostics)
+      : root_(root), section_(std::move(section)), diagnostics_(diagnostics) {}
+  void add(std::string_view path, std::string_view what) override;
+
+ private:
+  const Node& root_;
+  std::string section_;
+  Diagnostics& diagnostics_;
+};
+
+}  // namespace shoal::config

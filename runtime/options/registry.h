@@ -1,0 +1,183 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/options/config_schema.h"
+
+/// Open sets of classes: a recipe names a member, and the member brings its own options.
+///
+/// The base names the set; each member registers itself in its own .cpp file:
+///
+///     class Router {
+///      public:
+///       using Context = RouterContext;   // what constructors get beside the options
+///       static constexpr std::string_view kNameKey = "name";
+///       static constexpr std::string_view kNoun = "router";
+///     };
+///     class TopKRouter : public Router {
+///      public:
+///       struct Options { ... fields() ... };
+///       TopKRouter(const Options& options, const Router::Context& context);
+///     };
+///     namespace {
+///     const Registration<Router, TopKRouter> registered_top_k{"top_k", "top-k softmax routing"};
+///     }  // a name of its own: files of a folder are compiled as one
+///
+/// Objects with a registration are linked into one shared library: a static library drops them.
+/// Torch-free.
+namespace shoal {
+
+namespace config {
+
+/// One registered member of an open set of classes.
+struct MemberInfo {
+  std::string name;
+  std::string doc;
+  const Type& (*options_type)();
+  /// A std::shared_ptr of the base class, from the member's options and the base's Context.
+  std::shared_ptr<void> (*create)(const void* options, const void* context);
+};
+
+/// The members registered for one base class, by name.
+class MemberSet {
+ public:
+  MemberSet(std::string_view noun, std::string_view name_key) : noun_(noun), name_key_(name_key) {}
+  const std::string& noun() const { return noun_; }          ///< "router"
+  const std::string& name_key() const { return name_key_; }  ///< "name"
+  /// nullptr if unknown.
+  const MemberInfo* find(std::string_view name) const;
+  /// Throws ConfigError with the registered names if unknown.
+  const MemberInfo& at(std::string_view name) const;
+  std::vector<const MemberInfo*> members() const;
+  std::vector<std::string> names() const;
+  void add(MemberInfo info);
+
+ private:
+  std::string noun_, name_key_;
+  std::map<std::string, MemberInfo, std::less<>> by_name_;
+};
+
+/// A chosen member and its options, the base class erased. Copies are deep.
+class ChoiceValue {
+ public:
+  ChoiceValue() = default;
+  ChoiceValue(const ChoiceValue& other);
+  ChoiceValue& operator=(const ChoiceValue& other);
+  ChoiceValue(ChoiceValue&&) noexcept = default;
+  ChoiceValue& operator=(ChoiceValue&&) noexcept = default;
+  ~ChoiceValue() = default;
+
+  bool is_empty() const { return member_ == nullptr; }
+  /// The member's registered name; "" if empty.
+  const std::string& name() const;
+
+  /// nullptr if empty.
+  const MemberInfo* member() const { return member_; }
+  void* erased_options() { return options_.get(); }
+  const void* erased_options() const { return options_.get(); }
+  /// Takes `member` with its default options; keeps the options if it is taken already.
+  void choose(const MemberInfo& member);
+
+ protected:
+  void set_options(const MemberInfo& member, std::shared_ptr<void> options);
+  /// Throws a std::logic_error that names both types unless this member's options are `wanted`.
+  const void* options_of_type(const Type& wanted) const;
+
+ private:
+  const MemberInfo* member_ = nullptr;
+  std::shared_ptr<void> options_;
+};
+
+}  // namespace config
+
+/// The members registered for Base.
+template <class Base>
+config::MemberSet& members_of() {
+  static config::MemberSet members(Base::kNoun, Base::kNameKey);
+  return members;
+}
+
+/// A recipe's choice among the members registered for Base, with the member's options:
+/// `{name: top_k, k: 2}`.
+template <class Base>
+class Choice : public config::ChoiceValue {
+ public:
+  /// No default: the recipe must name a member.
+  Choice() = default;
+  /// A member with its default options. Throws ConfigError if none is registered by that name.
+  Choice(std::string_view name) { choose(members_of<Base>().at(name)); }
+  Choice(const char* name) : Choice(std::string_view(name)) {}
+  template <config::OptionsStruct Options>
+  Choice(std::string_view name, Options options) {
+    set_options(members_of<Base>().at(name), std::make_shared<Options>(std::move(options)));
+    options_of_type(config::type_of<Options>());
+  }
+
+  /// The options of the chosen member; std::logic_error if another was chosen.
+  template <class Member>
+  const typename Member::Options& options() const {
+    const config::Type& wanted = config::type_of<typename Member::Options>();
+    return *static_cast<const typename Member::Options*>(options_of_type(wanted));
+  }
+
+  friend void describe_type(config::Type& type, Choice*) {
+    type.kind = config::Kind::kChoice;
+    type.members = []() -> const config::MemberSet& { return members_of<Base>(); };
+    type.choice = [](const void* object) -> const config::ChoiceValue& {
+      return *static_cast<const Choice*>(object);
+    };
+  }
+};
+
+/// Builds members of Base.
+template <class Base>
+class Registry {
+ public:
+  using Context = typename Base::Context;
+
+  /// Builds the chosen member. Throws ConfigError if the choice is empty.
+  static std::shared_ptr<Base> create(const Choice<Base>& choice, const Context& context) {
+    if (choice.is_empty()) {
+      throw ConfigError("no " + std::string(Base::kNoun) + " is chosen; set '" +
+                        std::string(Base::kNameKey) + "'");
+    }
+    return std::static_pointer_cast<Base>(
+        choice.member()->create(choice.erased_options(), &context));
+  }
+};
+
+/// Makes Member known under a name. One per member, at namespace scope, in the member's .cpp.
+/// A member whose constructor needs no context may take the options alone.
+template <class Base, class Member>
+class Registration {
+ public:
+  Registration(std::string name, std::string doc) {
+    static_assert(std::is_base_of_v<Base, Member>);
+    static_assert(!std::is_abstract_v<Member>, "some virtual method of the base is not overridden");
+    members_of<Base>().add(
+        {std::move(name), std::move(doc), &config::type_of<typename Member::Options>, &create});
+  }
+
+ private:
+  static std::shared_ptr<void> create(const void* erased, const void* context) {
+    using Context = typename Base::Context;
+    const auto& options = *static_cast<const typename Member::Options*>(erased);
+    std::shared_ptr<Base> made;
+    if constexpr (std::is_constructible_v<Member, decltype(options), const Context&>) {
+      made = std::make_shared<Member>(options, *static_cast<const Context*>(context));
+    } else {
+      made = std::make_shared<Member>(options);
+    }
+    return made;
+  }
+};
+
+}  // namespace shoal
