@@ -6,7 +6,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "moe/nexus/memory_lookup.h"
+#include "moe/nexus/kernels/memory_lookup.h"
 
 // u units  R rows of a unit  K keys  D width  k keys chosen per row
 namespace shoal::bench::memory_lookup_bench {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "moe/experts/unit_bank.h"
-#include "moe/nexus/memory_lookup.h"
+#include "moe/nexus/kernels/memory_lookup.h"
 #include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/options/config.h"

@@ -6,8 +6,8 @@ struct CUstream_st;
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
 
-/// Kernels of moe/nexus/memory_lookup.h. Pointers are to GPU memory; each call is queued on the
-/// stream. Rows are sorted by unit; those of unit i end before end_u[i].
+/// Kernels of moe/nexus/kernels/memory_lookup.h. Pointers are to GPU memory; each call is queued on
+/// the stream. Rows are sorted by unit; those of unit i end before end_u[i].
 namespace shoal::memory_lookup_cuda {
 
 template <class Real>

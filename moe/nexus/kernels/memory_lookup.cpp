@@ -1,4 +1,4 @@
-#include "moe/nexus/memory_lookup.h"
+#include "moe/nexus/kernels/memory_lookup.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>

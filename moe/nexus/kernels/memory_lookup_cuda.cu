@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "moe/nexus/memory_lookup_cuda.h"
+#include "moe/nexus/kernels/memory_lookup_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits

@@ -1,4 +1,4 @@
-#include "moe/nexus/memory_lookup_cuda.h"
+#include "moe/nexus/kernels/memory_lookup_cuda.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/arange.h>
