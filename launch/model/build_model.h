@@ -14,8 +14,8 @@
 #include "runtime/data/data_source.h"
 #include "runtime/module/after_step.h"
 #include "runtime/module/state.h"
+#include "sparse/layers/soft_cells.h"
 #include "sparse/permutations/permutation.h"
-#include "sparse/soft_cells.h"
 
 namespace shoal {
 

@@ -6,7 +6,7 @@
 
 #include "launch/model/taken_sparse_state.h"
 #include "runtime/base/error.h"
-#include "sparse/prune_grow.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 namespace {

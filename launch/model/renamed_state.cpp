@@ -6,9 +6,9 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "sparse/layers/soft_cells.h"
 #include "sparse/permutations/permutation.h"
-#include "sparse/prune_grow.h"
-#include "sparse/soft_cells.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

@@ -7,7 +7,7 @@
 #include "launch/model/build_model.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "sparse/kernels/break_even.h"
-#include "sparse/prune_grow.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

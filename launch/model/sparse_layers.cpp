@@ -17,7 +17,7 @@
 #include "runtime/base/text.h"
 #include "runtime/module/linear.h"
 #include "sparse/layer_density.h"
-#include "sparse/low_rank_branch.h"
+#include "sparse/layers/low_rank_branch.h"
 
 namespace shoal {
 namespace {

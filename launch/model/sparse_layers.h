@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "launch/model/build_model.h"
-#include "sparse/choose_cells.h"
-#include "sparse/learn_permutations.h"
-#include "sparse/prune_grow.h"
 #include "sparse/sparsity_options.h"
+#include "sparse/training/choose_cells.h"
+#include "sparse/training/learn_permutations.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

@@ -8,7 +8,7 @@
 #include "launch/model/renamed_state.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/module/state.h"
-#include "sparse/prune_grow.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

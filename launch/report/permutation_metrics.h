@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "runtime/records/metrics.h"
+#include "sparse/layers/soft_cells.h"
 #include "sparse/permutations/permutation.h"
-#include "sparse/soft_cells.h"
 
 namespace shoal {
 

@@ -24,7 +24,7 @@
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
-#include "sparse/prune_grow.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sparse/learn_permutations.h"
+#include "sparse/training/learn_permutations.h"
 #include "tests/support/equality_recipe.h"
 
 namespace shoal {

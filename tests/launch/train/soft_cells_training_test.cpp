@@ -4,7 +4,7 @@
 #include <string>
 
 #include "parallel/checkpoint/state_list.h"
-#include "sparse/soft_cells.h"
+#include "sparse/layers/soft_cells.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"

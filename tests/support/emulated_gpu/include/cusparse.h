@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What sparse/kernels/csr_product_cuda.cpp uses of cuSPARSE, with its types and values; by plain
-/// loops in tests/support/emulated_gpu/cusparse_cpu.cpp.
+/// What sparse/kernels/rows/csr_product_cuda.cpp uses of cuSPARSE, with its types and values; by
+/// plain loops in tests/support/emulated_gpu/cusparse_cpu.cpp.
 // NOLINTBEGIN: CUDA's names
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;

@@ -1,0 +1,91 @@
+#include <torch/library.h>
+
+#include <optional>
+
+#include "runtime/device/operator.h"
+#include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/mask_cells.h"
+#include "sparse/patterns/diagonal.h"
+
+// T tokens  m outputs  n inputs  D weights of a diagonal  K diagonals
+
+// multiply: from one side of the matrix to the other, of `to_width` places, with values [K, D];
+// `at` are the places of either side in memory (null: the same). dots: for each weight sums over
+// tokens of shorter [T, D] and longer [T, P], in parts of the tokens, [parts, K, D].
+// sparse/kernels/diagonals/diagonal_program.h has the places that a weight connects.
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def(
+      "sparse_diagonal_multiply(Tensor from, Tensor values, Tensor offset, Tensor? from_at, "
+      "Tensor? to_at, int to_width, bool to_longer) -> Tensor");
+  m.def("sparse_diagonal_dots(Tensor shorter, Tensor longer, Tensor offset) -> Tensor");
+}
+
+namespace shoal {
+namespace {
+
+using MaybePlaces = std::optional<torch::Tensor>;
+
+/// Whole diagonals.
+class GpuDiagonalLayout : public GpuLayout {
+ public:
+  GpuDiagonalLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
+      : GpuLayout(mask_mn), is_tall_(rows() >= columns()), places_(order, device()) {
+    const torch::Tensor offsets = offsets_that_are_on(mask_mn);
+    offset_K_ = offsets.to(torch::kInt32);
+    place_ = Diagonals{rows(), columns()}.places(device()).index_select(0, offsets).view({-1});
+  }
+
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
+    return weight_mn.view({-1}).index_select(0, place_);
+  }
+  torch::Tensor unpack(const torch::Tensor& values) const override {
+    return torch::zeros({rows() * columns()}, values.options())
+        .index_copy_(0, place_, values)
+        .view({rows(), columns()});
+  }
+
+ protected:
+  torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
+    return multiply_op()(x_Tn, by_diagonal(values), offset_K_, optional_of(places_.input_at),
+                         optional_of(places_.output_at), rows(), is_tall_);
+  }
+  torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
+                                   const torch::Tensor& values) const override {
+    return multiply_op()(dy_Tm, by_diagonal(values), offset_K_, optional_of(places_.output_at),
+                         optional_of(places_.input_at), columns(), !is_tall_);
+  }
+  torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {
+    static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&,
+                                        const torch::Tensor&)>
+        op("shoal::sparse_diagonal_dots");
+    const torch::Tensor x = in_order(x_Tn, places_.input_at),
+                        dy = in_order(dy_Tm, places_.output_at);
+    return op(is_tall_ ? x : dy, is_tall_ ? dy : x, offset_K_).sum(0).view({-1});
+  }
+
+ private:
+  using MultiplyOperator =
+      Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
+                             const MaybePlaces&, const MaybePlaces&, int64_t, bool)>;
+
+  static const MultiplyOperator& multiply_op() {
+    static const MultiplyOperator op("shoal::sparse_diagonal_multiply");
+    return op;
+  }
+  torch::Tensor by_diagonal(const torch::Tensor& values) const {
+    return values.view({offset_K_.size(0), -1});
+  }
+
+  bool is_tall_;  ///< then inputs are the shorter side, else outputs
+  GpuPlaces places_;
+  torch::Tensor offset_K_;  ///< int32
+  torch::Tensor place_;     ///< of each value in S, int64
+};
+
+}  // namespace
+
+SparseLayoutPtr make_gpu_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order) {
+  return std::make_shared<GpuDiagonalLayout>(mask_mn, order);
+}
+
+}  // namespace shoal

@@ -1,0 +1,109 @@
+#include <ATen/ops/argsort.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "runtime/device/operator.h"
+#include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/rows/gpu_csr_matrix.h"
+
+// T tokens  r rows of a matrix  c its columns  z weights
+
+// multiply: x [T, c] by the rows of a matrix with these values, [T, r]. dots: for each weight
+// the sum over tokens of dy [T, r] and x [T, c] in its row and column, [z]. T and z are not 0.
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.class_<shoal::GpuCsrMatrix>("CsrMatrix");
+  m.def(
+      "sparse_csr_multiply(__torch__.torch.classes.shoal.CsrMatrix matrix, Tensor values, Tensor "
+      "x) -> Tensor");
+  m.def(
+      "sparse_csr_dots(__torch__.torch.classes.shoal.CsrMatrix matrix, Tensor dy, Tensor x) -> "
+      "Tensor");
+}
+
+namespace shoal {
+namespace {
+
+using GpuCsrMatrixPtr = c10::intrusive_ptr<GpuCsrMatrix>;
+using CsrOperator =
+    Operator<torch::Tensor(const GpuCsrMatrixPtr&, const torch::Tensor&, const torch::Tensor&)>;
+
+/// From the weights' rows, ascending, and columns.
+GpuCsrMatrixPtr make_csr_matrix(const torch::Tensor& row, const torch::Tensor& column,
+                                int64_t num_rows, int64_t num_columns) {
+  auto matrix = c10::make_intrusive<GpuCsrMatrix>();
+  matrix->start = starts_of(row, num_rows);
+  matrix->column = column.to(torch::kInt32).contiguous();
+  matrix->num_columns = num_columns;
+  return matrix;
+}
+
+/// Any mask by rows and, for the gradient of x, by columns: P S Q and its transpose.
+class GpuCsrLayout : public GpuLayout {
+ public:
+  GpuCsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : GpuLayout(mask_mn) {
+    TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
+                "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
+    torch::Tensor ordered = mask_mn, row_of_S, column_of_S;
+    if (order.outputs.defined()) {
+      row_of_S = order.outputs.to(device());
+      ordered = ordered.index_select(0, row_of_S);
+    }
+    if (order.inputs.defined()) {
+      column_of_S = order.inputs.to(device()).argsort();
+      ordered = ordered.index_select(1, column_of_S);
+    }
+    const torch::Tensor places = ordered.nonzero();
+    const torch::Tensor row = places.select(1, 0).contiguous(),
+                        column = places.select(1, 1).contiguous();
+    by_output_ = make_csr_matrix(row, column, rows(), columns());
+    value_of_transpose_ = column.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+    by_input_ = make_csr_matrix(column.index_select(0, value_of_transpose_),
+                                row.index_select(0, value_of_transpose_), columns(), rows());
+    const torch::Tensor own_row = row_of_S.defined() ? row_of_S.index_select(0, row) : row;
+    const torch::Tensor own_column =
+        column_of_S.defined() ? column_of_S.index_select(0, column) : column;
+    place_ = own_row * columns() + own_column;
+  }
+
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
+    return weight_mn.view({-1}).index_select(0, place_);
+  }
+  torch::Tensor unpack(const torch::Tensor& values) const override {
+    return torch::zeros({rows() * columns()}, values.options())
+        .index_copy_(0, place_, values)
+        .view({rows(), columns()});
+  }
+
+ protected:
+  torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
+    return multiply_by(by_output_, values, x_Tn);
+  }
+  torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
+                                   const torch::Tensor& values) const override {
+    return multiply_by(by_input_, values.index_select(0, value_of_transpose_), dy_Tm);
+  }
+  torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {
+    static const CsrOperator op("shoal::sparse_csr_dots");
+    return op(by_output_, dy_Tm, x_Tn);
+  }
+
+ private:
+  static torch::Tensor multiply_by(const GpuCsrMatrixPtr& matrix, const torch::Tensor& values,
+                                   const torch::Tensor& x) {
+    static const CsrOperator op("shoal::sparse_csr_multiply");
+    return op(matrix, values, x);
+  }
+
+  GpuCsrMatrixPtr by_output_, by_input_;
+  torch::Tensor place_;               ///< of each value in S, int64
+  torch::Tensor value_of_transpose_;  ///< of each weight of by_input_, int64
+};
+
+}  // namespace
+
+SparseLayoutPtr make_gpu_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order) {
+  return std::make_shared<GpuCsrLayout>(mask_mn, order);
+}
+
+}  // namespace shoal

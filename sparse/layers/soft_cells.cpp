@@ -1,0 +1,137 @@
+#include "sparse/layers/soft_cells.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+
+#include "runtime/module/saved_value.h"
+#include "sparse/patterns/best_cells.h"
+#include "sparse/training/prune_grow.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kNegligibleShare = 0.01;
+
+/// Shaped like the parameter: the number of each weight's cell.
+torch::Tensor expanded(const SparseLayer& layer, const torch::Tensor& like_parameter,
+                       const torch::Tensor& value_uC) {
+  const torch::Tensor result = torch::empty_like(like_parameter, at::MemoryFormat::Contiguous);
+  for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+    layer.matrix(result, i).copy_(layer.pattern->expand(value_uC[i]));
+  }
+  return result;
+}
+
+/// Each weight times the number of its cell.
+struct ScaleCells : torch::autograd::Function<ScaleCells> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx,
+                               const torch::Tensor& parameter, const torch::Tensor& value_uC,
+                               const SparseLayer& layer) {
+    const torch::Tensor factor = expanded(layer, parameter, value_uC);
+    ctx->save_for_backward({parameter, factor});
+    save_value(ctx, layer);
+    return parameter * factor;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+    const torch::Tensor &parameter = saved[0], &factor = saved[1];
+    const SparseLayer& layer = saved_value<SparseLayer>(ctx);
+    const torch::Tensor products = (grads[0] * parameter).contiguous();
+    const torch::Tensor sum_uC =
+        torch::empty({layer.num_matrices(), layer.pattern->num_cells()}, products.options());
+    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+      sum_uC[i].copy_(layer.pattern->sum(layer.matrix(products, i)));
+    }
+    return {grads[0] * factor, sum_uC, {}};
+  }
+};
+
+/// 1, and 0 for the cells behind the first 2 K where those hold next to nothing.
+torch::Tensor without_negligible(const torch::Tensor& weight_uC, int64_t kept) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor is_first_uC = best_of_rows(weight_uC, 2 * kept);
+  const torch::Tensor rest_u1 = weight_uC.masked_fill(is_first_uC, 0).sum(1, /*keepdim=*/true);
+  const torch::Tensor counts_u1 = rest_u1 >= kNegligibleShare * weight_uC.sum(1, /*keepdim=*/true);
+  return (is_first_uC | counts_u1).to(weight_uC.scalar_type());
+}
+
+}  // namespace
+
+SoftCells::SoftCells(SparseLayer layer, double temperature)
+    : layer_(std::move(layer)),
+      temperature_u_(torch::full({layer_.num_matrices()}, temperature, options())),
+      score_uC_(first_scores()) {}
+
+torch::TensorOptions SoftCells::options() const {
+  return layer_.parameter.tensor.detach().options();
+}
+
+torch::Tensor SoftCells::first_scores() const {
+  const int64_t cells = layer_.pattern->num_cells();
+  return torch::full({layer_.num_matrices(), cells}, 1.0 / static_cast<double>(cells), options())
+      .requires_grad_();
+}
+
+torch::Tensor SoftCells::cell_weights() const {
+  const int64_t kept = layer_.pattern->num_on();
+  const torch::Tensor share_uC = at::softmax(score_uC_ / temperature_u_.unsqueeze(1), 1);
+  const torch::Tensor weight_uC = (share_uC * static_cast<double>(kept)).clamp_max(1.0);
+  return weight_uC * without_negligible(weight_uC, kept);
+}
+
+torch::Tensor SoftCells::best() const {
+  return best_of_rows(score_uC_.detach(), layer_.pattern->num_on());
+}
+
+torch::Tensor SoftCells::distance() const {
+  const torch::NoGradGuard no_grad;
+  if (!is_soft()) {
+    return torch::zeros({layer_.num_matrices()}, options());
+  }
+  const torch::Tensor weight_uC = cell_weights();
+  return (weight_uC - best().to(weight_uC.scalar_type())).abs().sum(1) /
+         static_cast<double>(layer_.pattern->num_on());
+}
+
+torch::Tensor SoftCells::harden() {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor weight = layer_.parameter.tensor.detach();
+  torch::Tensor factor = expanded(layer_, weight, cell_weights());
+  weight.mul_(factor);
+  score_uC_ = torch::Tensor();
+  return factor;
+}
+
+std::vector<torch::Tensor> SoftCells::leaves() const {
+  if (!is_soft()) return {};
+  return {score_uC_};
+}
+
+torch::Tensor SoftCells::apply(const torch::Tensor& parameter) const {
+  if (!is_soft()) return parameter;
+  return ScaleCells::apply(parameter, cell_weights(), layer_);
+}
+
+void SoftCells::visit_state(StateVisitor& visitor) {
+  if (!is_soft()) return;
+  const Parameter& weight = layer_.parameter;
+  const torch::Tensor score = score_uC_.detach();
+  torch::Tensor scores = weight.is_stacked() ? score : score[0];
+  torch::Tensor temperatures = weight.is_stacked() ? temperature_u_ : temperature_u_[0];
+  visitor.tensor(state_like(kScorePrefix, weight, scores));
+  visitor.tensor(state_like(kTemperaturePrefix, weight, temperatures));
+}
+
+void SoftCells::fit_to(const SavedNames& saved) {
+  if (layer_.num_matrices() == 0) return;
+  const std::string name = layer_.name_of(0);
+  if (saved(kScorePrefix + name)) {
+    if (!is_soft()) score_uC_ = first_scores();
+  } else if (saved(PruneGrow::kPrefix + name)) {
+    score_uC_ = torch::Tensor();
+  }
+}
+
+}  // namespace shoal
