@@ -8,7 +8,7 @@
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
-#include "models/blocks/patch_embed.h"
+#include "models/vision/patch_embed.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"
 #include "moe/routers/top_k.h"

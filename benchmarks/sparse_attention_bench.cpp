@@ -13,7 +13,7 @@
 #include "benchmarks/support/machine.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // R queries of all sequences

@@ -11,7 +11,7 @@
 
 #include "benchmarks/device.h"
 #include "benchmarks/support/program.h"
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  H head width
 // R queries of all sequences

@@ -73,7 +73,7 @@ std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const Checkpoin
   for (const SparseLayer& layer : layers) {
     masks.push_back({layer});
     for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-      const std::string weight = layer.name_of(i), name = PruneGrow::kPrefix + weight;
+      const std::string weight = layer.name_of(i), name = SparseLayer::kMaskPrefix + weight;
       const ManifestTensor* tensor = reader.manifest().find_tensor(name);
       if (tensor == nullptr) {
         throw Error(ExitCode::kMismatch,

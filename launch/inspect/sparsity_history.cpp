@@ -41,7 +41,7 @@ torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer
   if (reader.manifest().find_tensor(SoftCells::kScorePrefix + weight) != nullptr) {
     return torch::ones({m, n}, torch::kBool);
   }
-  const ManifestTensor* tensor = reader.manifest().find_tensor(PruneGrow::kPrefix + weight);
+  const ManifestTensor* tensor = reader.manifest().find_tensor(SparseLayer::kMaskPrefix + weight);
   if (tensor == nullptr || tensor->dtype != Dtype::kBool || tensor->shape != stored) {
     throw Error(ExitCode::kMismatch,
                 fmt::format("'{}': the mask of {} is {}, expected {}", reader.path(), weight,

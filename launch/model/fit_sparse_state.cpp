@@ -33,7 +33,7 @@ void fit_soft_cells(ModelWeights& weights, const Manifest& manifest, const std::
   };
   const auto is_dense = [&](const auto& cells) {
     return cells->layer().num_matrices() > 0 && !has(SoftCells::kScorePrefix, *cells) &&
-           !has(PruneGrow::kPrefix, *cells);
+           !has(SparseLayer::kMaskPrefix, *cells);
   };
   std::erase_if(weights.soft_cells, is_dense);
   for (const Parameter& weight : weights.list) {

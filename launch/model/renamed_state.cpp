@@ -19,7 +19,7 @@ std::string name_of_first_unit(const Parameter& parameter) {
 
 std::string source_name(const std::string& name, const SourceOf& source_of) {
   for (const std::string_view prefix :
-       {Permutation::kIndexPrefix, Permutation::kSoftPrefix, PruneGrow::kPrefix,
+       {Permutation::kIndexPrefix, Permutation::kSoftPrefix, SparseLayer::kMaskPrefix,
         SoftCells::kScorePrefix, SoftCells::kTemperaturePrefix}) {
     if (!name.starts_with(prefix)) continue;
     const auto source = source_of.find(name.substr(prefix.size()));

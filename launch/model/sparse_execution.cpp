@@ -95,7 +95,7 @@ class SavedMasks : public Stateful {
              const Manifest& manifest) {
     for (size_t l = 0; l < layers.size(); ++l) {
       if (products[l] == nullptr) continue;
-      const std::string name = PruneGrow::kPrefix + layers[l].parameter.name;
+      const std::string name = SparseLayer::kMaskPrefix + layers[l].parameter.name;
       if (manifest.find_tensor(name) == nullptr) continue;
       const torch::Tensor weight = layers[l].parameter.tensor.detach();
       masks_.push_back({name, torch::empty_like(weight, torch::kBool), products[l]});

@@ -10,7 +10,7 @@
 
 #include "launch/model/layer_chains.h"
 #include "launch/model/sparse_execution.h"
-#include "models/blocks/patch_embed.h"
+#include "models/vision/patch_embed.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/routing/router.h"
 #include "runtime/base/error.h"

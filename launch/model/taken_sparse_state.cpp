@@ -14,7 +14,7 @@ namespace {
 
 /// Whether the checkpoint has a mask or scores of this weight.
 bool has_cells(const Manifest& checkpoint, const std::string& weight) {
-  return checkpoint.find_tensor(PruneGrow::kPrefix + weight) != nullptr ||
+  return checkpoint.find_tensor(SparseLayer::kMaskPrefix + weight) != nullptr ||
          checkpoint.find_tensor(SoftCells::kScorePrefix + weight) != nullptr;
 }
 
@@ -42,7 +42,7 @@ void refuse_scores(const SourceOf& source_of,
 
 bool has_masks(const Manifest& checkpoint) {
   return std::ranges::any_of(checkpoint.tensors, [](const ManifestTensor& tensor) {
-    return tensor.name.starts_with(PruneGrow::kPrefix);
+    return tensor.name.starts_with(SparseLayer::kMaskPrefix);
   });
 }
 
@@ -62,7 +62,7 @@ MasksByName::MasksByName(PruneGrow& prune_grow, const Manifest& checkpoint)
   for (size_t l = 0; l < prune_grow.layers().size(); ++l) {
     const SparseLayer& layer = prune_grow.layers()[l];
     if (layer.num_matrices() == 0) continue;
-    if (checkpoint.find_tensor(PruneGrow::kPrefix + layer.name_of(0)) != nullptr) {
+    if (checkpoint.find_tensor(SparseLayer::kMaskPrefix + layer.name_of(0)) != nullptr) {
       layers_.push_back(l);
     }
   }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/attention_experts/image_exchange.h"
-#include "models/attention_experts/key_candidates.h"
+#include "models/attention_experts/kernels/key_candidates.h"
 #include "moe/losses/balance_losses.h"
 #include "moe/moe_stage.h"
 #include "moe/routing/router.h"

@@ -8,9 +8,9 @@
 
 #include "models/attention_experts/adaptive_block.h"
 #include "models/backbone.h"
-#include "models/blocks/patch_embed.h"
 #include "models/kernels/layer_norm.h"
 #include "models/product_counts.h"
+#include "models/vision/patch_embed.h"
 #include "runtime/base/size_limits.h"
 
 // b images on this rank  N tokens  D width

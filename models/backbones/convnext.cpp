@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/blocks/convnext_block.h"
 #include "models/blocks/recompute.h"
+#include "models/vision/convnext_block.h"
 #include "runtime/base/error.h"
 
 // b images on this rank  H height  W width  C channels

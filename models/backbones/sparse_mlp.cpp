@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "models/blocks/mixer_block.h"
 #include "models/blocks/recompute.h"
+#include "models/vision/mixer_block.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
 

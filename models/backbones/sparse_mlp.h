@@ -15,10 +15,10 @@
 
 #include "models/backbone.h"
 #include "models/blocks/mlp.h"
-#include "models/blocks/patch_embed.h"
-#include "models/blocks/sparse_mlp_block.h"
 #include "models/kernels/layer_norm.h"
 #include "models/product_counts.h"
+#include "models/vision/patch_embed.h"
+#include "models/vision/sparse_mlp_block.h"
 #include "runtime/base/size_limits.h"
 
 // b images on this rank  S tokens  C width

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "models/blocks/recompute.h"
-#include "models/blocks/sin_cos_positions.h"
-#include "models/blocks/vit_block.h"
+#include "models/vision/sin_cos_positions.h"
+#include "models/vision/vit_block.h"
 #include "runtime/device/real_types.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"

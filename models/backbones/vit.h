@@ -11,9 +11,9 @@
 #include "models/backbone.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
-#include "models/blocks/patch_embed.h"
 #include "models/kernels/layer_norm.h"
 #include "models/product_counts.h"
+#include "models/vision/patch_embed.h"
 #include "runtime/base/size_limits.h"
 
 // b images on this rank  S tokens  C width

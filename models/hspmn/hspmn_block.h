@@ -8,9 +8,9 @@
 
 #include "models/blocks/feed_forward.h"
 #include "models/decoder/causal_attention.h"
+#include "models/hspmn/kernels/causal_conv.h"
 #include "models/hspmn/sparse_attention.h"
 #include "models/hspmn/token_gate.h"
-#include "models/kernels/causal_conv.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
 

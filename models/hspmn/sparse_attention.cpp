@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/decoder/causal_attention.h"
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 
 // b sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N
 // R tokens that attend, of all sequences

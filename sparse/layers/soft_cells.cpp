@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "runtime/module/saved_value.h"
+#include "sparse/layers/sparse_layer.h"
 #include "sparse/patterns/best_cells.h"
-#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 namespace {
@@ -129,7 +129,7 @@ void SoftCells::fit_to(const SavedNames& saved) {
   const std::string name = layer_.name_of(0);
   if (saved(kScorePrefix + name)) {
     if (!is_soft()) score_uC_ = first_scores();
-  } else if (saved(PruneGrow::kPrefix + name)) {
+  } else if (saved(SparseLayer::kMaskPrefix + name)) {
     score_uC_ = torch::Tensor();
   }
 }

@@ -13,6 +13,9 @@ namespace shoal {
 
 /// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
 struct SparseLayer {
+  /// Of the name that its mask is saved by: this, then the weight's name.
+  static constexpr const char* kMaskPrefix = "sparsity.mask.";
+
   Parameter parameter;
   /// Whether a matrix is stored as [inputs, outputs], as experts have it; else [outputs,
   /// inputs...].

@@ -270,7 +270,7 @@ void PruneGrow::apply_masks() {
 
 void PruneGrow::visit_mask(size_t layer, StateVisitor& visitor) {
   if (!is_masked_[layer]) return;
-  visitor.tensor(state_like(kPrefix, layers_[layer].parameter, masks_[layer]));
+  visitor.tensor(state_like(SparseLayer::kMaskPrefix, layers_[layer].parameter, masks_[layer]));
 }
 
 void PruneGrow::visit_state(StateVisitor& visitor) {
@@ -288,7 +288,7 @@ void PruneGrow::fit_to(const SavedNames& saved) {
 
 void PruneGrow::fit_to(size_t layer, const SavedNames& saved) {
   if (rule_->soft_choice() == nullptr || layers_[layer].num_matrices() == 0) return;
-  is_masked_[layer] = saved(kPrefix + layers_[layer].name_of(0));
+  is_masked_[layer] = saved(SparseLayer::kMaskPrefix + layers_[layer].name_of(0));
 }
 
 void PruneGrow::tensors_loaded() {

@@ -54,9 +54,7 @@ class PruneGrow : public StepRule {
   /// Layers between whose neurons chains are removed, if the rule does so.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
 
-  /// Saved beside the weights: `sparsity.mask.` + name, and of rules that stop matrices one by one
-  /// whether they have, `sparsity.stopped.` + name.
-  static constexpr const char* kPrefix = "sparsity.mask.";
+  /// Saved beside the masks, of rules that stop matrices one by one: whether they have.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;

@@ -88,7 +88,7 @@ void Fold::expect_no_state_of_training() {
     EXPECT_THAT(tensor.name,
                 AllOf(Not(HasSubstr("optimizer.")), Not(HasSubstr("average.")),
                       Not(HasSubstr("sparsity.index")), Not(HasSubstr("sparsity.soft"))));
-    const std::string mask = PruneGrow::kPrefix;
+    const std::string mask = SparseLayer::kMaskPrefix;
     if (!tensor.name.starts_with(mask)) continue;
     const std::string weight = tensor.name.substr(mask.size());
     const torch::Tensor folded = tensor_of(out_, weight);
@@ -168,9 +168,10 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
     ASSERT_EQ(sparse.layers().size(), 4u);
     for (size_t l = 0; l < sparse.layers().size(); ++l) {
       const std::string& name = sparse.layers()[l].parameter.name;
-      EXPECT_EQ(sparse.mask(l).equal(tensor_of(out_, PruneGrow::kPrefix + name)), source == "run");
+      EXPECT_EQ(sparse.mask(l).equal(tensor_of(out_, SparseLayer::kMaskPrefix + name)),
+                source == "run");
       EXPECT_EQ(sparse.mask(l).sum().item<int64_t>(),
-                tensor_of(run_, PruneGrow::kPrefix + name).sum().item<int64_t>());
+                tensor_of(run_, SparseLayer::kMaskPrefix + name).sum().item<int64_t>());
       EXPECT_EQ(sparse.layers()[l].parameter.tensor.equal(tensor_of(out_, name)), source == "run");
     }
     EXPECT_TRUE(session.step({}).applied);

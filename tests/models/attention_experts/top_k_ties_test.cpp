@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "models/attention_experts/top_k_attention.h"
+#include "models/attention_experts/kernels/top_k_attention.h"
 #include "tests/support/gradient_check.h"
 
 // N tokens of the image  H width of its one head  R queries

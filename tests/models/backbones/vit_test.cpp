@@ -7,7 +7,7 @@
 
 #include "models/backbones/vit.h"
 #include "models/blocks/drop_path.h"
-#include "models/blocks/sin_cos_positions.h"
+#include "models/vision/sin_cos_positions.h"
 #include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "models/blocks/mixer_block.h"
 #include "models/kernels/token_linear.h"
+#include "models/vision/mixer_block.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
 

@@ -1,4 +1,4 @@
-#include "models/kernels/causal_conv_rows.h"
+#include "models/hspmn/kernels/causal_conv_rows.h"
 
 #include "runtime/device/cpu_clones.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "models/attention_experts/key_candidates.h"
+#include "models/attention_experts/kernels/key_candidates.h"
 
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "models/blocks/convnext_block.h"
+#include "models/vision/convnext_block.h"
 
 // B images  H height  W width  S = H W  C channels
 namespace shoal {

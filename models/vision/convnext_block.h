@@ -4,9 +4,9 @@
 
 #include "models/blocks/drop_path.h"
 #include "models/blocks/feed_forward.h"
-#include "models/blocks/patch_embed.h"
 #include "models/kernels/depthwise_conv.h"
 #include "models/kernels/layer_norm.h"
+#include "models/vision/patch_embed.h"
 #include "runtime/module/module.h"
 
 // B images  H height  W width  C channels

@@ -1,4 +1,4 @@
-#include "models/kernels/sparse_query_attention_cuda.h"
+#include "models/hspmn/kernels/sparse_query_attention_cuda.h"
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>

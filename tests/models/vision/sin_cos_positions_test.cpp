@@ -1,4 +1,4 @@
-#include "models/blocks/sin_cos_positions.h"
+#include "models/vision/sin_cos_positions.h"
 
 #include <gtest/gtest.h>
 

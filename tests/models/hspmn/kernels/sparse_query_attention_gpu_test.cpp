@@ -1,7 +1,7 @@
 #include <string>
 #include <vector>
 
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 

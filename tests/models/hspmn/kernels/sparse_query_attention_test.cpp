@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 #include "tests/support/gradient_check.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  H head width

@@ -1,4 +1,4 @@
-#include "models/blocks/mixer_block.h"
+#include "models/vision/mixer_block.h"
 
 namespace shoal {
 

@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "models/kernels/sparse_query_attention_cuda.h"
+#include "models/hspmn/kernels/sparse_query_attention_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  W head width

@@ -1,4 +1,4 @@
-#include "models/attention_experts/top_k_attention_cpu.h"
+#include "models/attention_experts/kernels/top_k_attention_cpu.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "models/attention_experts/top_k_attention.h"
+#include "models/attention_experts/kernels/top_k_attention.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "models/attention_experts/top_k_attention_cpu.h"
+#include "models/attention_experts/kernels/top_k_attention_cpu.h"
 #include "models/kernels/attention_rows.h"
 #include "moe/kernels/row_top_k.h"
 #include "runtime/device/device_copy.h"

@@ -1,4 +1,4 @@
-#include "models/blocks/sparse_mlp_block.h"
+#include "models/vision/sparse_mlp_block.h"
 
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"

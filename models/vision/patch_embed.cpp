@@ -1,4 +1,4 @@
-#include "models/blocks/patch_embed.h"
+#include "models/vision/patch_embed.h"
 
 #include <fmt/format.h>
 

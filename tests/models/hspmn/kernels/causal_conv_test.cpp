@@ -1,4 +1,4 @@
-#include "models/kernels/causal_conv.h"
+#include "models/hspmn/kernels/causal_conv.h"
 
 #include <gtest/gtest.h>
 

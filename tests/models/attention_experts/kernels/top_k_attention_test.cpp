@@ -1,4 +1,4 @@
-#include "models/attention_experts/top_k_attention.h"
+#include "models/attention_experts/kernels/top_k_attention.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

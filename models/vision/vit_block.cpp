@@ -1,4 +1,4 @@
-#include "models/blocks/vit_block.h"
+#include "models/vision/vit_block.h"
 
 // B images  S tokens  C width
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "models/kernels/causal_conv.h"
+#include "models/hspmn/kernels/causal_conv.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <vector>
 
-#include "models/kernels/causal_conv_rows.h"
+#include "models/hspmn/kernels/causal_conv_rows.h"
 #include "models/kernels/partial_sums.h"
 #include "runtime/device/operator.h"
 

@@ -1,4 +1,4 @@
-#include "models/kernels/sparse_query_attention.h"
+#include "models/hspmn/kernels/sparse_query_attention.h"
 
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "models/kernels/sparse_query_attention_cuda.h"
+#include "models/hspmn/kernels/sparse_query_attention_cuda.h"
 #include "runtime/device/operator.h"
 #include "runtime/module/saved_value.h"
 

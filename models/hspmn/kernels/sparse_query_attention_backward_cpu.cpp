@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "models/kernels/sparse_query_tiles.h"
+#include "models/hspmn/kernels/sparse_query_tiles.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
