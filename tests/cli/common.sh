@@ -34,8 +34,8 @@ answer() {
   read -r -u "$answers_told" code
   return "$code"
 }
-# shoal ARGUMENT...: the same, printed as by the program.
-shoal() {
+# answered ARGUMENT...: the same, printed as by the program.
+answered() {
   local code=0
   answer "$@" || code=$?
   cat stderr >&2

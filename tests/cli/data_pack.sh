@@ -27,7 +27,7 @@ Zz5NcXlwZHhcZWdj/8AAFAgAEAAQBEMRAE0RAFkRAEsRAP/EABcAAQEBAQAAAAAAAAAAAAAAAAAGBQf/
 AAAAAAAABRVBYv/aAA4EQwBNAFkASwAAPwCUreUpF4zHQCt5WEXgLCt5R8XgFbysIvAf/9k=
 END
 
-verify() { shoal data verify "$@"; }
+verify() { answered data verify "$@"; }
 shows() { grep -q "$@" output || fail "$(cat output)"; }
 for split in train val; do
   mkdir -p "folder/$split/cat/deep" "folder/$split/dog"
@@ -38,9 +38,9 @@ for split in train val; do
 done
 mkdir shards
 
-expect 0 shoal data pack folder/train --classes --out shards/train --shard-size 6KB
+expect 0 answered data pack folder/train --classes --out shards/train --shard-size 6KB
 shows '^shards/train: 4 images in 2 shards, .* bytes, .* MB/s$'
-expect 0 shoal data pack folder/val --classes --out shards/val --json
+expect 0 answered data pack folder/val --classes --out shards/val --json
 shows '"shards":1,"samples":4,"bytes":9728,'
 [ "$(tar -tf shards/val/shard-000000.tar | xargs)" = "000000000.jpg 000000000.cls \
 000000001.jpg 000000001.cls 000000002.jpg 000000002.cls 000000003.jpg 000000003.cls" ] ||
@@ -51,9 +51,9 @@ expect 0 verify shards/train shards/val/shard-000000.tar --decode
 shows '^3 shards, 8 samples, .* bytes: valid$'
 
 # The folder for shards is empty; what cannot be written leaves none.
-expect 2 shoal data pack folder/train --out shards/train
+expect 2 answered data pack folder/train --out shards/train
 shows "'shards/train': is not an empty folder"
-expect 13 shoal data pack folder/train/cat/deep --classes --out shards/none
+expect 13 answered data pack folder/train/cat/deep --classes --out shards/none
 [ ! -e shards/none ] || fail "a folder is left of images that were refused"
 limited() {
   (
@@ -99,7 +99,7 @@ for kind in cut bomb noise; do
   rm -rf bad && cp -r shards bad && rm -r bad/train && mkdir bad/train
   cp -r folder/train "$kind"
   "$kind" >"$kind/cat/a.jpg"
-  expect 0 shoal data pack "$kind" --classes --out bad/train
+  expect 0 answered data pack "$kind" --classes --out bad/train
   expect 0 verify bad/train
   expect 13 verify bad/train --decode
   shows "error\[E13\].*bad/train/shard-000000.tar: member '000000000.jpg': "
@@ -122,7 +122,7 @@ shows '2 of 4 images met so far are corrupt, and on_corrupt: skip allows 1'
 
 # An index of another shard, and archives that lead elsewhere or are cut short.
 rm -rf bad && mkdir bad
-expect 0 shoal data pack folder/val --classes --out bad/val
+expect 0 answered data pack folder/val --classes --out bad/val
 printf '\x00' | dd of=bad/val/shard-000000.tar bs=1 seek=3 conv=notrunc status=none
 expect 13 verify bad/val
 cp shards/val/shard-000000.tar bad/val/

@@ -4,7 +4,7 @@ source "$(dirname "$0")/common.sh"
 
 printf 'one two\nthree' >a.txt
 printf ' four\n' >b.txt
-tokenize() { shoal data tokenize "$@"; }
+tokenize() { answered data tokenize "$@"; }
 
 expect 0 tokenize a.txt b.txt --tokenizer bytes --out ab.bin
 grep -q '^ab.bin: 19 tokens of 19 bytes and 4 words from 2 files, by bytes, in ' output ||
@@ -73,10 +73,10 @@ expect 21 limited
 [ -z "$(ls c.bin* 2>/dev/null)" ] || fail "a full disk left $(ls c.bin*)"
 
 # Recipes: evaluate.stride is for windows of a text, and no longer than a window.
-expect 10 shoal check "$tiny" evaluate.stride=4
+expect 10 answered check "$tiny" evaluate.stride=4
 grep -q 'evaluate.stride=4: the samples of data.source shapes are no windows' output || fail "$(cat output)"
 text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
-expect 10 shoal check "$tiny" "$text" evaluate.stride=5
+expect 10 answered check "$tiny" "$text" evaluate.stride=5
 grep -q 'command line: evaluate.stride=5: 5 would leave tokens out' output || fail "$(cat output)"
 
 # Training and evaluation: windows of 8 of 19 tokens, 2 of them; with a stride of 2, 6 of them.

@@ -15,10 +15,10 @@ expect 21 "$program" fold run folded
 expect 2 "$program" fold folded again
 grep -q 'nothing to fold' output || fail "not named: $(cat output)"
 
-expect 0 shoal ckpt verify folded
-expect 0 shoal inspect folded --tensors
+expect 0 answered ckpt verify folded
+expect 0 answered inspect folded --tensors
 ! grep -qE 'optimizer|sparsity.(index|soft)' output || fail "state of training: $(cat output)"
-expect 0 shoal inspect folded --sparsity -o folded.html
+expect 0 answered inspect folded --sparsity -o folded.html
 "$program" eval run --json >before.json
 "$program" eval folded --json >after.json
 python3 - <<'END' || fail "folding changed the evaluation: $(cat before.json after.json)"
@@ -29,12 +29,12 @@ for changing in ("path", "checkpoint", "seconds", "samples_per_second"):
 assert before == after and before["samples"] == 60
 END
 expect 0 ranks 2 eval folded --json
-expect 0 shoal check folded/resolved.yaml --world 2
+expect 0 answered check folded/resolved.yaml --world 2
 expect 0 ranks 2 train folded/resolved.yaml model.init_from=folded run.root=. run.name=tuned \
   train.duration=2step
 
 # Masks and orders over a run, in numbers and as a page.
-expect 0 shoal inspect run --sparsity --json
+expect 0 answered inspect run --sparsity --json
 python3 -c '
 import json, sys
 runs = json.load(open("output"))
@@ -42,8 +42,8 @@ assert runs["steps"] == [10, 20, 30, 40], runs["steps"]
 moments = runs["layers"][0]["matrices"][0]["checkpoints"]
 assert [m["permutation"]["soft"] for m in moments] == [True, False, False, False], moments
 ' || fail "inspect --sparsity: $(cat output)"
-expect 0 shoal inspect run --sparsity -o page.html
+expect 0 answered inspect run --sparsity -o page.html
 grep -q '<figure class="plot">' page.html || fail "the page has no curves"
 expect 0 "$program" train "$tiny" run.root=. run.name=dense parallel.expert_ranks=1 train.duration=1step
-expect 2 shoal inspect dense --sparsity
+expect 2 answered inspect dense --sparsity
 grep -q 'has no sparse layers' output || fail "not named: $(cat output)"

@@ -26,17 +26,17 @@ text = json.dumps(header).encode()
 open("theirs/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data)
 END
 
-expect 12 shoal import theirs --as timm_mixer ours
+expect 12 answered import theirs --as timm_mixer ours
 grep -qF "append model.gelu=" output || fail "model.gelu is not asked for: $(cat output)"
-expect 0 shoal import theirs --as timm_mixer ours model.gelu=erf
-expect 0 shoal ckpt verify ours
-expect 0 shoal inspect ours --tensors
+expect 0 answered import theirs --as timm_mixer ours model.gelu=erf
+expect 0 answered ckpt verify ours
+expect 0 answered inspect ours --tensors
 expect 0 "$program" eval ours --json data.valid.samples=16
-expect 0 shoal check ours/resolved.yaml
+expect 0 answered check ours/resolved.yaml
 expect 0 "$program" train ours/resolved.yaml model.init_from=ours run.root=. run.name=tuned \
   train.duration=1step data.train.samples=32 data.valid.samples=16
-expect 0 shoal export tuned --to timm tuned_back --dtype bfloat16
-expect 0 shoal export ours --to timm back
+expect 0 answered export tuned --to timm tuned_back --dtype bfloat16
+expect 0 answered export ours --to timm back
 grep -q '"architecture": "MlpMixer"' back/config.json || fail "config.json: $(cat back/config.json)"
 python3 - <<'END' || fail 'the round trip changed the weights'
 import json, struct
@@ -54,9 +54,9 @@ END
 # here without torch, and imported.
 expect 0 ranks 2 train "$tiny" run.root=. run.name=experts parallel.expert_ranks=2 \
   train.duration=2step data.train.samples=32 data.valid.samples=16 evaluate.every=2step
-expect 12 shoal export experts --to timm own
+expect 12 answered export experts --to timm own
 grep -qF ", or --to safetensors" output || fail "the own layout is not offered: $(cat output)"
-expect 0 shoal export experts --to safetensors own
+expect 0 answered export experts --to safetensors own
 python3 - <<'END' || fail 'the export is not what the checkpoint holds'
 import glob, json, struct
 def tensors(path):
@@ -79,8 +79,8 @@ assert metadata["shoal_step"] == "2" and metadata["format"] == "pt", metadata
 assert metadata["shoal_recipe"] == open("own/recipe.yaml").read()
 assert "backbone: sparse_mlp" in metadata["shoal_recipe"] and metadata["shoal_version"]
 END
-expect 0 shoal check own/recipe.yaml
-expect 0 shoal import own/model.safetensors --as safetensors again
+expect 0 answered check own/recipe.yaml
+expect 0 answered import own/model.safetensors --as safetensors again
 for run in experts again; do
   "$program" eval $run --json 2>/dev/null | python3 -c 'import json, sys
 r = json.load(sys.stdin); print(r["loss"], r["top1"], r["samples"])' >$run.txt
@@ -90,13 +90,13 @@ expect 0 "$program" train again/resolved.yaml model.init_from=again run.root=. r
   train.duration=1step parallel.expert_ranks=1
 
 before=$(ls -A)
-expect 21 shoal import theirs --as timm_mixer ours
-expect 2 shoal import theirs --as timm_mixr other
+expect 21 answered import theirs --as timm_mixer ours
+expect 2 answered import theirs --as timm_mixr other
 grep -qF "did you mean 'timm_mixer'?" output || fail "no suggestion: $(cat output)"
-expect 2 shoal import theirs other
-expect 12 shoal import theirs --as timm_vit other
-expect 12 shoal export ours --to hf other
+expect 2 answered import theirs other
+expect 12 answered import theirs --as timm_vit other
+expect 12 answered export ours --to hf other
 head -c 1000 theirs/model.safetensors >cut.safetensors
-expect 20 shoal import cut.safetensors --as timm_mixer other
+expect 20 answered import cut.safetensors --as timm_mixer other
 rm cut.safetensors
 [ "$(ls -A)" = "$before" ] || fail "a refusal left something: $(ls -A)"

@@ -3,7 +3,7 @@
 # and for a stop by signal.
 source "$(dirname "$0")/common.sh"
 
-digest() { shoal ckpt digest "$1"; }
+digest() { answered ckpt digest "$1"; }
 train() { expect "$1" ranks 2 train "$tiny" run.root=. "${@:2}"; }
 
 # A run's metrics without what depends on the machine, and without the agreement of routers with the
@@ -27,7 +27,7 @@ same_as_whole() {
 }
 
 train 0 run.name=whole
-expect 0 shoal ckpt verify whole
+expect 0 answered ckpt verify whole
 exact_metrics whole
 [[ $(digest whole) =~ ^sha256:[0-9a-f]{64}$ ]] || fail "no digest: $(digest whole)"
 [ "$(grep -cE '"router_agreement":(1|0\.[0-9]+),' whole/metrics.jsonl)" -eq 3 ] ||

@@ -7,20 +7,20 @@ expect 0 "$program" "${short[@]}"
 for name in resolved.yaml env.json summary.json metrics.jsonl metrics.csv experts.jsonl; do
   [ -s "run/$name" ] || fail "run/$name was not written"
 done
-expect 0 shoal inspect run --experts
+expect 0 answered inspect run --experts
 grep -q 'blocks.1.moe_c: 0=' output || fail "inspect --experts shows no shares: $(cat output)"
 grep -q ' moe_load_p95 ' output || fail "inspect --experts shows no metrics: $(cat output)"
 head -n 1 output | grep -q '^run/experts.jsonl, step 4$' || fail "another path: $(cat output)"
 mkdir elsewhere
 (cd elsewhere && expect 0 "$program" inspect "$OLDPWD/run/" --experts &&
   head -n 1 output | grep -q "^$OLDPWD/run/experts.jsonl, ") || fail "another path: $(cat elsewhere/output)"
-expect 0 shoal inspect run --experts --heat-map loads.svg
+expect 0 answered inspect run --experts --heat-map loads.svg
 grep -q '</svg>' loads.svg || fail "no heat map was drawn"
-expect 2 shoal inspect run --heat-map loads.svg
-expect 2 shoal inspect run key=value
-expect 2 shoal inspect run --activation-maps maps
+expect 2 answered inspect run --heat-map loads.svg
+expect 2 answered inspect run key=value
+expect 2 answered inspect run --activation-maps maps
 grep -q 'no Nexus layers' output || fail "no word of what is missing: $(cat output)"
-expect 2 shoal inspect run --expert-maps maps
+expect 2 answered inspect run --expert-maps maps
 grep -q 'no MoE layers over patches of images (blocks.1.moe_s: ' output ||
   fail "the layers are not named: $(cat output)"
 [ ! -e maps ] || fail "a refusal left a folder"
@@ -69,7 +69,7 @@ for mistake in model.init_from=nowhere 'optimizer.no_decay=[temperature]' model.
   [[ "$code" =~ ^(10|20)$ ]] || fail "$mistake ended with $code: $(cat output)"
   [ ! -e never ] || fail "$mistake left a run folder"
 done
-expect 10 shoal check "$tiny" 'optimizer.no_decay=[temperature]'
+expect 10 answered check "$tiny" 'optimizer.no_decay=[temperature]'
 grep -Eq 'command line: optimizer.no_decay' output || fail "no place is named: $(cat output)"
 
 # Checkpoints of which none can be read are neither passed over nor touched.

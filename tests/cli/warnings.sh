@@ -2,12 +2,12 @@
 # What is hardly meant is said, by check and at the start of a training, and stops neither.
 source "$(dirname "$0")/common.sh"
 
-expect 0 shoal check "$tiny" data.source=cifar '~data.image_size' '~data.classes' \
+expect 0 answered check "$tiny" data.source=cifar '~data.image_size' '~data.classes' \
   '~data.train' '~data.valid' '~data.augment' 'data.path=${env:NOT_SET}' model.patch=4
 grep -q '^warning  *data.path: ${env:NOT_SET} is not set' output || fail "$(cat output)"
 tail -n 1 output | grep -q '^good' || fail "not good: $(cat output)"
 
-expect 0 shoal check "$tiny" --world 16 --json model.sparse.channel_moe.losses=[] \
+expect 0 answered check "$tiny" --world 16 --json model.sparse.channel_moe.losses=[] \
   parallel.expert_ranks=4 train.accumulate=1
 python3 - <<'EOF' || fail "$(cat output)"
 import json
@@ -18,14 +18,14 @@ assert found[1].startswith("train.group: a micro-step has 8 routing groups"), fo
 EOF
 
 # The losses that a recipe leaves to the router are told, and stand in the resolved recipe.
-expect 0 shoal check "$tiny" model.sparse.channel_moe.losses=auto
+expect 0 answered check "$tiny" model.sparse.channel_moe.losses=auto
 grep -q '^note  *model.sparse.channel_moe.losses: auto stands for importance 0.005' output ||
   fail "$(cat output)"
 ! grep -q '^warning' output || fail "$(cat output)"
 values() { sed 's/ *#.*//' output; }
-expect 0 shoal show "$tiny" model.sparse.channel_moe.losses=auto
+expect 0 answered show "$tiny" model.sparse.channel_moe.losses=auto
 values >with_auto
-expect 0 shoal show "$tiny"
+expect 0 answered show "$tiny"
 diff <(values) with_auto || fail "auto is other losses than those of the recipe"
 
 # So a run that was started with auto goes on with the list.
@@ -43,7 +43,7 @@ grep -q '"mfu":' runs/run/metrics.jsonl || fail "no mfu: $(cat runs/run/metrics.
 grep -q '"mfu":' runs/run/summary.json || fail "no mfu in the summary"
 
 # A resume that has nothing to do says so, and check before it.
-expect 0 shoal check "${short[@]:1}" train.duration=4step run.on_existing=resume
+expect 0 answered check "${short[@]:1}" train.duration=4step run.on_existing=resume
 grep -q '^warning  *train.duration ends at step 4, and the checkpoint is of step 6: nothing' output ||
   fail "$(cat output)"
 expect 0 "$program" "${short[@]}" train.duration=4step run.on_existing=resume

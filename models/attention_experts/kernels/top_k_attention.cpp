@@ -223,7 +223,7 @@ torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor
 
 /// a bᵀ. LibTorch's product on CPUs may give equal rows of b different results, by their place and
 /// the number of rows of a.
-struct RowProduct : torch::autograd::Function<RowProduct> {
+struct EqualRowProduct : torch::autograd::Function<EqualRowProduct> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& a_IAMH,
                                const torch::Tensor& b_IANH) {
     ctx->save_for_backward({a_IAMH, b_IANH});
@@ -248,10 +248,10 @@ torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tenso
       at::one_hot(block_N, num_blocks(options.candidates, options.grid)).to(key_IANH.scalar_type());
   const torch::Tensor share_PN = (is_in_NP / is_in_NP.sum(0)).t();
   const torch::Tensor mean_IAPH =
-      RowProduct::apply(share_PN.expand({key_IANH.size(0), key_IANH.size(1), -1, -1}),
-                        key_IANH.detach().transpose(2, 3));
+      EqualRowProduct::apply(share_PN.expand({key_IANH.size(0), key_IANH.size(1), -1, -1}),
+                             key_IANH.detach().transpose(2, 3));
   const torch::Tensor is_best_IAMP =
-      are_highest(RowProduct::apply(query_IAMH.detach(), mean_IAPH), *options.candidates.keep);
+      are_highest(EqualRowProduct::apply(query_IAMH.detach(), mean_IAPH), *options.candidates.keep);
   return is_best_IAMP.index_select(3, block_N);
 }
 
@@ -417,7 +417,7 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
       split_image_heads(to_images(at_least_float32(query_RD)), options.heads);
   const torch::Tensor key_IANH = split_image_heads(at_least_float32(key_IND), options.heads);
   const torch::Tensor value_IANH = split_image_heads(at_least_float32(value_IND), options.heads);
-  torch::Tensor logits_IAMN = RowProduct::apply(query_IAMH, key_IANH);
+  torch::Tensor logits_IAMN = EqualRowProduct::apply(query_IAMH, key_IANH);
   const auto keep = [&](const torch::Tensor& is_kept) {
     logits_IAMN = logits_IAMN.masked_fill(~is_kept, -std::numeric_limits<double>::infinity());
   };
