@@ -64,7 +64,7 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   }
 }
 
-Recipe recipe_of(const std::string& lines_of_model) {
+Recipe recipe_with(const std::string& lines_of_model) {
   return config::load_options_text<Recipe>("model: {" + lines_of_model +
                                                "}\ndata: {source: shapes}\n"
                                                "task: {name: classify}\n"
@@ -75,7 +75,7 @@ Recipe recipe_of(const std::string& lines_of_model) {
 
 std::vector<config::Difference> model_differences(const std::string& before,
                                                   const std::string& after) {
-  return differences_of(recipe_of(before), recipe_of(after));
+  return differences_of(recipe_with(before), recipe_with(after));
 }
 
 TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
@@ -103,7 +103,7 @@ TEST(ResumeRules, AnAutomaticWidthIsTheNumberThatItStandsFor) {
 TEST(ResumeRules, EvaluationsDependOnTheModelsKeysButThoseOfTrainingAndSpeed) {
   const auto changed = [](const std::string& before, const std::string& after) {
     std::string paths;
-    for (const auto& difference : evaluated_differences(recipe_of(before), recipe_of(after))) {
+    for (const auto& difference : evaluated_differences(recipe_with(before), recipe_with(after))) {
       paths += difference.path + " ";
     }
     return paths;
