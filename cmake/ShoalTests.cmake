@@ -129,7 +129,7 @@ target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)
 add_library(fault_shim MODULE tests/support/fault_shim.cpp)
 target_link_libraries(fault_shim PRIVATE shoal_base ${CMAKE_DL_LIBS})
 
-# Answers command lines of the program; the scripts start it beside that.
+# Answers command lines of the scripts in tests/cli, which look for it beside the program.
 add_executable(answers tests/support/answers_program.cpp $<TARGET_OBJECTS:shoal_subcommands>)
 shoal_use_torch(answers)
 shoal_compile_quickly(answers)

@@ -126,7 +126,6 @@ ExitCode run(int argc, char** argv) {
     app.parse(Words(words.rbegin(), words.rend()));  // in this order; runs the subcommand
   } catch (const CLI::Success& help) {
     app.exit(help, std::cout);
-    return ExitCode::kOk;
   } catch (const CLI::ParseError& error) {
     refuse(app, error, words);
   }

@@ -92,7 +92,8 @@ LaunchInfo read_launch_info(const Environment& environment, int64_t (*cpus_of)(i
     info.rank = integer(environment("OMPI_COMM_WORLD_RANK")).value_or(0);
     info.local_rank = integer(environment("OMPI_COMM_WORLD_LOCAL_RANK")).value_or(0);
     info.local_size = integer(environment("OMPI_COMM_WORLD_LOCAL_SIZE")).value_or(1);
-    // Open MPI 4 says so; of Open MPI 5 the rank has fewer than its launcher.
+    // Open MPI 4 sets a variable for bound ranks. Under Open MPI 5 a bound rank may use fewer CPUs
+    // than its launcher.
     const bool is_version_4 = environment("OMPI_MCA_orte_num_nodes").has_value();
     info.bound = is_version_4 ? environment("OMPI_MCA_orte_bound_at_launch").has_value()
                               : cpus_of(0) < cpus_of(getppid());

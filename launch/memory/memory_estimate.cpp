@@ -85,9 +85,8 @@ Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelC
                       const Shares& shares, int64_t samples) {
   const BuiltModel model = build_model(recipe, shape, nullptr, torch::kMeta);
   int64_t weights = 0, trained = 0, trained_stacked = 0;
-  const Task& task = *model.task;
-  const bool has_key_encoder =
-      model.task->make_step_rule(task.courses(/*total_steps=*/1)) != nullptr;
+  Task& task = *model.task;
+  const bool has_key_encoder = task.make_step_rule(task.courses(/*total_steps=*/1)) != nullptr;
   for (const Parameter& parameter : model.parameters) {
     const int64_t bytes = bytes_on_rank(parameter, shares.expert_ranks);
     weights += bytes;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+// C channels  H height  W width
 namespace shoal {
 
 using Rgb = std::array<uint8_t, 3>;

@@ -78,6 +78,11 @@ code=0
 "$program" keys train >/dev/full 2>stderr || code=$?
 [ "$code" -eq 21 ] || fail "a full standard output ended with $code, wanted 21: $(cat stderr)"
 grep -q 'standard output' stderr || fail "a full standard output is not named: $(cat stderr)"
+for option in --version --help; do
+  code=0
+  "$program" $option >/dev/full 2>stderr || code=$?
+  [ "$code" -eq 21 ] || fail "$option into a full standard output ended with $code, wanted 21"
+done
 
 cat >bad.yaml <<'END'
 train: {duration: 10, bach: 8}

@@ -18,6 +18,7 @@ for rank in 0 1; do
     fail "rank $rank did not log two skipped steps: $(cat run/log/rank-0000$rank.log)"
 done
 grep -q 'error\[E30\]' run/log/rank-00001.log || fail "rank 1 did not log why it ended"
+[ ! -e run/.lock ] || fail "a job that failed left the run folder's lock"
 [ "$(grep -c '"skipped"' run/metrics.jsonl)" -eq 2 ] || fail "metrics.jsonl lacks skipped steps"
 
 [ "$(digest run)" = "$before" ] || fail "the checkpoint before was touched"

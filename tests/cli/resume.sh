@@ -27,7 +27,7 @@ same_as_whole() {
 }
 
 train 0 run.name=whole
-expect 0 answered ckpt verify whole
+expect 0 answered ckpt verify whole  # from here on `digest` is answered by the process that this starts
 exact_metrics whole
 [[ $(digest whole) =~ ^sha256:[0-9a-f]{64}$ ]] || fail "no digest: $(digest whole)"
 [ "$(grep -cE '"router_agreement":(1|0\.[0-9]+),' whole/metrics.jsonl)" -eq 3 ] ||

@@ -116,6 +116,9 @@ TEST_F(CheckpointCommands, PassOverWhatCannotBeReadIfTold) {
   EXPECT_EQ(checkpoint_verify({.path = run_.path(), .pass_unreadable = true}, out_), ExitCode::kOk);
   EXPECT_THAT(out_.str(), HasSubstr(older));
   EXPECT_EQ(inspect({.path = run_.path(), .override_model = true}, out_), ExitCode::kOk);
+  EXPECT_THROW(checkpoint_diff({.path = run_.path(), .other = older}, out_), StorageError);
+  EXPECT_EQ(checkpoint_diff({.path = run_.path(), .other = older, .pass_unreadable = true}, out_),
+            ExitCode::kOk);
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(warnings, AllOf(HasSubstr("warning: passing over"), HasSubstr(shard)));
   EXPECT_EQ(list_checkpoint_paths(run_.path()).size(), 2u);

@@ -13,6 +13,7 @@
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/failing_reads.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -138,6 +139,18 @@ TEST_F(SparsityMaps, TellsTheLastCheckpointAsATable) {
                                ::testing::ContainsRegex("mlp.fc1.weight +12 x 8 +50.00 %"),
                                HasSubstr("none"), HasSubstr("page: " + page_ + ", 5 checkpoints")));
   EXPECT_THAT(read_file(page_), ::testing::Not(HasSubstr("alt=\"permutation")));
+}
+
+TEST_F(SparsityMaps, PassOverCheckpointsThatCannotBeReadIfTold) {
+  train({testing::vit(), "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1]}"});
+  const std::string third = run_ + "/ckpt/step-00000003";
+  const testing::FailingReads failing(third + "/", EACCES);
+  EXPECT_THROW(draw({.path = run_}), StorageError);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(draw({.path = run_, .override_model = true})["steps"],
+            (std::vector<int64_t>{1, 2, 4, 5}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("warning: passing over"), HasSubstr(third)));
 }
 
 TEST_F(SparsityMaps, RefusesCheckpointsWithoutSparsity) {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "tests/support/failing_file_system.h"
+#include "tests/support/failing_reads.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -46,6 +47,19 @@ class RunLockTest : public ::testing::Test {
     return "";
   }
 };
+
+TEST_F(RunLockTest, IsGoneIfItsThreadIsRefused) {
+  testing::refuses_threads = true;
+  try {
+    acquire();
+    ADD_FAILURE() << "acquired";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kTopology);
+  }
+  testing::refuses_threads = false;
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_EQ(refusal(), "");
+}
 
 TEST_F(RunLockTest, IsHeldByOneAndGoneAfterwards) {
   {

@@ -126,7 +126,7 @@ TEST_F(TrainingGpu, ComputesWhatTheCpuDoes) {
 }
 
 TEST_F(TrainingGpu, FollowsTheCpuInFloat32) {
-  constexpr int64_t kSteps = 10;
+  constexpr int64_t kSteps = 20;
   for (const auto& [name, overrides] : models_without_bfloat16()) {
     SCOPED_TRACE(name);
     const Overrides all =
