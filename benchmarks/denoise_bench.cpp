@@ -16,7 +16,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/tensor_file.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "models/backbones/adaptive_attention.h"
 #include "models/tasks/image_noise.h"
 #include "moe/losses/balance_loss.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"

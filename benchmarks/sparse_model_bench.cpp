@@ -14,7 +14,7 @@
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/stored_images.h"
 #include "launch/model/sparse_layers.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "models/backbone.h"
 #include "parallel/comm/communicator.h"
 

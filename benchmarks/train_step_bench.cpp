@@ -22,7 +22,7 @@
 #include "benchmarks/support/tensor_file.h"
 #include "launch/job/launch_info.h"
 #include "launch/job/rank_devices.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/device/tensor_memory.h"
 

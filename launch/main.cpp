@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/command_line/subcommands.h"
 #include "launch/job/failure.h"
 #include "launch/job/launch_info.h"
-#include "launch/subcommands.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"

@@ -33,10 +33,12 @@ ROOMS = {
                "kernels/diagonals", "layers", "training", ""],
     "models": ["kernels", "blocks", "vision", "decoder", "hspmn/kernels", "hspmn",
                "attention_experts/kernels", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
-    "launch": ["job", "report", "run_report", "model", "evaluate", "train", "memory", "new_recipe", "commands", "inspect", ""],
+    "launch": ["recipe", "job", "machine", "pages", "commands", "runs", "report", "data", "model", "weights", "step",
+               "check", "evaluate", "train", "predict", "convert", "maps", "inspect", "new_recipe",
+               "command_line", ""],
 }
-COMMAND_LINES = ("launch/main.cpp", "launch/subcommands.cpp", "launch/subcommand_options.cpp",
-                 "launch/describe_commands.cpp", "benchmarks/support/program.cpp")
+COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/subcommand_options.cpp",
+                 "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 MAX_FILE_LINES = 500

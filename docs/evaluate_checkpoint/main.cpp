@@ -1,9 +1,9 @@
 // evaluate_checkpoint RUN|CKPT: evaluates a checkpoint with libshoal, as `shoal eval` does.
 #include <iostream>
 
-#include "launch/commands/open_checkpoint.h"
+#include "launch/data/open_split.h"
 #include "launch/evaluate/evaluation.h"
-#include "launch/model/open_split.h"
+#include "launch/weights/open_checkpoint.h"
 
 int main(int argc, char** argv) try {
   using namespace shoal;

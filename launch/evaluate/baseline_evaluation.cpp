@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/evaluate/reference_samples.h"
-#include "launch/report/console.h"
+#include "launch/job/console.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/data/loader/loader.h"

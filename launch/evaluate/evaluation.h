@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/data/open_split.h"
 #include "launch/evaluate/router_agreement.h"
-#include "launch/job/recipe.h"
-#include "launch/model/open_split.h"
+#include "launch/recipe/recipe.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 

@@ -5,9 +5,9 @@
 
 #include "launch/commands/commands.h"
 #include "launch/inspect/tensor_summary.h"
-#include "launch/report/console.h"
-#include "launch/report/expert_records.h"
-#include "launch/report/heat_map.h"
+#include "launch/job/console.h"
+#include "launch/pages/heat_map.h"
+#include "launch/runs/expert_records.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/text.h"

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "launch/job/recipe.h"
 #include "launch/model/build_model.h"
 #include "launch/model/sparse_layers.h"
+#include "launch/recipe/recipe.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/run_report/curve.h"
+#include "launch/runs/curve.h"
 
 // m outputs  n inputs
 namespace shoal {

@@ -9,7 +9,7 @@
 #include "launch/commands/commands.h"
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
-#include "launch/report/console.h"
+#include "launch/job/console.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/text.h"

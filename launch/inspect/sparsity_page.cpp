@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "launch/report/page.h"
-#include "launch/report/picture.h"
-#include "launch/run_report/curve_figure.h"
+#include "launch/pages/page.h"
+#include "launch/pages/picture.h"
+#include "launch/report/curve_figure.h"
 #include "runtime/base/text.h"
 
 namespace shoal {

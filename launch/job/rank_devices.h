@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/job/launch_info.h"
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/nccl/nccl_watch.h"
 #include "runtime/device/device.h"

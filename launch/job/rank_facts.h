@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "parallel/comm/on_rank_zero.h"
 
 namespace shoal {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "models/hspmn/token_gate.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"

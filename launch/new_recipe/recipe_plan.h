@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/new_recipe/backbone_sketches.h"
-#include "launch/new_recipe/new_recipe.h"
+#include "launch/new_recipe/new.h"
 #include "launch/new_recipe/source_sketches.h"
 
 namespace shoal {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/job/core_use.h"
+#include "launch/machine/core_use.h"
 #include "parallel/comm/communicator.h"
 
 namespace shoal {

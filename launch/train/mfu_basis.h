@@ -2,11 +2,11 @@
 
 #include <optional>
 
+#include "launch/check/check_recipe.h"
 #include "launch/job/launch_info.h"
-#include "launch/job/peak_rate.h"
-#include "launch/job/recipe.h"
+#include "launch/machine/peak_rate.h"
 #include "launch/model/model_work.h"
-#include "launch/train/check_recipe.h"
+#include "launch/recipe/recipe.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/log.h"
 

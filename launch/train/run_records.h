@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "launch/job/launch_info.h"
-#include "launch/job/recipe.h"
-#include "launch/job/run_folder.h"
-#include "launch/train/session.h"
+#include "launch/recipe/recipe.h"
+#include "launch/runs/run_folder.h"
+#include "launch/step/session.h"
 #include "launch/train/trainer.h"
 #include "runtime/data/data_source.h"
 #include "runtime/device/device.h"

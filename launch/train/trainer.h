@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "launch/evaluate/evaluation.h"
-#include "launch/job/recipe.h"
-#include "launch/job/run_folder.h"
-#include "launch/model/computed_work.h"
-#include "launch/report/console.h"
+#include "launch/job/console.h"
+#include "launch/recipe/recipe.h"
+#include "launch/runs/run_folder.h"
+#include "launch/step/session.h"
+#include "launch/train/computed_work.h"
 #include "launch/train/mfu_basis.h"
 #include "launch/train/recurrence.h"
-#include "launch/train/session.h"
 #include "launch/train/training_log.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "launch/evaluate/evaluation.h"
-#include "launch/job/run_folder.h"
-#include "launch/report/console.h"
-#include "launch/report/sample_sheet.h"
-#include "launch/report/tensorboard_events.h"
-#include "launch/train/session.h"
+#include "launch/job/console.h"
+#include "launch/pages/sample_sheet.h"
+#include "launch/runs/run_folder.h"
+#include "launch/step/session.h"
+#include "launch/train/tensorboard_events.h"
 #include "runtime/base/log.h"
 #include "runtime/records/event_file.h"
 #include "runtime/records/metrics.h"

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
 #include "launch/commands/commands.h"
-#include "launch/job/recipe.h"
-#include "launch/train/check_recipe.h"
+#include "launch/recipe/recipe.h"
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "moe/experts/expert_bank.h"

@@ -1,4 +1,4 @@
-#include "launch/commands/key_overview.h"
+#include "launch/recipe/key_overview.h"
 
 #include <gtest/gtest.h>
 

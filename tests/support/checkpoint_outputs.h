@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/open_checkpoint.h"
 #include "launch/evaluate/evaluation.h"
+#include "launch/weights/open_checkpoint.h"
 
 namespace shoal::testing {
 

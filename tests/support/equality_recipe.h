@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/support/equality_text.h"
 
 namespace shoal::testing {

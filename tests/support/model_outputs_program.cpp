@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "launch/model/build_model.h"
-#include "launch/train/restore.h"
+#include "launch/train/resume.h"
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "launch/train/restore.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
+#include "launch/train/resume.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/restore.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
+#include "launch/train/resume.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"
 #include "runtime/files/file_system.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "launch/evaluate/evaluation.h"
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "tests/support/model_fill.h"
 
 namespace shoal::testing {

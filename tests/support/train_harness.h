@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "parallel/comm/communicator.h"
 
 namespace shoal::testing {

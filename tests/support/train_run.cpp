@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/train/restore.h"
+#include "launch/train/resume.h"
 #include "parallel/checkpoint/state_list.h"
 
 namespace shoal::testing {

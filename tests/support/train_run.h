@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "launch/job/recipe.h"
+#include "launch/recipe/recipe.h"
 #include "launch/train/trainer.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/signals.h"

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/model/build_model.h"
-#include "launch/train/restore.h"
+#include "launch/train/resume.h"
 #include "tests/support/foreign_denoiser.h"
 #include "tests/support/foreign_models.h"
 #include "tests/support/gradient_check.h"

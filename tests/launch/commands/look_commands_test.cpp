@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
+#include "launch/check/recipe_notes.h"
 #include "launch/commands/commands.h"
-#include "launch/train/check_recipe.h"
-#include "launch/train/recipe_notes.h"
 #include "models/task.h"
 #include "runtime/device/device.h"
 #include "runtime/options/config_keys.h"

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "models/backbone.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_fill.h"

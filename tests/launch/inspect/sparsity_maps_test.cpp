@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/check_recipe.h"
+#include "launch/check/check_recipe.h"
 
 namespace shoal {
 namespace {

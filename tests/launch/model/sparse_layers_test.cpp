@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/check_recipe.h"
+#include "launch/check/check_recipe.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"

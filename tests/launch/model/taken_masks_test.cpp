@@ -1,4 +1,4 @@
-#include "launch/model/taken_sparse_state.h"
+#include "launch/weights/taken_sparse_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "launch/report/sample_sheet.h"
+#include "launch/pages/sample_sheet.h"
 #include "models/task.h"
 #include "runtime/records/metrics.h"
 #include "tests/support/scratch_folder.h"

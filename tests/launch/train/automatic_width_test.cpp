@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "launch/train/check_recipe.h"
+#include "launch/check/check_recipe.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/evaluate/reference_samples.h"
-#include "launch/train/check_recipe.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/safetensors.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/train/check_recipe.h"
+#include "launch/check/check_recipe.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {

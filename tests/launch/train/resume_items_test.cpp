@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "runtime/base/text.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"

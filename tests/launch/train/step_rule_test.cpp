@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/train/check_recipe.h"
+#include "launch/check/check_recipe.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/module/linear.h"

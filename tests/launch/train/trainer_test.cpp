@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "launch/report/sample_sheet.h"
-#include "launch/train/check_recipe.h"
-#include "launch/train/recipe_notes.h"
+#include "launch/check/check_recipe.h"
+#include "launch/check/recipe_notes.h"
+#include "launch/pages/sample_sheet.h"
 #include "parallel/checkpoint/checkpoint_files.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"

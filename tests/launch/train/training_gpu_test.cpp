@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launch/evaluate/evaluation.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"

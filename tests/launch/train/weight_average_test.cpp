@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
+#include "launch/check/recipe_notes.h"
 #include "launch/commands/commands.h"
 #include "launch/evaluate/evaluation.h"
-#include "launch/train/check_recipe.h"
-#include "launch/train/recipe_notes.h"
-#include "launch/train/restore.h"
-#include "launch/train/session.h"
+#include "launch/step/session.h"
+#include "launch/train/resume.h"
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"

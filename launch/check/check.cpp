@@ -1,0 +1,387 @@
+#include "launch/commands/commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+
+#include "launch/check/check_recipe.h"
+#include "launch/check/expressivity.h"
+#include "launch/check/memory_estimate.h"
+#include "launch/check/recipe_notes.h"
+#include "launch/job/console.h"
+#include "launch/job/launch_info.h"
+#include "launch/machine/core_use.h"
+#include "launch/machine/machine_memory.h"
+#include "launch/recipe/recipe.h"
+#include "runtime/base/text.h"
+#include "runtime/device/device.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_writer.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// 59111472 as "59,111,472".
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, 1, ',');
+  return digits;
+}
+
+/// The name with `*` for numbers: layers of all blocks in one line.
+std::string without_numbers(const std::string& name) {
+  std::string result;
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    const bool begins_part = result.empty() || result.back() == '.';
+    if (is_digit && (begins_part || result.back() == '*')) {
+      if (begins_part) result += '*';
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+/// Layers of equal names but for numbers, sizes and densities in one line.
+void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& layers,
+                  std::ostream& out) {
+  if (layers.empty()) return;
+  int64_t on = 0, all = 0, soft_bytes = 0;
+  std::vector<std::string> lines;
+  std::map<std::string, int64_t> count_of_line;
+  for (const SparseLayerInfo& layer : layers) {
+    const int64_t weights = layer.rows * layer.columns;
+    on += layer.weights * layer.copies;
+    all += weights * layer.copies;
+    soft_bytes += layer.soft_bytes * layer.copies;
+    const std::string line = fmt::format(
+        "{}: {} x {}{}, {} of {} weights on{}, density {:.4g} for {:.4g}, {} with masks",
+        without_numbers(layer.name), layer.rows, layer.columns,
+        layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
+        grouped(weights),
+        layer.low_rank > 0 ? fmt::format(" and in a product of rank {}", layer.low_rank) : "",
+        layer.reached(), layer.density,
+        human_bytes(static_cast<double>(layer.bytes * layer.copies)));
+    if (++count_of_line[line] == 1) lines.push_back(line);
+  }
+  out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}, permutation {}\n",
+                     grouped(on), grouped(all), counted(std::ssize(layers), "layer"),
+                     recipe.sparsity->pattern.name(), recipe.sparsity->rule.name(),
+                     recipe.sparsity->permutation.name());
+  for (const std::string& line : lines) {
+    out << fmt::format("            {} times {}\n", count_of_line[line], line);
+  }
+  if (soft_bytes > 0) {
+    out << fmt::format(
+        "            soft permutations, with gradients and Adam's state: {} ({} bytes) "
+        "over all experts, until they are hard\n",
+        human_bytes(static_cast<double>(soft_bytes)), grouped(soft_bytes));
+  }
+}
+
+/// What is hardly meant, and what this machine lacks.
+std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t world) {
+  PosixFileSystem files;
+  std::vector<std::string> lines = recipe_warnings(checked, world, files);
+  std::ranges::move(schedule_warnings(checked), std::back_inserter(lines));
+  std::ranges::move(resume_warnings(checked), std::back_inserter(lines));
+  std::ranges::move(missing_inputs(checked), std::back_inserter(lines));
+  if (const auto threads = checked.loaded.options.run.threads) {
+    LaunchInfo here = read_launch_info(environment_variable);
+    here.local_size = world;  // as if all ranks ran on this machine
+    std::ranges::move(core_warnings(look_at_cores(here, *threads)), std::back_inserter(lines));
+  }
+  return lines;
+}
+
+/// "8 experts", "12 experts and 4 memory units".
+std::string units_text(const MoeStageInfo& stage) {
+  const int64_t experts = stage.num_units - stage.num_memory_units;
+  std::vector<std::string> parts;
+  if (experts > 0) parts.push_back(counted(experts, "expert"));
+  if (stage.num_memory_units > 0) parts.push_back(counted(stage.num_memory_units, "memory unit"));
+  return join_words(parts, " and ");
+}
+
+void print_text(const CheckedRecipe& checked, int64_t world,
+                const std::vector<std::string>& warnings, std::ostream& out) {
+  const Recipe& recipe = checked.loaded.options;
+  const ModelCounts& counts = checked.counts;
+  const TrainOptions& train = recipe.train;
+  out << fmt::format("model       {}, {} parameters ({} without head, {} active per token)\n",
+                     recipe.model.backbone.name(), grouped(counts.parameters),
+                     grouped(counts.parameters_headless), grouped(counts.active_parameters));
+  for (const MoeStageInfo& stage : counts.stages) {
+    out << fmt::format("            {}: {}, {} per token\n", stage.name, units_text(stage),
+                       stage.units_per_token);
+  }
+  if (counts.work) {
+    out << fmt::format("            {:.4g} M multiply-adds a sample, {:.4g} GFLOP to train on it\n",
+                       counts.work->multiply_adds / 1e6, counts.work->training_flops / 1e9);
+  }
+  print_sparse(recipe, counts.sparse, out);
+  out << fmt::format("ranks       {} = {} x {}\n", world,
+                     counted(recipe.parallel.expert_ranks, "expert rank"),
+                     counted(world / recipe.parallel.expert_ranks, "replica"));
+  out << fmt::format("step        {} in {} of {} of {}\n", counted(train.batch, "sample"),
+                     counted(train.accumulate, "micro-step"),
+                     counted(train.batch / train.accumulate / train.group, "routing group"),
+                     train.group);
+  out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
+                     recipe.optimizer.name(), recipe.schedule.name());
+  const CheckpointSize& checkpoint = counts.checkpoint;
+  out << fmt::format("checkpoint  up to {} in at most {}\n",
+                     human_bytes(static_cast<double>(checkpoint.data_bytes)),
+                     counted(static_cast<int64_t>(checkpoint.num_shards), "shard"));
+  const bool is_auto = recipe.run.device == DeviceKind::kAuto;
+  out << fmt::format(
+      "device      {}{}\n", enum_name(recipe.run.device),
+      is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
+  for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
+  for (const std::string& line : warnings) out << "warning     " << line << "\n";
+}
+
+/// What keeps this machine from a good recipe; "" if nothing does. Of GPUs, only files are looked
+/// for: a machine that checks recipes need not have the GPUs that train them.
+std::string obstacle_here(const Recipe& recipe, bool fits) {
+  if (!fits) return "its memory is too small";
+  return recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
+}
+
+/// What a rank of a training takes. `measures`: by trial steps.
+MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measures) {
+  MemoryEstimate estimate = estimate_memory(checked, world);
+  if (!measures) return estimate;
+  set_up_torch(checked.loaded.options.run.threads, /*deterministic=*/false,
+               read_launch_info(environment_variable));
+  measure_activations(checked, world, machine_memory().available_bytes, estimate);
+  return estimate;
+}
+
+/// What memory of a rank is taken by; the sum only where nothing is missing in it.
+nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
+  nlohmann::ordered_json json;
+  for (const auto& [name, bytes] : estimate.classes) json[name] = bytes;
+  if (estimate.has_activations) json["sum"] = estimate.total();
+  return json;
+}
+
+/// Returns whether the ranks fit on this machine, as far as it is known.
+bool print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
+                  std::ostream& out) {
+  out << to_text(estimate, world);
+  if (!estimate.has_activations) {
+    out << "  activations are not estimated: " << estimate.not_measured << "\n";
+  }
+  if (checked.loaded.options.run.device == DeviceKind::kCuda) {
+    out << "  activations of a processor; those of a GPU's kernels differ\n";
+    return true;
+  }
+  const MachineMemory machine = machine_memory();
+  const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  out << fmt::format("  this machine has {}, {} of it available", text(machine.total_bytes),
+                     text(machine.available_bytes));
+  const bool fits = estimate.total() * world <= machine.available_bytes;
+  if (!fits) {
+    out << fmt::format(": too little for {} here; {}", counted(world, "rank"),
+                       memory_hint(checked, estimate, machine.available_bytes / world, world));
+  }
+  out << "\n";
+  return fits;
+}
+
+/// Whether a point ends a sentence there, not an abbreviation.
+bool ends_sentence(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kAbbreviations{" al.", "e.g.", "i.e.", " vs."};
+  return text.ends_with('.') && std::ranges::none_of(kAbbreviations, [text](std::string_view word) {
+           return text.ends_with(word);
+         });
+}
+
+constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
+
+/// Of the first sentence, names left out; 0 if the text does not hold its end.
+std::size_t sentence_length(std::string_view text) {
+  for (std::size_t at = text.find('.', kShortPurpose); at != std::string_view::npos;
+       at = text.find('.', at + 1)) {
+    const bool is_word_end = at + 1 == text.size() || text[at + 1] == ' ';
+    if (is_word_end && ends_sentence(text.substr(0, at + 1))) return at + 1;
+  }
+  return 0;
+}
+
+/// The first sentence of the comment that the file begins with, or the first two, without the
+/// file's own name, or its path, and a colon in front; "" if the file does not begin with a
+/// comment.
+std::string purpose_of(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string text;
+  for (std::string line; std::getline(stream, line) && line.starts_with('#');) {
+    const std::size_t begin = line.find_first_not_of("# ");
+    if (begin == std::string::npos) break;
+    if (!text.empty()) text += ' ';
+    text += line.substr(begin);
+    const std::size_t length = sentence_length(text);
+    if (length == 0) continue;
+    text.erase(length);
+    break;
+  }
+  const std::string name = text.substr(0, text.find(": "));
+  const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&
+                        fs::path(name).filename() == file.filename();
+  if (has_name) text.erase(0, name.size() + 2);
+  return text;
+}
+
+constexpr std::size_t kMostNearest = 3;
+
+/// Below a folder, in order of path, without the parts that recipes include.
+std::vector<fs::path> recipe_files(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const bool is_part = entry.path().parent_path().filename() == "base";
+    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// As the user would type it from here.
+std::string shown(const fs::path& file) {
+  std::error_code failed;
+  const fs::path near = fs::proximate(file, failed);
+  const bool is_below = !failed && !near.empty() && *near.begin() != "..";
+  return is_below ? near.string() : file.string();
+}
+
+/// Of the files those whose name is that of `path`, else the nearest to it.
+std::vector<std::string> of_nearest_name(std::vector<fs::path> files, const fs::path& path) {
+  std::ranges::sort(files);
+  std::vector<std::string> names, found;
+  for (const fs::path& file : files) names.push_back(file.stem());
+  const std::string wanted = path.filename().replace_extension();
+  const bool is_one = std::ranges::find(names, wanted) != names.end();
+  const std::string name = is_one ? wanted : nearest(wanted, names);
+  for (const fs::path& file : files) {
+    const bool is_near = !name.empty() && file.stem() == name;
+    if (is_near && found.size() < kMostNearest) found.push_back(shown(file));
+  }
+  return found;
+}
+
+}  // namespace
+
+ExitCode check(const CheckArguments& arguments, std::ostream& out) {
+  const CheckedRecipe checked =
+      check_recipe(arguments.source, config::UnsetVariable::kKeep, arguments.world);
+  const ModelCounts& counts = checked.counts;
+  const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
+  std::vector<Expressivity> expressivity;
+  if (arguments.expressivity) expressivity = expressivity_of(counts.sparse);
+  const std::vector<std::string> warnings = all_warnings(checked, world);
+  if (arguments.json) {
+    nlohmann::ordered_json json{{"parameters", counts.parameters},
+                                {"parameters_headless", counts.parameters_headless},
+                                {"active_parameters", counts.active_parameters},
+                                {"world", world},
+                                {"warnings", warnings}};
+    const MemoryEstimate memory = memory_of(checked, world, arguments.memory);
+    json["memory_bytes"] = memory_json(memory);
+    json["page_cache_bytes"] = memory.page_cache_bytes;
+    if (!memory.has_activations) json["not_measured"] = memory.not_measured;
+    if (counts.work) {
+      json["multiply_adds"] = counts.work->multiply_adds;
+      json["training_flops"] = counts.work->training_flops;
+    }
+    for (const Expressivity& one : expressivity) {
+      json["log10_linear_regions"][one.setting] = one.bound.log10_regions;
+    }
+    out << json_text(json) << "\n";
+  } else {
+    print_text(checked, world, warnings, out);
+    const bool fits =
+        !arguments.memory ||
+        print_memory(checked, world, memory_of(checked, world, /*measures=*/true), out);
+    if (!expressivity.empty()) print_expressivity(expressivity, out);
+    const std::string obstacle = obstacle_here(checked.loaded.options, fits);
+    out << (obstacle.empty() ? "good\n"
+                             : "good, but this machine cannot run it: " + obstacle + "\n");
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode show(const ShowArguments& arguments, std::ostream& out) {
+  const LoadedRecipe loaded =
+      config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
+  const config::Type& type = config::type_of<Recipe>();
+  config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
+                                        : config::to_node(type, &loaded.options);
+  config::keep_unset_variables(tree, loaded.document.root);
+  out << config::emit(tree, [&loaded](const std::string& path) {
+    return config::origin_of(loaded.document.root, path);
+  });
+  return ExitCode::kOk;
+}
+
+ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
+                 std::ostream& out) {
+  bool is_any = words.empty();
+  for (const fs::path& file : recipe_files(folder)) {
+    const std::string purpose = purpose_of(file);
+    const std::string text = lower_case(shown(file) + " " + purpose);
+    const bool fits = std::ranges::all_of(words, [&text](const std::string& word) {
+      return text.find(lower_case(word)) != std::string::npos;
+    });
+    if (purpose.empty() || !fits) continue;
+    out << shown(file) << "\n    " << purpose << "\n";
+    is_any = true;
+  }
+  if (is_any) return ExitCode::kOk;
+  throw Error(ExitCode::kUsage,
+              "no recipe has '" + join_words(words, " ") + "' in its path or first sentence",
+              "see shoal recipes");
+}
+
+std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder) {
+  std::error_code failed;
+  const fs::path beside = fs::path(path).parent_path();
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(beside.empty() ? "." : beside, failed), end;
+       !failed && entry != end; entry.increment(failed)) {
+    if (entry->path().extension() == ".yaml") files.push_back(entry->path());
+  }
+  std::vector<std::string> found = of_nearest_name(files, path);
+  return found.empty() ? of_nearest_name(recipe_files(folder), path) : found;
+}
+
+std::string find_recipes_folder(const std::string& program) {
+  const fs::path here = fs::path(program).parent_path();
+  const fs::path installed = here.parent_path() / "share" / "shoal" / "configs";
+  if (fs::is_directory(installed)) return installed.string();
+  for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
+    const bool is_source = fs::exists(folder / "CMakeLists.txt");
+    if (is_source && fs::is_directory(folder / "configs")) return (folder / "configs").string();
+  }
+  throw Error(ExitCode::kUsage, "no folder of recipes belongs to " + program,
+              "run the program from where it was built or installed");
+}
+
+}  // namespace shoal

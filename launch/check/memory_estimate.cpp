@@ -1,0 +1,342 @@
+#include "launch/check/memory_estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <numeric>
+#include <string_view>
+#include <system_error>
+
+#include "launch/job/console.h"
+#include "launch/model/build_model.h"
+#include "launch/step/activation_probe.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/integers.h"
+#include "runtime/base/text.h"
+#include "runtime/data/loader/data_order.h"
+#include "runtime/device/tensor_memory.h"
+
+namespace shoal {
+namespace {
+
+/// Memory of a rank for Open MPI: its libraries, and buffers shared with the ranks of the machine.
+constexpr int64_t kMpiBytes = int64_t{8} << 20;
+/// FLOPs that a trial step should take at most.
+constexpr double kTrialFlops = 2e10;
+/// FLOPs beyond which no trial step is run: seconds on a core. Between the two a trial has the
+/// fewest samples that the model can train on.
+constexpr double kMostTrialFlops = 2e11;
+constexpr int64_t kLeastSequence = 64;
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// How a recipe's ranks share its model.
+struct Shares {
+  int64_t world = 1, expert_ranks = 1;
+  bool shards_optimizer = false;
+};
+
+/// Bytes of the parameter on the rank that has most of it.
+int64_t bytes_on_rank(const Parameter& parameter, int64_t expert_ranks) {
+  const auto bytes = static_cast<int64_t>(parameter.tensor.nbytes());
+  if (!parameter.is_stacked()) return bytes;
+  const int64_t units = parameter.tensor.size(0);
+  return bytes / units * divided_up(units, expert_ranks);
+}
+
+/// The optimizer's state over the weights it trains, in bytes.
+double state_over_weights(const Recipe& recipe, const BuiltModel& model) {
+  const auto optimizer =
+      Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
+  const auto state = static_cast<double>(
+      estimate_checkpoint(list_state(*optimizer).entries(), /*ranks=*/1).data_bytes);
+  double weights = 0;
+  for (const Parameter& parameter : model.parameters) {
+    if (parameter.tensor.requires_grad()) weights += static_cast<double>(parameter.tensor.nbytes());
+  }
+  return weights > 0 ? state / weights : 0;
+}
+
+/// Masks, at a byte a weight, and soft permutations.
+int64_t sparsity_bytes(const std::vector<SparseLayerInfo>& layers, int64_t expert_ranks) {
+  int64_t bytes = 0;
+  for (const SparseLayerInfo& layer : layers) {
+    const int64_t copies = layer.copies > 1 ? divided_up(layer.copies, expert_ranks) : 1;
+    bytes += copies * (layer.rows * layer.columns + layer.soft_bytes);
+  }
+  return bytes;
+}
+
+int64_t sample_bytes(const Recipe& recipe, const DataShape& shape, int64_t views) {
+  const auto real = static_cast<int64_t>(torch::elementSize(dtype_of(recipe)));
+  constexpr int64_t kInteger = sizeof(int64_t);
+  const int64_t pixels = shape.image ? shape.image->bytes() * views : 0;
+  return (pixels + shape.values + shape.targets) * real +
+         (shape.sequence * (shape.token_labels > 0 ? 2 : 1)) * kInteger;
+}
+
+using Classes = std::vector<std::pair<std::string, int64_t>>;
+
+/// All that follows from shapes, for `samples` of a micro-batch.
+Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelCounts& counts,
+                      const Shares& shares, int64_t samples) {
+  const BuiltModel model = build_model(recipe, shape, nullptr, torch::kMeta);
+  int64_t weights = 0, trained = 0, trained_stacked = 0;
+  Task& task = *model.task;
+  const bool has_key_encoder = task.make_step_rule(task.courses(/*total_steps=*/1)) != nullptr;
+  for (const Parameter& parameter : model.parameters) {
+    const int64_t bytes = bytes_on_rank(parameter, shares.expert_ranks);
+    weights += bytes;
+    if (has_key_encoder && !parameter.tensor.requires_grad()) weights += bytes;  // its last values
+    if (!parameter.tensor.requires_grad()) continue;
+    trained += bytes;
+    if (parameter.is_stacked()) trained_stacked += bytes;
+  }
+  int64_t updated = trained;  // by this rank
+  if (shares.shards_optimizer) {
+    updated = divided_up(trained - trained_stacked, shares.world) +
+              divided_up(trained_stacked, shares.world / shares.expert_ranks);
+  }
+  const auto optimizer =
+      static_cast<int64_t>(state_over_weights(recipe, model) * static_cast<double>(updated));
+  return {{"weights", weights},
+          {"gradients", trained},
+          {"optimizer", optimizer},
+          {"averages", recipe.train.average ? trained : 0},
+          {"sparsity", recipe.sparsity ? sparsity_bytes(counts.sparse, shares.expert_ranks) : 0},
+          // One in use, and those that wait.
+          {"batches",
+           samples * sample_bytes(recipe, shape, counts.views) * (recipe.data.prefetch + 1)}};
+}
+
+int64_t sum_of(const Classes& classes) {
+  return std::accumulate(classes.begin(), classes.end(), int64_t{0},
+                         [](int64_t sum, const auto& entry) { return sum + entry.second; });
+}
+
+/// Rows as they are sent and as they arrive, where experts lie on several ranks and their load is
+/// even.
+int64_t exchange_bytes(const CheckedRecipe& checked, int64_t samples) {
+  const Recipe& recipe = checked.loaded.options;
+  const std::optional<ModelWork>& work = checked.counts.work;
+  if (recipe.parallel.expert_ranks == 1 || !work) return 0;
+  return static_cast<int64_t>(2 * work->routed_numbers * static_cast<double>(samples) *
+                              static_cast<double>(torch::elementSize(compute_dtype_of(recipe))));
+}
+
+/// Bytes of the files of text, which are mapped and end up in memory whole.
+int64_t mapped_bytes(const DataSource& source) {
+  if (source.shape().sequence == 0) return 0;
+  int64_t bytes = 0;
+  for (const std::string& file : source.files()) {
+    std::error_code failed;
+    const auto size = std::filesystem::file_size(file, failed);
+    if (!failed) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+/// Samples of two trials, and the tokens of a sample. Without a small one, the large one has all
+/// samples (`is_whole`) or tells nothing of more of them.
+struct Trials {
+  int64_t small = 0, large = 0;
+  int64_t sequence = 0;
+  bool is_whole = false;
+};
+
+/// Of `samples` samples at most, or twice the fewest; nothing if even these take too long.
+std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t samples) {
+  const DataShape shape = checked.source->shape();
+  const std::optional<ModelWork>& work = checked.counts.work;
+  const int64_t least = checked.counts.compares_samples ? 2 : 1;
+  Trials trials{.sequence = shape.sequence};
+  double flops = work ? work->training_flops : kTrialFlops / 8;
+  while (flops > kTrialFlops && !shape.image && trials.sequence >= 2 * kLeastSequence) {
+    trials.sequence /= 2;
+    flops /= 2;
+  }
+  if (flops * static_cast<double>(least) > kMostTrialFlops) return std::nullopt;
+  const double affordable = flops > 0 ? kTrialFlops / flops : static_cast<double>(samples);
+  trials.large =
+      std::clamp<int64_t>(static_cast<int64_t>(std::min(affordable, static_cast<double>(samples))),
+                          least, std::max(least, samples));
+  const int64_t group = checked.loaded.options.train.group;
+  if (trials.large > group) trials.large -= trials.large % group;
+  trials.small = trials.large / 2;
+  if (trials.small > group) trials.small -= trials.small % group;
+  if (trials.small < least) trials.small = 0;
+  trials.is_whole = trials.large >= samples && trials.sequence == shape.sequence;
+  if (trials.small == 0 && !trials.is_whole &&
+      2 * flops * static_cast<double>(trials.large) <= kMostTrialFlops) {
+    trials.small = trials.large;
+    trials.large *= 2;
+  }
+  return trials;
+}
+
+/// Bytes beside those that follow from shapes.
+struct Trial {
+  double samples = 0;  ///< of the recipe's length
+  double activations = 0;
+  int64_t process = 0;
+};
+
+Trial run_trial(const CheckedRecipe& checked, const Trials& trials, int64_t samples) {
+  const Recipe& recipe = checked.loaded.options;
+  const DataShape whole = checked.source->shape();
+  const ProbedMemory probed = probe_memory(recipe, *checked.source, samples, trials.sequence);
+  const int64_t known =
+      sum_of(shape_classes(probed_recipe(recipe, samples), probed_shape(whole, trials.sequence),
+                           checked.counts, {}, samples));
+  const double share = whole.sequence > 0 ? static_cast<double>(trials.sequence) /
+                                                static_cast<double>(whole.sequence)
+                                          : 1.0;
+  return {static_cast<double>(samples) * share,
+          static_cast<double>(std::max<int64_t>(0, probed.tensors - known)), probed.process};
+}
+
+/// What grows with the samples beside activations.
+double bytes_of_samples(const MemoryEstimate& estimate) {
+  double bytes = 0;
+  for (const auto& [name, of_class] : estimate.classes) {
+    if (name == "batches" || name == "exchange") bytes += static_cast<double>(of_class);
+  }
+  return bytes;
+}
+
+/// Runs the trials and adds what they measure. Memory that does not depend on the samples is told
+/// apart from theirs by two trials alone: after one, more samples are not estimated.
+void add_trials(const CheckedRecipe& checked, const Trials& trials, int64_t world,
+                MemoryEstimate& estimate) {
+  Trial small;
+  if (trials.small > 0) small = run_trial(checked, trials, trials.small);
+  const Trial large = run_trial(checked, trials, trials.large);
+  double activations = large.activations;
+  if (trials.small > 0) {
+    const double slope =
+        std::max(0.0, large.activations - small.activations) / (large.samples - small.samples);
+    activations += slope * (static_cast<double>(estimate.samples) - large.samples);
+    estimate.bytes_of_sample =
+        slope + bytes_of_samples(estimate) / static_cast<double>(estimate.samples);
+  }
+  estimate.classes.emplace_back("activations", static_cast<int64_t>(std::max(0.0, activations)));
+  estimate.classes.emplace_back("process", large.process + (world > 1 ? kMpiBytes : 0));
+  estimate.has_activations = trials.small > 0 || trials.is_whole;
+  estimate.not_measured =
+      estimate.has_activations
+          ? ""
+          : fmt::format(
+                "a second, larger trial takes too long on a processor; those of {}{} are "
+                "in the sum",
+                counted(trials.large, "sample"),
+                trials.sequence > 0 ? " of " + counted(trials.sequence, "token") : "");
+}
+
+bool has_class(const MemoryEstimate& estimate, std::string_view name) {
+  return std::ranges::any_of(estimate.classes,
+                             [name](const auto& entry) { return entry.first == name; });
+}
+
+}  // namespace
+
+int64_t MemoryEstimate::total() const { return sum_of(classes); }
+
+MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world) {
+  const Recipe& recipe = checked.loaded.options;
+  const Shares shares{world, recipe.parallel.expert_ranks, recipe.parallel.shard_optimizer};
+  MemoryEstimate estimate;
+  const int64_t groups = recipe.train.batch / recipe.train.accumulate / recipe.train.group;
+  estimate.samples = divided_up(groups, world) * recipe.train.group;
+  estimate.classes =
+      shape_classes(recipe, checked.source->shape(), checked.counts, shares, estimate.samples);
+  const auto saved = static_cast<int64_t>(checked.counts.checkpoint.data_bytes);
+  estimate.classes.emplace_back("checkpoint", divided_up(saved, world));
+  estimate.classes.emplace_back("exchange", exchange_bytes(checked, estimate.samples));
+  estimate.page_cache_bytes = mapped_bytes(*checked.source);
+  estimate.not_measured = "not asked for";
+  return estimate;
+}
+
+void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
+                         MemoryEstimate& estimate) {
+  const int64_t alone =
+      sum_of(shape_classes(checked.loaded.options, checked.source->shape(), checked.counts, {}, 1));
+  if (alone > available / 2) {
+    estimate.not_measured = fmt::format(
+        "a trial with all experts takes {}, and this machine has {} left",
+        human_bytes(static_cast<double>(alone)), human_bytes(static_cast<double>(available)));
+    return;
+  }
+  const std::optional<Trials> trials = choose_trials(checked, estimate.samples);
+  if (!trials) {
+    estimate.not_measured = "a training step of one sample takes too long on a processor";
+    return;
+  }
+  try {
+    add_trials(checked, *trials, world, estimate);
+  } catch (const std::exception& error) {
+    estimate.not_measured = std::string("a trial step failed: ") + error.what();
+  }
+  release_tensor_memory();
+}
+
+void keep_device_classes(MemoryEstimate& estimate) {
+  std::erase_if(estimate.classes, [](const auto& entry) {
+    return entry.first == "batches" || entry.first == "checkpoint" || entry.first == "process";
+  });
+}
+
+std::optional<int64_t> most_activations(const CheckedRecipe& checked,
+                                        const MemoryEstimate& estimate) {
+  if (!checked.counts.work) return std::nullopt;
+  const double bytes = checked.counts.work->multiply_adds * static_cast<double>(estimate.samples);
+  constexpr double kMost = 1e18;
+  return static_cast<int64_t>(std::min(bytes, kMost));
+}
+
+std::string to_text(const MemoryEstimate& estimate, int64_t ranks) {
+  std::vector<std::vector<std::string>> rows{{"memory of a rank", "estimate"}};
+  const auto add = [&rows](const std::string& name, int64_t bytes) {
+    rows.push_back({name, human_bytes(static_cast<double>(bytes))});
+  };
+  for (const auto& [name, bytes] : estimate.classes) {
+    if (bytes > 0) add(name, bytes);
+  }
+  const bool has_some = has_class(estimate, "activations");
+  if (!has_some) rows.push_back({"activations", "not measured"});
+  add(estimate.has_activations ? "sum"
+      : has_some               ? "at least"
+                               : "sum without activations",
+      estimate.total());
+  if (ranks > 1) add(fmt::format("{} ranks on one machine", ranks), ranks * estimate.total());
+  if (estimate.page_cache_bytes > 0) {
+    add("page cache of text files, once a machine, not in the sum", estimate.page_cache_bytes);
+  }
+  return text_table(rows);
+}
+
+std::string memory_hint(const CheckedRecipe& checked, const MemoryEstimate& estimate,
+                        int64_t available_of_rank, int64_t world) {
+  const TrainOptions& train = checked.loaded.options.train;
+  std::string batch;
+  if (estimate.bytes_of_sample > 0) {
+    const double fixed = static_cast<double>(estimate.total()) -
+                         estimate.bytes_of_sample * static_cast<double>(estimate.samples);
+    const double fitting =
+        (static_cast<double>(available_of_rank) - fixed) / estimate.bytes_of_sample;
+    const int64_t groups = fitting > 0 ? static_cast<int64_t>(fitting) / train.group * world : 0;
+    batch = groups > 0 ? fmt::format(
+                             "train.batch {} or less fits, or as much with a larger "
+                             "train.accumulate; ",
+                             groups * train.group * train.accumulate)
+                       : "no train.batch fits; ";
+  }
+  return batch +
+         "train.recompute keeps fewer activations, parallel.shard_optimizer and more "
+         "parallel.expert_ranks share out state; run.memory_check=false starts all the same";
+}
+
+}  // namespace shoal

@@ -1,0 +1,85 @@
+#include "launch/command_line/describe_commands.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "launch/command_line/command_description.h"
+#include "runtime/base/build_info.h"
+
+namespace shoal {
+namespace {
+
+std::vector<std::string> words_between_commas(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  return words;
+}
+
+OptionDescription describe(const CLI::Option& option) {
+  OptionDescription result;
+  result.doc = option.get_description();
+  for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
+  if (option.get_items_expected_max() > 0) {
+    // `INT:at least 1`, `SHELL:{bash,zsh}`: the type, then what checks it: a set of values is that
+    // of CLI::IsMember or offer_values.
+    const std::string type = option.get_type_name();
+    const std::size_t colon = type.find(':');
+    result.value = type.substr(0, colon);
+    if (colon != std::string::npos && type[colon + 1] == '{' && type.ends_with('}')) {
+      result.choices = words_between_commas(type.substr(colon + 2, type.size() - colon - 3));
+    }
+  }
+  result.is_required = option.get_required();
+  result.repeats = option.get_items_expected_max() > 1;
+  return result;
+}
+
+/// CLI11 hands a footer down to the commands that have none: `inherited`.
+CommandDescription describe(const CLI::App& app, const std::string& inherited = "") {
+  CommandDescription result;
+  result.name = app.get_name();
+  result.doc = app.get_description();
+  if (app.get_footer() != inherited) result.footer = app.get_footer();
+  for (const CLI::Option* option : app.get_options()) {
+    (option->nonpositional() ? result.options : result.words).push_back(describe(*option));
+  }
+  for (const CLI::App* command : app.get_subcommands({})) {
+    result.commands.push_back(describe(*command, app.get_footer()));
+  }
+  return result;
+}
+
+}  // namespace
+
+void add_descriptions(CLI::App& app, ExitCode& code) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print a shell's script that completes shoal's words");
+  const auto shell = std::make_shared<std::string>();
+  completion->add_option("shell", *shell, "whose script")
+      ->type_name("SHELL")
+      ->check(CLI::IsMember(completion_shells()))
+      ->required();
+  completion->footer(
+      "Examples:\n"
+      "  source <(shoal completion bash)\n"
+      "  shoal completion zsh > ~/.zfunc/_shoal\n"
+      "  shoal completion fish > ~/.config/fish/completions/shoal.fish");
+  completion->callback([&app, &code, shell] {
+    std::cout << completion_script(describe(app), *shell);
+    code = ExitCode::kOk;
+  });
+  CLI::App* manual = app.add_subcommand("man", "Print the manual page, in roff");
+  manual->footer("Examples:\n  shoal man | man -l -");
+  manual->callback([&app, &code] {
+    std::cout << manual_page(describe(app), build_info());
+    code = ExitCode::kOk;
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,308 @@
+#include "launch/command_line/subcommand_options.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "launch/commands/commands.h"
+#include "launch/inspect/sparsity_maps.h"
+#include "launch/job/console.h"
+#include "launch/job/launch_info.h"
+#include "launch/maps/activation_maps.h"
+#include "launch/maps/expert_maps.h"
+#include "launch/maps/gate_maps.h"
+#include "launch/new_recipe/new.h"
+#include "launch/recipe/recipe.h"
+#include "moe/routing/router.h"
+#include "runtime/base/text.h"
+#include "runtime/options/config_value.h"
+#include "runtime/yaml/config_node.h"
+
+namespace shoal {
+
+void add_checkpoint_path(CLI::App& command, std::string& path) {
+  command
+      .add_option("path", path,
+                  "a checkpoint's folder, or a run's, which means its newest checkpoint")
+      ->type_name("PATH")
+      ->required();
+}
+
+CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  return command
+      .add_option("overrides", overrides,
+                  "key=value sets a key, ~key removes one; the last one wins")
+      ->type_name("KEY=VALUE");
+}
+
+void offer_values(CLI::Option& option, const std::vector<std::string>& values) {
+  option.check(
+      CLI::Validator([](std::string&) { return ""; }, "{" + join_words(values, ",") + "}"));
+}
+
+void add_raw_weights(CLI::App& command, bool& raw_weights) {
+  command.add_flag("--raw-weights", raw_weights,
+                   "the weights themselves, not their averages, where the checkpoint has both "
+                   "(train.average)");
+}
+
+void add_model_override(CLI::App& command, bool& override_model) {
+  command.add_flag(
+      "--override", override_model,
+      "use the weights although the model is not the one that they were trained in; of "
+      "a run, the newest or best checkpoint that can be read");
+}
+
+CLI::Validator strict_number(const config::Type& type, const Range& range) {
+  const auto read = [&type, range](std::string& text) {
+    FieldRules rules;
+    rules.range = range;
+    config::Node node;
+    node.kind = config::Node::Kind::kScalar;
+    node.text = text;
+    const std::shared_ptr<void> number = type.make();
+    const std::string problem = config::read_single(type, number.get(), node, rules);
+    text = config::write_single(type, number.get());
+    const bool has_range = problem.empty() || problem.starts_with("must be");
+    return has_range ? problem : problem + "; allowed: " + config::range_text(range);
+  };
+  return {read, config::range_text(range)};
+}
+
+CLI::Validator integer_in(const Range& range) {
+  return strict_number(config::type_of<int64_t>(), range);
+}
+
+namespace {
+
+/// Options that draw on images into a folder, which are added to `others`.
+void add_image_maps(CLI::App& command, InspectArguments& arguments,
+                    std::vector<CLI::Option*>& others) {
+  const auto add = [&](const char* name, std::string& folder, const char* doc) {
+    CLI::Option* maps = command.add_option(name, folder, doc)->type_name("FOLDER");
+    for (CLI::Option* other : others) maps->excludes(other);
+    others.push_back(maps);
+  };
+  add("--activation-maps", arguments.activation_maps,
+      "draw where the units of Nexus layers look into this new folder");
+  add("--expert-maps", arguments.expert_maps,
+      "draw which expert each patch of an image is routed to into this new folder, and print what "
+      "the regions of each expert look like");
+  command
+      .add_option("--images", arguments.images,
+                  "with --activation-maps or --expert-maps: how many of the validation split, from "
+                  "the first on")
+      ->transform(integer_in(in_range(1, 1000)))
+      ->capture_default_str();
+}
+
+std::string must_be_html(const std::string& file) {
+  return file.ends_with(".html") ? std::string() : std::string("must name a file in .html");
+}
+
+/// Options that show masks and permutations, which are added to `others`.
+void add_sparsity(CLI::App& command, InspectArguments& arguments,
+                  std::vector<CLI::Option*>& others) {
+  CLI::Option* sparsity = command.add_flag(
+      "--sparsity", arguments.sparsity,
+      "masks and permutations of the sparse layers, over all checkpoints of a run, or in one");
+  for (CLI::Option* other : others) sparsity->excludes(other);
+  others.push_back(sparsity);
+  command
+      .add_option("-o,--output", arguments.page,
+                  "with --sparsity: draw them into this page, replacing it")
+      ->type_name("FILE.html")
+      ->check(must_be_html)
+      ->needs(sparsity);
+}
+
+CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
+                           const std::vector<CLI::Option*>& others) {
+  CLI::Option* gates =
+      command
+          .add_option("--gates", arguments.gates,
+                      "draw which tokens attend in which layer into this page, replacing it")
+          ->type_name("FILE.html")
+          ->check(must_be_html);
+  for (CLI::Option* other : others) gates->excludes(other);
+  CLI::Option* samples =
+      command
+          .add_option("--samples", arguments.samples,
+                      "with --gates: how many of the validation split, from the first on")
+          ->transform(integer_in(in_range(1, 1000)))
+          ->capture_default_str()
+          ->needs(gates);
+  command
+      .add_option("--prompt", arguments.prompt,
+                  "with --gates: this text, in one pass, in place of validation samples")
+      ->type_name("TEXT")
+      ->needs(gates)
+      ->excludes(samples);
+  return gates;
+}
+
+/// Options of `inspect` that need the model and its data.
+void add_model_pictures(CLI::App& command, InspectArguments& arguments,
+                        std::vector<CLI::Option*> others) {
+  add_image_maps(command, arguments, others);
+  add_gate_maps(command, arguments, others);
+  add_raw_weights(command, arguments.raw_weights);
+  add_overrides(command, arguments.overrides);
+}
+
+ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments) {
+  if (command.count("--images") > 0 &&
+      command.count("--activation-maps") + command.count("--expert-maps") == 0) {
+    throw CLI::RequiresError("--images", "--activation-maps or --expert-maps");
+  }
+  if (const int64_t world = read_launch_info(environment_variable).world; world > 1) {
+    throw Error(ExitCode::kUsage, fmt::format("inspect runs in one process, not in {}", world),
+                "start it without mpirun");
+  }
+  if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
+  if (!arguments.activation_maps.empty()) {
+    return draw_activation_maps(arguments, environment_variable, std::cout);
+  }
+  if (!arguments.expert_maps.empty()) {
+    return draw_expert_maps(arguments, environment_variable, std::cout);
+  }
+  for (const char* option : {"--raw-weights", "overrides"}) {
+    if (command.count(option) == 0) continue;
+    throw CLI::RequiresError(option, "--activation-maps, --expert-maps or --gates");
+  }
+  if (arguments.sparsity) return draw_sparsity(arguments, std::cout);
+  return inspect(arguments, std::cout);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
+  const auto arguments = std::make_shared<InspectArguments>();
+  add_checkpoint_path(*command, arguments->path);
+  CLI::Option* tensors =
+      command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
+  CLI::Option* experts =
+      command->add_flag("--experts", arguments->experts,
+                        "how the run's experts were loaded at the checkpoint's step");
+  experts->excludes(tensors);
+  command
+      ->add_option("--heat-map", arguments->heat_map,
+                   "with --experts: draw their loads over time into this file, replacing it")
+      ->type_name("FILE.svg")
+      ->check([](const std::string& file) {
+        return file.empty() ? std::string("must name a file") : std::string();
+      })
+      ->needs(experts);
+  CLI::Option* diff =
+      command
+          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
+          ->type_name("OTHER")
+          ->excludes(tensors)
+          ->excludes(experts);
+  std::vector<CLI::Option*> kinds{tensors, experts, diff};
+  add_sparsity(*command, *arguments, kinds);
+  add_model_pictures(*command, *arguments, kinds);
+  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+  add_model_override(*command, arguments->override_model);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal inspect runs/tiny_cifar10\n"
+      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
+      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
+      "  shoal inspect runs/denoiser --expert-maps maps --images 4\n"
+      "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
+      "  shoal inspect runs/padst --sparsity -o sparsity.html\n"
+      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
+  command->callback([&code, command, arguments] { code = run_inspect(*command, *arguments); });
+}
+
+void add_keys(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
+  const auto arguments = std::make_shared<KeysArguments>();
+  command
+      ->add_option("name", arguments->name,
+                   "this key and those below it; its first words may be left out. Without it: an "
+                   "overview of all sections")
+      ->type_name("NAME");
+  const auto add = [&](const char* name, std::string& member, const char* doc,
+                       const config::MemberSet& set) {
+    offer_values(*command->add_option(name, member, doc)->type_name("NAME"), set.names());
+  };
+  add("--backbone", arguments->backbone, "only keys that recipes with this backbone have",
+      members_of<Backbone>());
+  add("--task", arguments->task, "the same of a task", members_of<Task>());
+  add("--router", arguments->router, "the same of a router", members_of<Router>());
+  add("--data", arguments->data, "the same of a data source", members_of<DataSource>());
+  command->add_flag("--all", arguments->all, "document every key");
+  command->footer(
+      "Examples:\n"
+      "  shoal keys\n"
+      "  shoal keys optimizer\n"
+      "  shoal keys train.batch\n"
+      "  shoal keys exchange.chunks\n"
+      "  shoal keys --backbone vit\n"
+      "  shoal keys model.moe.router --backbone vit --router top_k");
+  command->callback([&code, arguments] {
+    arguments->columns = terminal_columns(STDOUT_FILENO);
+    if (!arguments->columns) arguments->columns = read_launch_info(environment_variable).columns;
+    code = keys(*arguments, std::cout);
+  });
+}
+
+void add_new(CLI::App& app, ExitCode& code) {
+  CLI::App* command =
+      app.add_subcommand("new", "Print a commented recipe to start from, which `check` accepts");
+  const auto arguments = std::make_shared<NewArguments>();
+  offer_values(*command->add_option("--backbone", arguments->backbone, "the model")
+                    ->type_name("NAME")
+                    ->required(),
+               new_recipe_backbones());
+  command
+      ->add_option("--experts", arguments->experts,
+                   "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
+      ->transform(integer_in(in_range(0, 4096)));
+  offer_values(*command
+                    ->add_option("--data", arguments->data,
+                                 "a data source. Default: shapes, drawn images, or text")
+                    ->type_name("SOURCE"),
+               new_recipe_sources());
+  command->add_option("--path", arguments->path, "data.path, the folder of the data")
+      ->type_name("FOLDER");
+  command->footer(
+      "The task follows from backbone and data.\n"
+      "Examples:\n"
+      "  shoal new --backbone vit --experts 8 > mine.yaml\n"
+      "  shoal new --backbone vit --data cifar --path ~/cifar-10-batches-bin\n"
+      "  shoal new --backbone gpt2 --experts 8 --data text");
+  command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
+}
+
+void add_report(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "report", "Write a page on a run, or on several side by side: report.html");
+  const auto arguments = std::make_shared<ReportArguments>();
+  command->add_option("runs", arguments->runs, "folders of runs, finished or going on")
+      ->type_name("RUN")
+      ->required();
+  command
+      ->add_option("--out", arguments->out,
+                   "the page, which is replaced; default: report.html in the folder of the run")
+      ->type_name("FILE.html")
+      ->check(must_be_html);
+  command->footer(
+      "Training writes the same page at its end. It needs no network and no scripts.\n"
+      "Examples:\n"
+      "  shoal report runs/quickstart\n"
+      "  shoal report runs/a runs/b --out comparison.html");
+  command->callback([&code, arguments] { code = report(*arguments, std::cout); });
+}
+
+}  // namespace shoal

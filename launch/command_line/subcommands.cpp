@@ -1,0 +1,487 @@
+#include "launch/command_line/subcommands.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <initializer_list>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "launch/command_line/describe_commands.h"
+#include "launch/command_line/subcommand_options.h"
+#include "launch/commands/commands.h"
+#include "launch/job/launch_info.h"
+#include "launch/machine/doctor.h"
+#include "launch/predict/generate.h"
+#include "runtime/base/text.h"
+#include "runtime/options/registry.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/yaml/config_scalar.h"
+
+namespace shoal {
+namespace {
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+/// Of the name of a file that is not there: which recipes may be meant; throws then.
+void refuse_missing(const std::string& path) {
+  std::error_code failed;
+  if (std::filesystem::exists(path, failed) || failed) return;
+  const std::vector<std::string> near = nearest_recipes(path, find_recipes_folder(own_program()));
+  if (near.empty()) return;
+  throw ConfigError(
+      fmt::format("{0}:1:1: cannot read '{0}': No such file or directory; did you "
+                  "mean '{1}'?",
+                  path, join_words(near, "' or '")));
+}
+
+void add_recipe(CLI::App& command, config::RecipeSource& source) {
+  source.environment = environment_variable;
+  command.add_option("recipe", source.path, "recipe file, YAML")
+      ->type_name("RECIPE")
+      ->required()
+      ->check([](const std::string& path) {
+        if (path.empty()) return std::string("must name a file");
+        refuse_missing(path);
+        return std::string();
+      });
+  add_overrides(command, source.overrides);
+}
+
+/// The checkpoint whose weights a command uses.
+template <class Arguments>
+void add_weights(CLI::App& command, Arguments& arguments) {
+  command.add_option("path", arguments.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", arguments.best, "the run's best checkpoint");
+  add_raw_weights(command, arguments.raw_weights);
+}
+
+// Functions that take `code` declare a subcommand, which sets it to its exit code.
+
+void add_check(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "check", "Check a recipe and count its parameters; opens no data, allocates no model");
+  const auto arguments = std::make_shared<CheckArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
+      ->transform(integer_in(in_range(1, 1'000'000)));
+  command->add_flag(
+      "--expressivity", arguments->expressivity,
+      "how many linear regions the sparse MLPs can have, with and without permutations");
+  command->add_flag("--memory", arguments->memory,
+                    "estimate a rank's memory by two small trial steps, which take some seconds");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal check configs/quickstart.yaml --memory\n"
+      "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
+      "  shoal check RECIPE.yaml --json");
+  command->callback([&code, arguments] { code = check(*arguments, std::cout); });
+}
+
+void add_show(CLI::App& app, ExitCode& code) {
+  CLI::App* command =
+      app.add_subcommand("show", "Print a recipe in full, each value with where it came from");
+  const auto arguments = std::make_shared<ShowArguments>();
+  add_recipe(*command, arguments->source);
+  command->add_flag("--minimal", arguments->minimal, "only what differs from the defaults");
+  command->footer(
+      "Examples:\n"
+      "  shoal show configs/quickstart.yaml\n"
+      "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
+  command->callback([&code, arguments] { code = show(*arguments, std::cout); });
+}
+
+void add_recipes(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("words", *words, "only those with these words in path or first sentence")
+      ->type_name("WORD");
+  command->footer("Examples:\n  shoal recipes\n  shoal recipes vit moe");
+  command->callback(
+      [&code, words] { code = recipes(find_recipes_folder(own_program()), *words, std::cout); });
+}
+
+void add_doctor(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
+  const auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "one JSON object on stdout");
+  const auto calibrates = std::make_shared<bool>(false);
+  command->add_flag("--calibrate", *calibrates,
+                    "instead, measure which sparse layers dense products are faster for, and keep "
+                    "it in the user's cache folder for trainings with sparsity.execution: auto");
+  command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
+  command->callback([&code, as_json, calibrates] {
+    if (*calibrates) {
+      code = calibrate(read_launch_info(environment_variable), std::cout);
+      return;
+    }
+    code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
+  });
+}
+
+void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
+  CLI::App* command = app.add_subcommand("train", "Train a recipe, alone or under mpirun or srun");
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->command_line = command_line;
+  add_recipe(*command, arguments->source);
+  command->add_flag("--override", arguments->override_fixed,
+                    "resume although the recipe differs from the checkpoint's, and from the newest "
+                    "checkpoint that can be read");
+  command->footer(
+      "Examples:\n"
+      "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
+      "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+      "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
+  command->callback([&code, arguments] {
+    std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
+    code = train(*arguments, environment_variable);
+  });
+}
+
+void add_eval(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
+  const auto arguments = std::make_shared<EvalArguments>();
+  add_weights(*command, *arguments);
+  add_overrides(*command, arguments->overrides);
+  add_model_override(*command, arguments->override_model);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  auto* images =
+      command
+          ->add_option("--images", arguments->images.folder,
+                       "draw the first samples, as far as the task has pictures of them, into this "
+                       "folder, which is empty or not there yet: PNG files and contact_sheet.png")
+          ->type_name("FOLDER")
+          ->check([](const std::string& folder) {
+            return folder.empty() ? std::string("must name a folder") : std::string();
+          });
+  command->add_option("--count", arguments->images.count, "samples that --images draws")
+      ->transform(integer_in(in_range(1, 1000)))
+      ->capture_default_str()
+      ->needs(images);
+  command->add_flag("!--no-baselines", arguments->baselines,
+                    "without the baselines of the task, which are fitted on the training split");
+  command->footer(
+      "Examples:\n"
+      "  shoal eval runs/quickstart\n"
+      "  shoal eval runs/denoise --images pictures\n"
+      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
+  command->callback(
+      [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
+}
+
+void add_sampling(CLI::App& command, GenerateArguments& arguments) {
+  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
+      ->transform(integer_in(in_range(1, int64_t{1} << 40)))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", arguments.sampling.temperature,
+                  "divides the logits; 0: always the most probable token")
+      ->transform(strict_number(config::type_of<double>(), in_range(0, 1e6)))
+      ->capture_default_str();
+  command
+      .add_option("--top-k", arguments.sampling.top_k,
+                  "choose among this many most probable tokens; 0: among all")
+      ->transform(integer_in(at_least(0)))
+      ->capture_default_str();
+  command
+      .add_option("--top-p", arguments.sampling.top_p,
+                  "choose among the fewest tokens, most probable first, that together have this "
+                  "probability")
+      ->transform(strict_number(config::type_of<double>(), in_range(above(0), 1)))
+      ->capture_default_str();
+  command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
+      ->transform(integer_in(at_least(0)));
+  command.add_option("--samples", arguments.samples, "texts of each prompt")
+      ->transform(integer_in(in_range(1, 1'000'000)))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--batch", arguments.batch,
+          "texts that are generated at once, over all ranks; changes a text by rounding only")
+      ->transform(integer_in(in_range(1, 1'000'000)))
+      ->capture_default_str();
+}
+
+void add_generate(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "Continue texts with a language model, on any number of ranks");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  add_weights(*command, *arguments);
+  add_overrides(*command, arguments->overrides);
+  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--prompt-file", arguments->prompt_files,
+                   "file whose whole text is continued; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_sampling(*command, *arguments);
+  add_model_override(*command, arguments->override_model);
+  command->add_flag("--json", arguments->json,
+                    "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
+                    "a list of these, sequences");
+  command->footer(
+      "Examples:\n"
+      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
+      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
+      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
+  command->callback(
+      [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
+}
+
+void add_ckpt(CLI::App& app, ExitCode& code) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
+  ckpt->require_subcommand(1);
+  ckpt->footer(
+      "Examples:\n"
+      "  shoal ckpt verify runs/tiny_cifar10\n"
+      "  shoal ckpt ls runs/tiny_cifar10 --json\n"
+      "  shoal ckpt diff runs/a runs/b\n"
+      "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
+  struct Subcommand {
+    const char *name, *doc;
+    ExitCode (*run)(const CheckpointArguments&, std::ostream&);
+    bool takes_best = true, takes_other = false;
+  };
+  for (const Subcommand& which : std::initializer_list<Subcommand>{
+           {"verify", "Check every byte; exit 0, 20 or 21", checkpoint_verify},
+           {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
+            false},
+           {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
+           {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
+    CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
+    const auto arguments = std::make_shared<CheckpointArguments>();
+    add_checkpoint_path(*command, arguments->path);
+    if (which.takes_other) {
+      command->add_option("other", arguments->other, "the checkpoint to compare with")
+          ->type_name("OTHER")
+          ->required();
+    }
+    if (which.takes_best) {
+      command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
+      command->add_flag("--override", arguments->pass_unreadable,
+                        "of a run, the newest or best checkpoint that can be read");
+    }
+    command->add_flag("--json", arguments->json, "one JSON object on stdout");
+    command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
+  }
+}
+
+void add_import(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Turn weights of another program into a checkpoint to start from");
+  const auto arguments = std::make_shared<ImportArguments>();
+  command
+      ->add_option("path", arguments->path,
+                   "folder with model.safetensors (or its shards) and config.json, or one file")
+      ->type_name("FOLDER|FILE")
+      ->required();
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_option("--as", arguments->format, "what they are: " + join_words(import_formats()))
+      ->type_name("FORMAT")
+      ->required();
+  add_overrides(*command, arguments->overrides);
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
+      "  shoal import mixer.safetensors --as timm_mixer mixer model.gelu=tanh\n"
+      "  shoal train RECIPE.yaml model.init_from=vit_small");
+  command->callback(
+      [&code, arguments] { code = import_weights(*arguments, environment_variable, std::cout); });
+}
+
+void add_export(CLI::App& app, ExitCode& code) {
+  CLI::App* command =
+      app.add_subcommand("export", "Write a checkpoint's weights for other programs");
+  const auto arguments = std::make_shared<ExportArguments>();
+  add_weights(*command, *arguments);
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command
+      ->add_option("--to", arguments->program,
+                   "for whom: " + join_words(export_programs()) + "; safetensors takes any model")
+      ->type_name("PROGRAM")
+      ->required();
+  command
+      ->add_option("--dtype", arguments->dtype,
+                   "float32, float64, bfloat16 or float16; default: each tensor's own")
+      ->type_name("DTYPE");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
+      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16\n"
+      "  shoal export runs/sparse_mlp --to safetensors sparse_mlp");
+  command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
+}
+
+void add_fold(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "fold", "Write a sparse model without its permutations, which become part of its weights");
+  const auto arguments = std::make_shared<FoldArguments>();
+  add_weights(*command, *arguments);
+  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of\n"
+      "the permutation P. OUT has S P as its weight, so that all outputs are the same bits,\n"
+      "without moving any input. Layers before and after stay as they are: what a kernel for the\n"
+      "structure of S would have to move for P is within the weight. OUT is as a run's folder,\n"
+      "without the state of the optimizer.\n"
+      "Examples:\n"
+      "  shoal fold runs/padst folded\n"
+      "  shoal eval folded\n"
+      "  shoal train folded/resolved.yaml model.init_from=folded run.name=tuned");
+  command->callback([&code, arguments] { code = fold(*arguments, std::cout); });
+}
+
+/// One option for each key of each tokenizer.
+void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
+  for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
+    for (const config::FieldInfo& field : member->options_type().fields) {
+      const std::string key(field.name), name = "--" + key;
+      const std::string doc = fmt::format("of {}: {}", member->name, field.rules.doc);
+      if (CLI::Option* known = command.get_option_no_throw(name)) {
+        known->description(known->get_description() + "; " + doc);
+        continue;
+      }
+      command.add_option_function<std::string>(
+          name,
+          [&arguments, key](const std::string& value) {
+            arguments.options.emplace_back(key, value);
+          },
+          doc);
+    }
+  }
+}
+
+void add_tokenize(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "tokenize", "Encode files of text into a token cache, in the format of llm.c");
+  const auto arguments = std::make_shared<TokenizeArguments>();
+  command->add_option("files", arguments->files, "files of text, one after the other")
+      ->type_name("FILES")
+      ->required();
+  offer_values(
+      *command->add_option("--tokenizer", arguments->tokenizer, "how it is cut into tokens")
+           ->type_name("NAME")
+           ->required(),
+      members_of<Tokenizer>().names());
+  add_tokenizer_keys(*command, *arguments);
+  command
+      ->add_option("--out", arguments->out,
+                   "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
+                   "of that name is replaced once the new one is complete; any other file is left "
+                   "alone")
+      ->type_name("X.bin")
+      ->required();
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Each file is encoded on its own, and nothing is put between them.\n"
+      "Examples:\n"
+      "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
+      "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
+      "--out ab.bin");
+  command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
+}
+
+/// Reads the number of a size such as 256MB as a recipe's; returns what is wrong.
+std::string strict_size(std::string& size) {
+  const std::size_t end = size.find_last_of("0123456789.") + 1;
+  std::string problem;
+  const std::optional<int64_t> number = config::parse_integer(size.substr(0, end), problem);
+  if (number) size.replace(0, end, std::to_string(*number));
+  return number ? "" : problem + "; allowed: 1024 bytes to 1TiB, as 256MB";
+}
+
+void add_pack(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "pack", "Pack a folder of images into shards for data.source: tar_shards");
+  const auto arguments = std::make_shared<PackArguments>();
+  command
+      ->add_option("folder", arguments->plan.folder,
+                   "JPEG and PNG files in it and its subfolders, as image_folder finds them")
+      ->type_name("FOLDER")
+      ->required();
+  command
+      ->add_option("--out", arguments->plan.out,
+                   "folder of the shards, which is empty or not there yet")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--shard-size", arguments->plan.shard_bytes, "most bytes of a shard, as 256MB")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->transform(CLI::Validator(strict_size, ""))  // before that one
+      ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
+      ->default_str("256MB");
+  command->add_flag("--classes", arguments->plan.has_classes,
+                    "subfolders are classes, numbered in order of name, and samples have labels");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Samples keep the order of the folder; training shuffles them. The same images give the "
+      "same\n"
+      "bytes. If packing is killed, DIR has no file that ends in .tar.\n"
+      "Examples:\n"
+      "  shoal data pack imagenet/train --classes --out shards/train\n"
+      "  shoal data pack photographs --out shards/train --shard-size 1GB");
+  command->callback([&code, arguments] { code = pack(*arguments, std::cout); });
+}
+
+void add_verify(CLI::App& data, ExitCode& code) {
+  CLI::App* command =
+      data.add_subcommand("verify", "Check shards, their labels and indices; exit 0 or 13");
+  const auto arguments = std::make_shared<VerifyArguments>();
+  command->add_option("paths", arguments->paths, "shards, and folders of them")
+      ->type_name("DIR|FILE.tar")
+      ->required();
+  command->add_flag("--decode", arguments->decodes, "decode every image, too");
+  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  shoal data verify shards/train shards/val\n"
+      "  shoal data verify shards/train/shard-000000.tar --decode");
+  command->callback([&code, arguments] { code = verify_data(*arguments, std::cout); });
+}
+
+void add_data(CLI::App& app, ExitCode& code) {
+  CLI::App* data = app.add_subcommand("data", "Prepare and check data");
+  data->require_subcommand(1);
+  add_tokenize(*data, code);
+  add_pack(*data, code);
+  add_verify(*data, code);
+}
+
+}  // namespace
+
+void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
+  add_train(app, code, command_line);
+  add_eval(app, code);
+  add_generate(app, code);
+  add_check(app, code);
+  add_show(app, code);
+  add_keys(app, code);
+  add_recipes(app, code);
+  add_new(app, code);
+  add_inspect(app, code);
+  add_report(app, code);
+  add_ckpt(app, code);
+  add_import(app, code);
+  add_export(app, code);
+  add_fold(app, code);
+  add_data(app, code);
+  add_doctor(app, code);
+  add_descriptions(app, code);
+}
+
+}  // namespace shoal

@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "launch/commands/commands.h"
+#include "launch/convert/folded_weights.h"
+#include "launch/data/open_split.h"
+#include "launch/job/console.h"
+#include "launch/model/build_model.h"
+#include "launch/recipe/recipe.h"
+#include "launch/train/resume.h"
+#include "models/formats/own_layout.h"
+#include "models/formats/weight_format.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
+
+namespace shoal {
+namespace {
+
+/// What readers of Hugging Face's and timm's expect of a file's metadata.
+const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+
+/// The next step where a program has no layout for the model.
+std::string or_own_layout(const std::string& advice) {
+  return fmt::format("{}, or --to {}", advice, kOwnLayout);
+}
+
+constexpr std::array kExportDtypes{
+    std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
+    std::pair{"bfloat16", Dtype::kBF16}, std::pair{"float16", Dtype::kF16}};
+
+/// The dtype to write numbers in; nothing: that of each tensor.
+std::optional<Dtype> dtype_named(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const auto& [known, dtype] : kExportDtypes) {
+    if (name == known) return dtype;
+    names.push_back(known);
+  }
+  throw Error(ExitCode::kUsage, fmt::format("--dtype '{}': unknown", name),
+              "dtypes: " + join_words(names));
+}
+
+std::vector<std::shared_ptr<WeightFormat>> all_formats() {
+  std::vector<std::shared_ptr<WeightFormat>> formats;
+  for (const std::string& name : members_of<WeightFormat>().names()) {
+    formats.push_back(Registry<WeightFormat>::create(Choice<WeightFormat>(name), {}));
+  }
+  return formats;
+}
+
+std::string kind_of_model(std::string_view backbone, std::string_view task) {
+  return fmt::format("{} with the task {}", backbone, task);
+}
+
+/// The program's format for a backbone with a task; null for Shoal's own layout. Throws Error: exit
+/// 2 for an unknown program, 12 if it has none.
+std::shared_ptr<WeightFormat> find_format(const std::string& program, const Recipe& recipe) {
+  if (program == kOwnLayout) return nullptr;
+  const std::string wanted = kind_of_model(recipe.model.backbone.name(), recipe.task.name());
+  std::vector<std::string> known;
+  for (const auto& format : all_formats()) {
+    if (format->program() != program) continue;
+    known.push_back(kind_of_model(format->backbone(), format->task()));
+    if (known.back() == wanted) return format;
+  }
+  if (known.empty()) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--to '{}': unknown program{}", program,
+                            did_you_mean(program, export_programs())),
+                "programs: " + join_words(export_programs()));
+  }
+  throw Error(ExitCode::kMismatch,
+              fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
+                          wanted, join_words(known)),
+              or_own_layout("export such a model"));
+}
+
+std::string name_of(Dtype dtype) {
+  for (const auto& [name, known] : kExportDtypes) {
+    if (known == dtype) return name;
+  }
+  throw Error(ExitCode::kInternal, "a weight of a dtype that is not exported");
+}
+
+void check_exportable(const WeightFormat& format, const ModelToExport& model,
+                      const std::string& path) {
+  const std::string head = fmt::format("'{}' cannot be exported:", path);
+  Mistakes mistakes;
+  const std::string hint = or_own_layout("train it without these options");
+  format.check(model.backbone, mistakes);
+  mistakes.throw_if_any(head, hint);
+  format.check_export(model, mistakes);
+  mistakes.throw_if_any(head, hint);
+}
+
+/// A weight of the checkpoint and the entry of the file that it becomes.
+struct Export {
+  const WeightName* name;
+  const ManifestTensor* ours;
+  SafetensorsEntry entry;
+};
+
+/// By their names. Throws Error (exit 12) if the checkpoint does not hold the weights of `model`.
+std::vector<Export> plan_export(const std::vector<WeightName>& names, std::string_view prefix,
+                                const StateList& model, const CheckpointReader& reader,
+                                const ExportArguments& arguments) {
+  const std::optional<Dtype> dtype = dtype_named(arguments.dtype);
+  const Manifest& manifest = reader.manifest();
+  Mistakes mistakes;
+  std::vector<Export> exports;
+  for (const WeightName& name : names) {
+    if (name.is_copy) continue;
+    const ManifestTensor* ours = manifest.find_tensor(
+        arguments.raw_weights ? name.ours : averaged_name(manifest, name.ours));
+    const std::vector<int64_t>& shape = model.find(name.ours).entry.shape;
+    if (ours == nullptr || ours->shape != shape) {
+      mistakes.add(
+          fmt::format("'{}' is {}, expected [{}]", name.ours,
+                      ours == nullptr ? "missing" : describe_tensor(ours->dtype, ours->shape),
+                      fmt::join(shape, ", ")));
+      continue;
+    }
+    exports.push_back({&name,
+                       ours,
+                       {(name.has_prefix ? std::string(prefix) : "") + name.theirs,
+                        dtype.value_or(ours->dtype), name.shape_of_theirs(shape), 0, 0}});
+  }
+  mistakes.throw_if_any(
+      fmt::format("'{}' does not hold the weights of its recipe's model:", reader.path()));
+  std::ranges::sort(exports, {}, [](const Export& item) { return item.entry.name; });
+  return exports;
+}
+
+/// One tensor in memory at a time.
+void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& weights,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::string& path) {
+  std::vector<SafetensorsEntry> entries;
+  for (const Export& item : exports) entries.push_back(item.entry);
+  PosixFileSystem files;
+  OutputFile file(files, path, FileSystem::Mode::kCreate);
+  file.write(emit_safetensors_header(entries, metadata));
+  for (const Export& item : exports) {
+    const torch::Tensor theirs = item.name->to_theirs(weights.read(*item.ours, item.name->ours),
+                                                      scalar_type(item.entry.dtype));
+    file.write({static_cast<const char*>(theirs.const_data_ptr()), theirs.nbytes()});
+  }
+  file.sync();
+  file.close();
+}
+
+WeightOrigin origin_of(const Manifest& manifest) {
+  WeightOrigin origin{manifest.recipe, manifest.step,
+                      build_info().version + " " + build_info().git_revision, ""};
+  if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
+    origin.tokenizer = std::get<std::string>(tokenizer->value);
+  }
+  return origin;
+}
+
+/// The weights and buffers of a model: permutations and soft cells become part of them.
+StateList list_weights(const BuiltModel& model) {
+  ModelWeights listed = weights_of(model);
+  listed.permutations.clear();
+  listed.soft_cells.clear();
+  return list_state(listed);
+}
+
+}  // namespace
+
+std::vector<std::string> export_programs() {
+  std::set<std::string> programs{std::string(kOwnLayout)};
+  for (const auto& format : all_formats()) programs.emplace(format->program());
+  return {programs.begin(), programs.end()};
+}
+
+ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
+  const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
+  const auto format = find_format(arguments.program, recipe);
+  const auto source = make_source(recipe);
+  const DataShape data = source->shape();
+  ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform()};
+  if (format) check_exportable(*format, exported, reader.path());
+  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  const FoldedWeights folded(recipe, model, reader);
+  const StateList weights = list_weights(model);
+  const std::vector<WeightName> names =
+      format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(weights);
+  require_all_named(names, weights, or_own_layout("train it without these options"));
+  const std::vector<Export> exports =
+      plan_export(names, format ? format->prefix() : "", weights, reader, arguments);
+  exported.dtype = name_of(exports.front().entry.dtype);
+  NewFolder folder(arguments.out);
+  write_safetensors(exports, folded, format ? kMetadata : to_metadata(origin_of(reader.manifest())),
+                    folder.working_path() + "/model.safetensors");
+  PosixFileSystem files;
+  replace_file(files, folder.working_path() + (format ? "/config.json" : "/recipe.yaml"),
+               format ? format->config(exported) : reader.manifest().recipe);
+  folder.commit();
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"checkpoint", reader.path()},
+                                            {"program", arguments.program},
+                                            {"tensors", exports.size()}})
+        << "\n";
+  } else {
+    out << fmt::format("{}: {} of {}\n", arguments.out,
+                       counted(static_cast<int64_t>(exports.size()), "tensor"), reader.path());
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

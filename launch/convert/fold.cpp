@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "launch/commands/commands.h"
+#include "launch/convert/folded_weights.h"
+#include "launch/job/console.h"
+#include "launch/machine/break_even_file.h"
+#include "launch/model/sparse_layers.h"
+#include "launch/step/session.h"
+#include "launch/train/resume.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/exact_share.h"
+#include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
+#include "runtime/options/config_writer.h"
+
+// m outputs  n inputs
+namespace shoal {
+namespace {
+
+constexpr std::string_view kWeightEnd = ".weight";
+
+/// The masks of a sparse layer's matrices.
+struct FoldedMasks {
+  SparseLayer layer;
+  std::vector<torch::Tensor> mask_mn = {};
+
+  bool fit(const Pattern& pattern) const {
+    return std::ranges::all_of(mask_mn, [&](const auto& mask) { return pattern.fits(mask); });
+  }
+};
+
+/// What is saved of a folded model.
+struct FoldedModel : Stateful {
+  ModelWeights tensors;  ///< weights, then masks
+  std::string tokenizer;
+
+  void visit_state(StateVisitor& visitor) override {
+    tensors.visit_state(visitor);
+    if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
+  }
+};
+
+/// Weights and buffers, of several versions their averages unless `raw_weights`.
+void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& reader,
+                         const BuiltModel& model, bool raw_weights, ModelWeights& out) {
+  const Manifest& manifest = reader.manifest();
+  ModelWeights listed = weights_of(model);
+  listed.permutations.clear();
+  listed.soft_cells.clear();
+  const StateList wanted = list_state(listed);
+  std::vector<std::string> names;
+  for (const StateEntry& item : wanted.tensors) names.push_back(item.entry.name);
+  require_fit(wanted, names, manifest, reader.path(), /*ignore_extra=*/true);
+  for (const std::string& name : names) {
+    const ManifestTensor& source =
+        *manifest.find_tensor(raw_weights ? name : averaged_name(manifest, name));
+    out.list.push_back({name, folded.read(source, name), 0, {}, {}});
+  }
+}
+
+/// The masks of all sparse layers, which go to `out` as they are saved.
+std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const CheckpointReader& reader,
+                                    const std::vector<SparseLayer>& layers, ModelWeights& out) {
+  std::vector<FoldedMasks> masks;
+  for (const SparseLayer& layer : layers) {
+    masks.push_back({layer});
+    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
+      const std::string weight = layer.name_of(i), name = SparseLayer::kMaskPrefix + weight;
+      const ManifestTensor* tensor = reader.manifest().find_tensor(name);
+      if (tensor == nullptr) {
+        throw Error(ExitCode::kMismatch,
+                    fmt::format("'{}': {} is sparse by its recipe, and has no mask", reader.path(),
+                                weight));
+      }
+      const torch::Tensor mask = folded.read(*tensor, weight);
+      masks.back().mask_mn.push_back(layer.is_transposed ? mask.t() : mask);
+      out.list.push_back({name, mask, 0, {}, {}});
+    }
+  }
+  return masks;
+}
+
+/// The shortest decimal whose share of `cells`, rounded down, is `on`.
+double density_of(int64_t on, int64_t cells) {
+  const double share = static_cast<double>(on) / static_cast<double>(cells);
+  double scale = 1.0;
+  for (int digits = 1; digits <= 17; ++digits) {
+    scale *= 10.0;
+    const double density = std::ceil(share * scale) / scale;
+    if (density <= 1.0 && floor_share(cells, decimal_of(density)) == on) return density;
+  }
+  TORCH_CHECK(false, "no decimal is the share of ", on, " in ", cells);
+}
+
+/// The number of weights in each mask of a layer, exactly.
+LayerDensity exact_density(const FoldedMasks& masks) {
+  std::string name = masks.layer.parameter.name;
+  name.resize(name.size() - kWeightEnd.size());
+  std::optional<int64_t> on;
+  for (const torch::Tensor& mask : masks.mask_mn) {
+    const auto own = mask.sum().item<int64_t>();
+    if (on && *on != own) {
+      throw Error(ExitCode::kMismatch,
+                  fmt::format("{}: its experts have masks of {} and of {} weights, which no "
+                              "density describes",
+                              name, *on, own));
+    }
+    on = own;
+  }
+  return {name, density_of(on.value_or(0), masks.mask_mn.front().numel())};
+}
+
+/// Sparsity without permutations that has the folded masks: the checkpoint's own where they are
+/// still such as its pattern has, else that of unstructured masks which do not change.
+SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
+                                const std::vector<FoldedMasks>& masks) {
+  SparsityOptions options = *recipe.sparsity;
+  options.permutation = Choice<PermutationMethod>("none");
+  const auto fits = [](const FoldedMasks& one) { return one.fit(*one.layer.pattern); };
+  if (std::ranges::all_of(masks, fits)) return options;
+  for (const FoldedMasks& one : masks) {
+    if (one.layer.pattern->low_rank() == 0) continue;
+    throw Error(ExitCode::kMismatch,
+                one.layer.parameter.name +
+                    " has a product of low rank beside its mask, which no "
+                    "pattern has that its permuted mask would fit",
+                "use the checkpoint as it is");
+  }
+  options.pattern = Choice<Pattern>("unstructured");
+  options.rule = Choice<GrowRule>("static");
+  options.distribution = DensityDistribution::kUniform;
+  options.layers.clear();
+  options.densities.clear();
+  for (const FoldedMasks& one : masks) {
+    options.densities.push_back(exact_density(one));
+    options.layers.push_back(options.densities.back().match);
+  }
+  // Such masks are what a reader of the checkpoint will expect.
+  for (const SparseLayer& layer : make_sparse_layers(options, model)) {
+    const auto same = std::ranges::find(masks, layer.parameter.name, [](const FoldedMasks& one) {
+      return one.layer.parameter.name;
+    });
+    TORCH_CHECK(same != masks.end() && same->fit(*layer.pattern), layer.parameter.name,
+                ": the folded masks do not fit their recipe");
+  }
+  return options;
+}
+
+/// A folder as a run's: a checkpoint of the same step, and its recipe.
+void write_folded(const Recipe& recipe, FoldedModel& folded, const Manifest& source,
+                  const std::string& path) {
+  PosixFileSystem files;
+  const auto world = make_self_communicator();
+  CheckpointWriter::Options options;
+  options.folder = path + "/ckpt";
+  options.run_id = source.run_id + "-folded";
+  options.recipe = config::canonical_text(recipe);
+  options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
+                        {"folded_from", source.run_id}};
+  const auto break_evens = source.written_by.find(kWrittenBreakEvens);
+  if (break_evens != source.written_by.end()) options.written_by.insert(*break_evens);
+  const SaveOutcome saved = CheckpointWriter(options, *world, files)
+                                .save(folded, {source.step, source.samples, source.score});
+  if (!saved.ok) throw StorageError(saved.error);
+  replace_file(files, path + "/resolved.yaml", options.recipe);
+}
+
+void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::string& path) {
+  if (!model.permutations.empty()) return;
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("'{}' has no permutations ({}), so that there is nothing to fold", path,
+                  recipe.sparsity ? "sparsity.permutation is none" : "its recipe has no sparsity"),
+      "use the checkpoint as it is");
+}
+
+}  // namespace
+
+ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
+  const CheckpointReader reader(
+      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
+  const Manifest& manifest = reader.manifest();
+  Recipe recipe = stored_recipe(manifest, reader.path());
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  require_permuted(recipe, model, reader.path());
+  const FoldedWeights folded(recipe, model, reader);
+  NewFolder folder(arguments.out);
+  FoldedModel result;
+  read_folded_weights(folded, reader, model, arguments.raw_weights, result.tensors);
+  const std::vector<FoldedMasks> masks =
+      read_masks(folded, reader, make_sparse_layers(*recipe.sparsity, model), result.tensors);
+  if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
+    result.tokenizer = std::get<std::string>(tokenizer->value);
+  }
+  const std::string pattern(recipe.sparsity->pattern.name());
+  recipe.sparsity = folded_sparsity(recipe, model, masks);
+  const std::string new_pattern(recipe.sparsity->pattern.name());
+  write_folded(recipe, result, manifest, folder.working_path());
+  folder.commit();
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"checkpoint", reader.path()},
+                                            {"step", manifest.step},
+                                            {"permutations", folded.num_permuted()},
+                                            {"pattern", new_pattern}})
+        << "\n";
+    return ExitCode::kOk;
+  }
+  out << fmt::format("{}: step {} of {}, {} folded into the weights\n", arguments.out,
+                     manifest.step, reader.path(),
+                     counted(static_cast<int64_t>(folded.num_permuted()), "permutation"));
+  if (new_pattern != pattern) {
+    out << fmt::format(
+        "In their order masks are not {} any more: its recipe has sparsity.pattern {}, rule "
+        "static\n",
+        pattern, new_pattern);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,91 @@
+#include "launch/convert/folded_weights.h"
+
+#include <fmt/format.h>
+
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+/// The logical names of the matrices of a weight.
+std::vector<std::string> matrix_names(const Parameter& weight) {
+  if (!weight.is_stacked()) return {weight.name};
+  std::vector<std::string> names;
+  for (const int64_t unit : weight.unit_ids) names.push_back(name_of_unit(weight.name, unit));
+  return names;
+}
+
+/// When the soft permutations of the recipe are hard.
+std::string time_of_hardening(const Recipe& recipe) {
+  const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
+  const LearningOptions* learning = method->learning();
+  TORCH_CHECK(learning != nullptr, "a soft permutation that is not learned");
+  return fmt::format(
+      "fold a later checkpoint: all layers are hard from {} of the training on "
+      "(sparsity.permutation.until; train.duration is {}), those of a penalty below {} earlier",
+      to_text(learning->until), to_text(recipe.train.duration), learning->threshold);
+}
+
+}  // namespace
+
+FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
+                             const CheckpointReader& reader)
+    : reader_(reader) {
+  const Manifest& manifest = reader.manifest();
+  for (const auto& cells : model.soft_cells) {
+    if (manifest.find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)
+      continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}': the cells of {} are not chosen yet at step {}", reader.path(),
+                            cells->name(), manifest.step),
+                "take a later checkpoint: all are chosen from sparsity.rule.until on");
+  }
+  for (const auto& permutation : model.permutations) {
+    const Permutation::Place& place = permutation->place();
+    for (const std::string& name : matrix_names(place.parameter)) {
+      const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + name);
+      if (index != nullptr) {
+        permuted_[name] = {index, place.is_transposed, place.axis};
+        continue;
+      }
+      if (manifest.find_tensor(Permutation::kSoftPrefix + name) == nullptr) {
+        throw Error(ExitCode::kMismatch,
+                    fmt::format("'{}': {} is permuted by its recipe, and has no permutation",
+                                reader.path(), name));
+      }
+      throw Error(ExitCode::kMismatch,
+                  fmt::format("'{}': the permutation of {} is still soft at step {}, and only hard "
+                              "ones can be folded into weights",
+                              reader.path(), name, manifest.step),
+                  time_of_hardening(recipe));
+    }
+  }
+}
+
+torch::Tensor FoldedWeights::read_plain(const ManifestTensor& tensor) const {
+  const torch::Tensor value = torch::empty(tensor.shape, scalar_type(tensor.dtype));
+  reader_.read(tensor, static_cast<char*>(value.data_ptr()));
+  return value;
+}
+
+torch::Tensor FoldedWeights::read(const ManifestTensor& tensor, const std::string& weight) const {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor value = read_plain(tensor);
+  const auto found = permuted_.find(weight);
+  if (found == permuted_.end()) return value;
+  const Permuted& permuted = found->second;
+  Permutation permutation({{weight, value, 0, {}, {}}, permuted.is_transposed, permuted.axis});
+  const int64_t n = permutation.place().size();
+  if (permuted.index->dtype != Dtype::kI64 || permuted.index->shape != std::vector<int64_t>{n}) {
+    throw CheckpointError(fmt::format(
+        "'{}': {} is {}, expected the order of {} rows or columns", reader_.path(),
+        permuted.index->name, describe_tensor(permuted.index->dtype, permuted.index->shape), n));
+  }
+  permutation.set_index(read_plain(*permuted.index).unsqueeze(0));
+  permutation.tensors_loaded();  // throws unless it is a permutation
+  return permutation.apply(value);
+}
+
+}  // namespace shoal

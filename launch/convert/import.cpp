@@ -1,0 +1,350 @@
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "launch/commands/commands.h"
+#include "launch/job/console.h"
+#include "launch/model/build_model.h"
+#include "launch/recipe/recipe.h"
+#include "launch/step/session.h"
+#include "models/formats/own_layout.h"
+#include "models/formats/weight_format.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/state_list.h"
+#include "runtime/base/build_info.h"
+#include "runtime/base/text.h"
+#include "runtime/files/file_system.h"
+#include "runtime/files/new_folder.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_writer.h"
+
+// V rows of an embedding
+namespace shoal {
+namespace {
+
+/// Null for Shoal's own layout.
+std::shared_ptr<WeightFormat> make_format(const std::string& name) {
+  if (name == kOwnLayout) return nullptr;
+  if (members_of<WeightFormat>().find(name) == nullptr) {
+    const std::vector<std::string> formats = import_formats();
+    const std::string guess = did_you_mean(name, formats);
+    throw Error(ExitCode::kUsage, fmt::format("--as '{}': unknown format{}", name, guess),
+                guess.empty() ? "formats: " + join_words(formats) : "");
+  }
+  return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
+}
+
+/// Whether an override gives this key, or a section around it.
+bool sets(const std::vector<std::string>& overrides, const std::string& key) {
+  return std::ranges::any_of(overrides, [&](const std::string& override) {
+    const size_t end = override.find('=');
+    const std::string given = override.substr(0, end) + ".";
+    return end != override.npos && (key + ".").starts_with(given);
+  });
+}
+
+bool is_float(Dtype dtype) {
+  return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
+         dtype == Dtype::kBF16;
+}
+
+bool are_all_float64(const ForeignWeights& weights) {
+  return std::ranges::all_of(weights.tensors(), [](const auto& item) {
+    return item.second.dtype == Dtype::kF64 || !is_float(item.second.dtype);
+  });
+}
+
+/// Whether the source that the overrides choose normalises images.
+bool has_images(const std::vector<std::string>& overrides) {
+  constexpr std::string_view kSource = "data.source=";
+  bool has = false;
+  for (const std::string& given : overrides) {
+    if (!given.starts_with(kSource)) continue;
+    const config::MemberInfo* member =
+        members_of<DataSource>().find(std::string_view(given).substr(kSource.size()));
+    has = member != nullptr &&
+          std::ranges::any_of(config::list_keys(member->options_type()), [](const auto& key) {
+            return config::is_at_or_below(key.path, "normalise");
+          });
+  }
+  return has;
+}
+
+/// The recipe that the weights give, with the user's overrides.
+Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
+                 const ImportArguments& arguments, const Environment& environment) {
+  const bool has_other_data = sets(arguments.overrides, "data.source");
+  Mistakes missing;
+  for (const auto& [key, why] : model.required_keys) {
+    if (sets(arguments.overrides, key) || (has_other_data && key.starts_with("data."))) continue;
+    missing.add(fmt::format("{}: {}", key, why));
+  }
+  missing.throw_if_any(
+      fmt::format("'{}' does not tell, and the command line has to:", weights.path()),
+      "append " + (model.required_keys.empty() ? "" : model.required_keys.front().key) + "=…");
+  Recipe recipe;
+  recipe.model.backbone = model.backbone;
+  recipe.task = model.task;
+  recipe.data.source = model.data;
+  recipe.train.duration = Duration::epochs(1);
+  recipe.train.batch = recipe.train.group;
+  if (are_all_float64(weights)) recipe.train.precision = Precision::kFloat64;
+  config::Node root = config::to_node(recipe);
+  // Another source has other keys; the normalisation is that of the weights.
+  if (config::Entry* data = root.find("data"); data != nullptr && has_other_data) {
+    const bool keeps = has_images(arguments.overrides);
+    std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
+      return !keeps || entry.key != "normalise";
+    });
+    if (data->value.entries.empty()) {
+      std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
+    }
+  }
+  return config::load_options_text<Recipe>(config::emit(root),
+                                           fmt::format("{} (its recipe)", weights.path()),
+                                           {"", arguments.overrides, environment})
+      .options;
+}
+
+void refuse_low_rank(const ForeignWeights& weights) {
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (name.find(".low_rank.") == name.npos) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("'{}': '{}' is part of a product of low rank beside a mask, which no "
+                            "dense model has",
+                            weights.path(), name),
+                "use the checkpoint that was exported");
+  }
+}
+
+/// The recipe in the metadata, with the user's overrides: of a dense model that starts from these
+/// weights, as masks and permutations are part of them.
+Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
+                  const ImportArguments& arguments, const Environment& environment) {
+  refuse_low_rank(weights);
+  const std::string name = fmt::format("{} (its recipe)", weights.path());
+  Recipe recipe =
+      config::load_options_text<Recipe>(origin.recipe, name, {}, config::UnsetVariable::kKeep)
+          .options;
+  recipe.sparsity.reset();
+  recipe.model.init_from.reset();
+  recipe.model.upcycle = false;
+  return config::load_options_text<Recipe>(config::emit(config::to_node(recipe)), name,
+                                           {"", arguments.overrides, environment})
+      .options;
+}
+
+void check_model(const WeightFormat& format, const Recipe& recipe) {
+  Mistakes mistakes;
+  if (recipe.model.backbone.name() != format.backbone()) {
+    mistakes.add(fmt::format("model.backbone: {}, the weights are those of {}",
+                             recipe.model.backbone.name(), format.backbone()));
+  } else {
+    format.check(recipe.model.backbone, mistakes);
+  }
+  if (recipe.task.name() != format.task()) {
+    mistakes.add(fmt::format("task.name: {}, the weights are those of {}", recipe.task.name(),
+                             format.task()));
+  }
+  mistakes.throw_if_any("the weights do not fit the recipe:");
+}
+
+/// What weights are, as far as the file tells.
+struct Described {
+  Recipe recipe;
+  std::vector<ModelRecipe::Key> assumed_keys = {};
+  std::string tokenizer = {};  ///< Tokenizer::identity(); empty where the file names none
+};
+
+/// `format`: null for Shoal's own layout.
+Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
+                           const ImportArguments& arguments, const Environment& environment) {
+  if (format == nullptr) {
+    const WeightOrigin origin = origin_of(weights);
+    return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
+  }
+  const ModelRecipe told = format->recipe(weights);
+  Described described{recipe_of(told, weights, arguments, environment), told.assumed_keys};
+  check_model(*format, described.recipe);
+  return described;
+}
+
+/// What is read into one weight.
+struct Source {
+  const WeightName* name;
+  const ForeignWeights::Tensor* tensor;
+};
+
+/// Finds the weights of the model among theirs, by our names. Throws Error (exit 12) with all that
+/// do not fit. `ignored`: WeightFormat::ignored.
+std::map<std::string, Source> match(const std::vector<std::string>& ignored,
+                                    const std::vector<WeightName>& names, const StateList& model,
+                                    const ForeignWeights& weights) {
+  Mistakes mistakes;
+  std::map<std::string, Source> sources;
+  std::set<std::string, std::less<>> used;
+  for (const WeightName& name : names) {
+    used.insert(name.theirs);
+    const std::vector<int64_t> expected = name.shape_of_theirs(model.find(name.ours).entry.shape);
+    const ForeignWeights::Tensor* tensor = weights.find(name.theirs);
+    if (tensor == nullptr) {
+      if (!name.is_copy) {
+        mistakes.add(
+            fmt::format("'{}' is missing, expected [{}]", name.theirs, fmt::join(expected, ", ")));
+      }
+    } else if (tensor->shape != expected || !is_float(tensor->dtype)) {
+      mistakes.add(fmt::format("'{}' is {}, expected numbers [{}]", tensor->stored_name,
+                               describe_tensor(tensor->dtype, tensor->shape),
+                               fmt::join(expected, ", ")));
+    } else if (!name.is_copy) {
+      sources[name.ours] = {&name, tensor};
+    }
+  }
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (used.contains(name)) continue;
+    if (std::ranges::any_of(ignored, [&](const auto& glob) { return matches_glob(name, glob); })) {
+      continue;
+    }
+    mistakes.add(fmt::format("'{}' {} is surplus: the model has no place for it",
+                             tensor.stored_name, describe_tensor(tensor.dtype, tensor.shape)));
+  }
+  mistakes.throw_if_any(
+      fmt::format("'{}' does not hold the weights of the model:", weights.path()));
+  return sources;
+}
+
+ModelWeights read_weights(const std::map<std::string, Source>& sources, const StateList& model,
+                          const ForeignWeights& weights) {
+  ModelWeights read;
+  for (const StateEntry& item : model.tensors) {
+    const Source& source = sources.at(item.entry.name);
+    const torch::Tensor value = source.name->to_ours(weights.read(*source.tensor), item.entry.shape,
+                                                     scalar_type(item.entry.dtype));
+    read.list.push_back({item.entry.name, value, 0, {}, {}});
+  }
+  return read;
+}
+
+/// Throws Error (exit 12) unless the repetitions that are stored equal what they repeat.
+void check_copies(const std::vector<WeightName>& names,
+                  const std::map<std::string, Source>& sources, const ForeignWeights& weights) {
+  Mistakes mistakes;
+  for (const WeightName& name : names) {
+    const ForeignWeights::Tensor* copy = name.is_copy ? weights.find(name.theirs) : nullptr;
+    if (copy == nullptr) continue;
+    const ForeignWeights::Tensor& weight = *sources.at(name.ours).tensor;
+    if (at::equal(weights.read(*copy), weights.read(weight).to(scalar_type(copy->dtype)))) continue;
+    mistakes.add(fmt::format("'{}' differs from '{}', with which the model shares its values",
+                             copy->stored_name, weight.stored_name));
+  }
+  mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
+}
+
+/// What is saved of an import.
+struct Imported : Stateful {
+  ModelWeights weights;
+  std::string tokenizer;  ///< Tokenizer::identity(); empty where its files cannot be read
+
+  void visit_state(StateVisitor& visitor) override {
+    weights.visit_state(visitor);
+    if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
+  }
+};
+
+struct TokenizerName {
+  std::string identity;     ///< Tokenizer::identity(); empty where there is none, or it is unknown
+  std::string why_unknown;  ///< weights can be imported before the tokenizer's files are there
+};
+
+TokenizerName name_tokenizer(const DataSource& source) {
+  try {
+    const auto tokenizer = source.tokenizer();
+    return {tokenizer ? tokenizer->identity() : "", ""};
+  } catch (const DataError& error) {
+    return {"", error.what()};
+  }
+}
+
+void write_run(const Recipe& recipe, Imported& imported, const std::string& format,
+               const std::string& path) {
+  PosixFileSystem files;
+  const auto world = make_self_communicator();
+  CheckpointWriter::Options options;
+  options.folder = path + "/ckpt";
+  options.run_id = "import-" + format;
+  options.recipe = config::canonical_text(recipe);
+  options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
+                        {"imported_as", format}};
+  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(imported, {});
+  if (!saved.ok) throw StorageError(saved.error);
+  replace_file(files, path + "/resolved.yaml", options.recipe);
+}
+
+}  // namespace
+
+std::vector<std::string> import_formats() {
+  std::vector<std::string> formats = members_of<WeightFormat>().names();
+  formats.emplace_back(kOwnLayout);
+  std::ranges::sort(formats);
+  return formats;
+}
+
+ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
+                        std::ostream& out) {
+  const auto format = make_format(arguments.format);
+  NewFolder folder(arguments.out);
+  ForeignWeights weights(arguments.path);
+  if (format && !format->prefix().empty()) weights.strip(format->prefix());
+  const Described described = describe_weights(format.get(), weights, arguments, environment);
+  const Recipe& recipe = described.recipe;
+  const auto source = make_source(recipe);
+  const DataShape data = source->shape();
+  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  ModelWeights listed = weights_of(model);
+  const StateList wanted = list_state(listed);
+  const std::vector<WeightName> names =
+      format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(wanted);
+  require_all_named(names, wanted);
+  const std::map<std::string, Source> sources =
+      match(format ? format->ignored() : std::vector<std::string>{}, names, wanted, weights);
+  check_copies(names, sources, weights);
+  Imported imported;
+  imported.weights = read_weights(sources, wanted, weights);
+  const TokenizerName tokenizer = described.tokenizer.empty()
+                                      ? name_tokenizer(*source)
+                                      : TokenizerName{described.tokenizer, ""};
+  imported.tokenizer = tokenizer.identity;
+  write_run(recipe, imported, arguments.format, folder.working_path());
+  folder.commit();
+  const int64_t parameters = count_elements(model.parameters);
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"format", arguments.format},
+                                            {"backbone", recipe.model.backbone.name()},
+                                            {"tensors", sources.size()},
+                                            {"parameters", parameters}})
+        << "\n";
+  } else {
+    out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
+                       recipe.model.backbone.name(), parameters, arguments.path);
+  }
+  for (const auto& [key, why] : described.assumed_keys) {
+    if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
+  }
+  if (!tokenizer.why_unknown.empty()) {
+    std::cerr << fmt::format(
+        "note: the checkpoint does not record its tokenizer, so that no command can check its "
+        "own: {}\n",
+        tokenizer.why_unknown);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,49 @@
+#include "launch/data/open_split.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "launch/model/build_model.h"
+
+namespace shoal {
+
+OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {
+  std::unique_ptr<const SampleSet> samples = source->open(split);
+  OpenSplit opened{std::move(source), std::move(samples), workers};
+  opened.fingerprint = opened.samples->fingerprint();
+  opened.tokenizer = opened.samples->tokenizer_identity();
+  return opened;
+}
+
+int64_t count_substituted(const SampleSet& samples, Communicator& world) {
+  std::string own;
+  for (const int64_t index : samples.substituted()) {
+    own.append(reinterpret_cast<const char*>(&index), sizeof(index));
+  }
+  std::set<std::string> all;
+  for (const std::string& indices : gather_text(world, own)) {
+    for (size_t at = 0; at < indices.size(); at += sizeof(int64_t)) {
+      all.insert(indices.substr(at, sizeof(int64_t)));
+    }
+  }
+  return std::ssize(all);
+}
+
+LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {
+  LoaderSettings settings;
+  settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
+  settings.rank = grid.world->rank();
+  settings.world = grid.world->size();
+  settings.seed = static_cast<uint64_t>(recipe.run.seed);
+  settings.dtype = compute_dtype_of(recipe);
+  settings.shape = data.source->shape();
+  settings.images = data.source->image_transform();
+  settings.prefetch = recipe.data.prefetch;
+  settings.workers = recipe.data.workers.value_or(data.workers);
+  if (!recipe.data.workers) settings.fewer_workers = data.warn;
+  settings.device = grid.device;
+  return settings;
+}
+
+}  // namespace shoal

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "launch/commands/commands.h"
+#include "launch/job/console.h"
+#include "launch/job/launch_info.h"
+#include "runtime/base/text.h"
+#include "runtime/files/data_file.h"
+#include "runtime/files/file_system.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
+#include "runtime/text/tokenize.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& arguments) {
+  const config::MemberSet& known = members_of<Tokenizer>();
+  if (known.find(arguments.tokenizer) == nullptr) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--tokenizer: none is called '{}'{}", arguments.tokenizer,
+                            did_you_mean(arguments.tokenizer, known.names())),
+                "tokenizers: " + join_words(known.names()));
+  }
+  config::Source command_line;
+  command_line.name = "command line";
+  command_line.is_command_line = true;
+  const config::Position place{std::make_shared<config::Source>(std::move(command_line))};
+  config::Node section;
+  section.kind = config::Node::Kind::kMap;
+  section.position = place;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    config::Node node;
+    node.kind = config::Node::Kind::kScalar;
+    node.text = value;
+    node.position = place;
+    section.entries.push_back({key, place, std::move(node)});
+  };
+  add(std::string(Tokenizer::kNameKey), arguments.tokenizer);
+  for (const auto& [key, value] : arguments.options) add(key, value);
+  config::Diagnostics diagnostics;
+  Choice<Tokenizer> choice;
+  config::read_into(config::type_of<Choice<Tokenizer>>(), &choice, section,
+                    {config::UnsetVariable::kRefuse, environment_variable}, diagnostics);
+  try {
+    diagnostics.throw_if_any();
+  } catch (const ConfigError& error) {
+    throw Error(ExitCode::kUsage, error.what(), "see shoal data tokenize --help");
+  }
+  return Registry<Tokenizer>::create(choice, {});
+}
+
+/// Token caches have no text to encode.
+void check_files(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    if (!is_token_cache(file)) continue;
+    throw Error(ExitCode::kUsage, "'" + file + "' is a token cache, not text",
+                "name it in data.train.files or data.valid.files as it is");
+  }
+}
+
+/// Nothing but a cache is replaced, and no file that is read.
+void check_out(const std::string& out, const std::vector<std::string>& files) {
+  if (!out.ends_with(kTokenFileEnding)) {
+    throw Error(ExitCode::kUsage, "--out: '" + out + "' does not end in .bin",
+                "recipes tell token caches from text by this ending");
+  }
+  const std::string side = token_info_path(out);
+  for (const std::string& written : {out, side}) {
+    for (const std::string& file : files) {
+      std::error_code is_missing;
+      if (!fs::equivalent(file, written, is_missing)) continue;
+      throw Error(ExitCode::kUsage, "--out: '" + written + "' is one of the files to read",
+                  "choose another name");
+    }
+  }
+  const auto refuse_other = [](const std::string& written, bool is_ours, const char* what) {
+    if (is_ours || !data_file_exists(written)) return;
+    throw Error(ExitCode::kUsage, "--out: '" + written + "' exists and is not " + what,
+                "choose another name, or remove it");
+  };
+  refuse_other(out, is_token_cache(out), "a token cache");
+  refuse_other(side, is_token_info(side), "a token cache's side file");
+}
+
+}  // namespace
+
+ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
+  check_out(arguments.out, arguments.files);
+  check_files(arguments.files);
+  const auto tokenizer = make_tokenizer(arguments);
+  const auto start = std::chrono::steady_clock::now();
+  PosixFileSystem files;
+  const TokenFileInfo info = tokenize_files(arguments.files, *tokenizer, files, arguments.out);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (arguments.json) {
+    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
+                                            {"tokenizer", info.tokenizer},
+                                            {"vocabulary", info.vocabulary},
+                                            {"tokens", info.num_tokens},
+                                            {"bytes", info.num_bytes},
+                                            {"words", info.num_words},
+                                            {"seconds", seconds}})
+        << "\n";
+  } else {
+    out << fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
+                       arguments.out, info.num_tokens, info.num_bytes, info.num_words,
+                       counted(static_cast<int64_t>(info.sources.size()), "file"),
+                       arguments.tokenizer, seconds);
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal

@@ -1,0 +1,152 @@
+#include "launch/commands/commands.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "launch/evaluate/baseline_evaluation.h"
+#include "launch/evaluate/evaluation.h"
+#include "launch/evaluate/evaluation_images.h"
+#include "launch/job/console.h"
+#include "launch/job/failure.h"
+#include "launch/step/session.h"
+#include "launch/train/resume.h"
+#include "launch/weights/open_checkpoint.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+/// What one call finds out.
+struct EvalResult {
+  std::string checkpoint;
+  int64_t step = 0;
+  bool is_averaged = false;    ///< whether the weights are averages
+  int64_t num_by_kernels = 0;  ///< layers that sparse kernels run
+  Evaluation evaluation;
+  int64_t num_substituted = 0;
+  std::optional<std::vector<BaselineScore>> baselines;
+  std::optional<DrawnImages> images;
+};
+
+/// Unset if the task has none. Collective.
+std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& parts) {
+  const std::shared_ptr<Baselines> baselines = parts.task.baselines();
+  if (!baselines) return std::nullopt;
+  if (parts.grid.world->rank() == 0) {
+    for (const std::string& note : baselines->notes()) std::cerr << "note: " << note << "\n";
+  }
+  try {
+    fit_baselines(*baselines, parts);
+  } catch (const DataError& error) {
+    if (parts.grid.world->rank() == 0) {
+      std::cerr << fmt::format(
+          "warning: baselines that are fitted on training samples are left out, since data.train "
+          "cannot be read: {}\n  next: name its files by data.train.…=…, or give "
+          "--no-baselines\n",
+          error.what());
+    }
+  }
+  return evaluate_baselines(*baselines, parts);
+}
+
+EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
+                         const Environment& environment, Communicator& guard) {
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
+                                             arguments.raw_weights, arguments.override_model},
+                                            launch, environment, guard);
+  const Recipe& recipe = opened.recipe;
+  RankGrid& grid = opened.grid;
+  const auto source = make_source(recipe, environment);
+  check_stride(recipe, *source);
+  OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
+  require_own_tokenizer(opened.manifest, data.tokenizer);
+  const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
+  const int64_t num_by_kernels = load_model(opened, model);
+  Console console = make_console(launch.columns);
+  EvaluationParts parts{*model.task, recipe, data, grid};
+  if (grid.world->rank() == 0) {
+    parts.progress = [&console](const char* what, int64_t done, int64_t total) {
+      console.pulse([&](int64_t) { return share_done(what, done, total); });
+    };
+  }
+  EvalResult result;
+  result.checkpoint = opened.path;
+  result.num_by_kernels = num_by_kernels;
+  result.step = opened.manifest.step;
+  result.is_averaged = has_averages(opened.manifest) && !arguments.raw_weights;
+  if (!arguments.images.folder.empty()) {
+    PosixFileSystem files;
+    result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
+  }
+  result.evaluation = evaluate(parts, result.step);
+  console.clear();
+  result.num_substituted = count_substituted(*data.samples, *grid.world);
+  if (arguments.baselines) result.baselines = find_baselines(parts);
+  return result;
+}
+
+std::string eval_json(const EvalResult& result, const EvalArguments& arguments) {
+  nlohmann::ordered_json json = to_json(result.evaluation);
+  if (!result.evaluation.moe.empty()) json["moe"] = routing_json(result.evaluation.moe);
+  if (result.baselines) json["baselines"] = to_json(*result.baselines);
+  if (result.images) {
+    json["images"] = {{"folder", arguments.images.folder},
+                      {"count", result.images->count},
+                      {"columns", result.images->columns}};
+  }
+  json["substituted"] = result.num_substituted;
+  json["step"] = result.step;
+  json["checkpoint"] = result.checkpoint;
+  json["averaged"] = result.is_averaged;
+  json["num_sparse_kernel_layers"] = result.num_by_kernels;
+  json["seconds"] = result.evaluation.seconds;
+  return json_text(json) + "\n";
+}
+
+std::string eval_text(const EvalResult& result, const EvalArguments& arguments) {
+  const Evaluation& evaluation = result.evaluation;
+  std::vector<std::vector<std::string>> rows{{"result", "value"},
+                                             {"checkpoint", result.checkpoint},
+                                             {"step", std::to_string(result.step)}};
+  if (result.is_averaged) rows.push_back({"weights", "averaged"});
+  if (result.num_by_kernels > 0) {
+    rows.push_back({"by sparse kernels", counted(result.num_by_kernels, "layer")});
+  }
+  for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
+  rows.push_back({"samples", std::to_string(evaluation.samples)});
+  rows.push_back({"time", human_seconds(evaluation.seconds)});
+  if (result.num_substituted > 0) {
+    rows.push_back(
+        {"corrupt samples", fmt::format("{}, replaced by others", result.num_substituted)});
+  }
+  std::string text = text_table(rows);
+  if (!evaluation.moe.empty()) text += fmt::format("\n{}", routing_text(evaluation.moe));
+  if (result.baselines) text += fmt::format("\n{}", to_text(*result.baselines));
+  if (result.images) {
+    text += fmt::format("\npictures of {}: {}/contact_sheet.png, from the left: {}\n",
+                        counted(result.images->count, "sample"), arguments.images.folder,
+                        join_words(result.images->columns, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out) {
+  const LaunchInfo launch = read_launch_info(environment);
+  const std::unique_ptr<Communicator> world = make_world(launch);
+  return run_on_ranks(*world, [&] {
+    const EvalResult result = eval_on_ranks(arguments, launch, environment, *world);
+    if (world->rank() == 0) {
+      out << (arguments.json ? eval_json(result, arguments) : eval_text(result, arguments))
+          << std::flush;
+    }
+    return ExitCode::kOk;
+  });
+}
+
+}  // namespace shoal

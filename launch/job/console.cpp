@@ -1,0 +1,222 @@
+#include "launch/job/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "runtime/records/metrics.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kBarCells = 20;
+constexpr int64_t kFewestColumns = 40;  ///< room for step and time left
+constexpr int64_t kUsualColumns = 100;  ///< of a terminal that does not tell
+
+/// A part of the line; of those that do not fit the highest `rank` is left out first. Those of rank
+/// 0 stay.
+struct LinePart {
+  int rank = 0;
+  std::string text;
+};
+
+std::string bar(const Progress& progress, size_t num_cells) {
+  const double done = static_cast<double>(progress.step) /
+                      static_cast<double>(std::max<int64_t>(1, progress.total_steps));
+  const double full = std::clamp(done, 0.0, 1.0) * static_cast<double>(num_cells);
+  std::string cells(static_cast<size_t>(std::lround(full)), '#');
+  cells.resize(num_cells, '-');
+  return "[" + cells + "]";
+}
+
+std::vector<LinePart> parts_of_line(const Progress& p) {
+  const double loss = without_sign_if_nan(p.loss), grad_norm = without_sign_if_nan(p.grad_norm);
+  const LinePart eta{0, fmt::format("eta {}", human_seconds(p.seconds_left))};
+  std::vector<LinePart> parts{{0, fmt::format("step {}/{}", p.step, p.total_steps)}};
+  if (!p.activity.empty()) parts.push_back({0, p.activity});
+  if (!p.is_measured) {
+    parts.push_back(eta);
+    return parts;
+  }
+  parts.push_back({1, fmt::format("loss {:.4f}", loss)});
+  parts.push_back({7, fmt::format("lr {:.2e}", p.lr)});
+  parts.push_back({4, fmt::format("|g| {:.3f}", grad_norm)});
+  parts.push_back({2, fmt::format("{:.0f} {}/s", p.items_per_second, p.unit)});
+  if (p.ranks > 1) {
+    const double share = p.items_per_second / static_cast<double>(p.ranks);
+    parts.push_back({12, fmt::format("({:.0f}/rank)", share)});
+  }
+  if (p.dropped_share) parts.push_back({5, fmt::format("drop {:.1f}%", 100 * *p.dropped_share)});
+  if (p.gate_rate) parts.push_back({8, fmt::format("attend {:.1f}%", 100 * *p.gate_rate)});
+  if (p.load_max_over_mean) {
+    parts.push_back({6, fmt::format("load {:.2f}", *p.load_max_over_mean)});
+  }
+  if (p.ranks > 1 && p.all_to_all_ms) {
+    parts.push_back({10, fmt::format("a2a {:.1f}ms", *p.all_to_all_ms)});
+  }
+  if (p.mfu) parts.push_back({8, fmt::format("mfu {:.1f}%", 100 * *p.mfu)});
+  parts.push_back({11, fmt::format("data {:.0f}%", 100 * p.data_wait_share)});
+  parts.push_back({9, fmt::format("mem {}", human_bytes(static_cast<double>(p.memory_bytes)))});
+  parts.push_back(eta);
+  return parts;
+}
+
+std::string joined(const std::vector<LinePart>& parts) {
+  std::string line;
+  for (const LinePart& part : parts) {
+    // The share of a rank belongs to the rate before it.
+    const bool is_aside = part.text.starts_with('(');
+    line += (line.empty() ? "" : is_aside ? " " : "  ") + part.text;
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds > 0 && seconds < 0.95) return fmt::format("{:.1f}s", std::max(0.1, seconds));
+  const auto whole = static_cast<int64_t>(std::lround(seconds));
+  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}s", whole);
+}
+
+std::string human_bytes(double bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
+}
+
+std::string share_done(const std::string& what, int64_t done, int64_t total) {
+  return fmt::format("{} {}%", what, 100 * done / std::max<int64_t>(1, total));
+}
+
+std::string progress_line(const Progress& progress) { return joined(parts_of_line(progress)); }
+
+std::string live_line(const Progress& progress, int64_t columns) {
+  const auto room = static_cast<size_t>(std::max<int64_t>(0, columns));
+  std::vector<LinePart> parts = parts_of_line(progress);
+  parts.insert(parts.begin(), {3, bar(progress, kBarCells)});
+  bool is_short = false;
+  while (joined(parts).size() > room) {
+    const auto last = std::ranges::max_element(parts, {}, &LinePart::rank);
+    // The bar gives way in part before anything goes that is of use.
+    if (!is_short && last->rank < 9) {
+      parts.front().text = bar(progress, kBarCells / 2);
+      is_short = true;
+      continue;
+    }
+    if (last->rank == 0) break;
+    parts.erase(last);
+  }
+  return joined(parts).substr(0, room);
+}
+
+std::string text_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  }
+  std::string text;
+  for (size_t index = 0; index < rows.size(); ++index) {
+    std::string line;
+    for (size_t column = 0; column < rows[index].size(); ++column) {
+      line += fmt::format("{:<{}}  ", rows[index][column], widths[column]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += "  " + line + "\n";
+    if (index == 0) {
+      size_t total = 0;
+      for (const size_t width : widths) total += width + 2;
+      text += "  " + std::string(total - 2, '-') + "\n";
+    }
+  }
+  return text;
+}
+
+Console::Console(std::FILE* stream, bool terminal, int64_t width, Clock::duration period)
+    : stream_(stream),
+      terminal_(terminal),
+      width_(std::max(kFewestColumns, width)),
+      period_(period),
+      last_drawn_(Clock::now()) {}
+
+void Console::write(const std::string& text) {
+  const bool is_written = std::fputs(text.c_str(), stream_) >= 0 && std::fflush(stream_) == 0;
+  if (is_written || !tell_lost_) return;
+  std::exchange(tell_lost_, nullptr)(std::strerror(errno));
+}
+
+void Console::clear() {
+  if (bar_shown_) write("\r\033[K");
+  bar_shown_ = false;
+}
+
+void Console::show(const Progress& progress) {
+  if (!terminal_) {
+    write(progress_line(progress) + "\n");
+    return;
+  }
+  draw(live_line(progress, columns() - 1));
+}
+
+void Console::pulse(const std::function<std::string(int64_t columns)>& line) {
+  if (terminal_ && Clock::now() - last_drawn_ >= period_) draw(line(columns() - 1));
+}
+
+void Console::draw(const std::string& line) {
+  clear();
+  write(line);
+  bar_shown_ = true;
+  last_drawn_ = Clock::now();
+}
+
+void Console::print(const std::string& line) {
+  clear();
+  write(line + "\n");
+}
+
+void Console::finish() {
+  if (bar_shown_) write("\n");
+  bar_shown_ = false;
+}
+
+int64_t Console::columns() const {
+  // Asked each time, since terminals change their size.
+  return std::max(kFewestColumns, terminal_columns(fileno(stream_)).value_or(width_));
+}
+
+std::optional<int64_t> terminal_columns(int file) {
+  winsize size{};
+  const bool is_known = file >= 0 && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::optional<int64_t>(size.ws_col) : std::nullopt;
+}
+
+Console make_console(std::optional<int64_t> columns) {
+  const bool is_terminal = isatty(STDERR_FILENO) == 1;
+  return Console(stderr, is_terminal || columns.has_value(), columns.value_or(kUsualColumns));
+}
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages_total = 0, pages_resident = 0;
+  statm >> pages_total >> pages_resident;
+  return pages_resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace shoal

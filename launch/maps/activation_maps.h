@@ -1,0 +1,25 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+
+#include "launch/commands/commands.h"
+#include "launch/maps/activation_page.h"
+#include "launch/maps/image_maps.h"
+
+// B images  N tokens of an image  U units  s slots of a unit
+namespace shoal {
+
+/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`: draws which tokens the
+/// memory units and the expert units of a trained model's Nexus layers attend to, and how evenly: a
+/// page with pictures in the folder, a table or one JSON object on `out`. On this process alone.
+/// Throws Error (exit 2) for a model without Nexus layers and for a folder that is not empty.
+/// Source: Nexus layer, appendix, figure A1.
+ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+                              std::ostream& out);
+
+/// Of image `image` in dispatch weights [B, N, U, s]: the units [first, first + count).
+ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);
+
+}  // namespace shoal

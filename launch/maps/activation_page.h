@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/pages/picture.h"
+#include "runtime/files/file_system.h"
+
+namespace shoal {
+
+/// Which tokens of one image the units of one kind attend to.
+struct ActivationMap {
+  /// [rows * columns] of the layer: the mean dispatch weight over units and slots, over an even
+  /// one.
+  std::vector<double> weight;
+  /// Mean over units and slots of H(dispatch weights over the tokens) / ln(number of tokens).
+  double entropy = 0.0;
+};
+
+/// A Nexus layer's maps, for each image one of each kind of unit that the layer has.
+struct LayerMaps {
+  std::string layer;
+  int64_t rows = 0, columns = 0;  ///< of tokens
+  std::vector<std::optional<ActivationMap>> memory, experts;
+};
+
+struct ActivationMaps {
+  std::vector<Picture> images;
+  std::vector<std::string> labels;  ///< of each image; empty where it has none
+  std::vector<LayerMaps> layers;
+};
+
+/// Mean entropy over images; nothing if the layer has no units of this kind.
+std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap>>& maps);
+
+/// Writes `index.html` into an existing folder, and a PNG for each image and map, which the page
+/// shows side by side with their entropies. Throws StorageError.
+void write_activation_page(FileSystem& files, const std::string& folder, const std::string& title,
+                           const ActivationMaps& maps);
+
+}  // namespace shoal

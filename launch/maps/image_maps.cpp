@@ -1,0 +1,86 @@
+#include "launch/maps/image_maps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/pages/picture.h"
+#include "launch/step/session.h"
+#include "runtime/data/loader/loader.h"
+
+// C channels  H height  W width
+namespace shoal {
+namespace {
+
+DataShape shape_of_images(const Recipe& recipe, const std::string& pictures) {
+  DataShape shape = make_source(recipe)->shape();
+  if (shape.image) return shape;
+  throw Error(ExitCode::kUsage, fmt::format("{} are drawn on images, data.source {} gives {}",
+                                            pictures, shape.source, shape.text()));
+}
+
+}  // namespace
+
+std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& image) {
+  for (const int64_t first : {0, 1}) {
+    for (int64_t side = 1; side <= std::min(image.height, image.width); ++side) {
+      const int64_t rows = image.height / side, columns = image.width / side;
+      if (rows * columns == num_tokens - first) return TokenGrid{rows, columns, first};
+    }
+  }
+  return std::nullopt;
+}
+
+TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
+  const std::optional<TokenGrid> grid = find_token_grid(num_tokens, image);
+  TORCH_CHECK(grid.has_value(), num_tokens, " tokens are no patches of an image of ", image.height,
+              " x ", image.width, " pixels");
+  return *grid;
+}
+
+ImageModel::ImageModel(const InspectArguments& arguments, const Environment& environment,
+                       const std::string& pictures)
+    : checkpoint(open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides,
+                                        arguments.raw_weights, arguments.override_model},
+                                       environment)),
+      model(build_model(checkpoint.recipe, shape_of_images(checkpoint.recipe, pictures),
+                        &checkpoint.grid, torch::kCPU)) {}
+
+void for_first_images(const ImageModel& opened, int64_t num_images,
+                      const std::function<void(const Batch& batch, int64_t count,
+                                               const ImageTransform& transform)>& use) {
+  const torch::NoGradGuard no_grad;
+  const Recipe& recipe = opened.checkpoint.recipe;
+  const OpenSplit data = open_split(make_source(recipe), Split::kValid);
+  const LoaderSettings settings = loader_settings(recipe, data, opened.checkpoint.grid);
+  EvalLoader loader(*data.samples, settings);
+  while (num_images > 0) {
+    std::optional<Batch> batch = loader.next();
+    if (!batch) break;
+    batch->context.step = opened.checkpoint.manifest.step;
+    const int64_t count = std::min(batch->context.sample_b.size(0), num_images);
+    num_images -= count;
+    use(*batch, count, settings.images.value());
+  }
+}
+
+std::vector<std::string> class_names_of(const Recipe& recipe) {
+  return make_source(recipe)->class_names();
+}
+
+std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names) {
+  if (!batch.label_b.defined()) return "";
+  const auto label = batch.label_b[i].item<int64_t>();
+  if (label >= 0 && label < std::ssize(class_names)) return class_names[static_cast<size_t>(label)];
+  return fmt::format("class {}", label);
+}
+
+Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats) {
+  const auto per_channel = [](const std::vector<double>& values) {
+    return torch::tensor(values, torch::kFloat64).view({-1, 1, 1});
+  };
+  return picture_of(image_CHW.to(torch::kCPU, torch::kFloat64) * per_channel(stats.std) +
+                    per_channel(stats.mean));
+}
+
+}  // namespace shoal

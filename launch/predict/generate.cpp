@@ -1,0 +1,224 @@
+#include "launch/predict/generate.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "launch/job/console.h"
+#include "launch/job/failure.h"
+#include "launch/train/resume.h"
+#include "launch/weights/open_checkpoint.h"
+#include "models/text_generation.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/utf8.h"
+#include "runtime/files/data_file.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Tokens = std::vector<int64_t>;
+
+std::string read_prompt(const std::string& file) {
+  std::ifstream stream = open_unless_pipe(file);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.is_open() || stream.bad()) {
+    throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
+  }
+  return text;
+}
+
+std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
+  std::vector<std::string> texts = arguments.prompts;
+  for (const std::string& file : arguments.prompt_files) texts.push_back(read_prompt(file));
+  if (texts.empty()) {
+    throw Error(ExitCode::kUsage, "no prompt is given", "add --prompt TEXT or --prompt-file FILE");
+  }
+  return texts;
+}
+
+/// "--prompt 2", "--prompt-file FILE".
+std::string name_of_prompt(const GenerateArguments& arguments, size_t index) {
+  const size_t given = arguments.prompts.size();
+  return index < given ? fmt::format("--prompt {}", index + 1)
+                       : "--prompt-file " + arguments.prompt_files[index - given];
+}
+
+/// What rank 0 reads for all ranks.
+struct Input {
+  std::vector<std::string> texts;              ///< on rank 0 only
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< on rank 0 only
+  std::vector<Tokens> prompts;                 ///< one for each text to generate
+  int64_t end_of_text = -1;
+};
+
+/// Collective.
+Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& opened,
+                 const DataSource& source, int64_t context) {
+  Communicator& world = *opened.grid.world;
+  Input input;
+  const std::string encoded = on_rank_zero(world, [&] {
+    input.tokenizer = source.tokenizer();
+    if (input.tokenizer == nullptr) {
+      const DataShape shape = source.shape();
+      throw ConfigError("data.source: generate needs text, " + shape.source + " gives " +
+                        shape.text());
+    }
+    require_own_tokenizer(opened.manifest, input.tokenizer->identity());
+    input.texts = read_prompts(arguments);
+    Json json{{"end_of_text", input.tokenizer->end_of_text()}, {"prompts", Json::array()}};
+    for (size_t i = 0; i < input.texts.size(); ++i) {
+      json["prompts"].push_back(encode_prompt(name_of_prompt(arguments, i), input.texts[i],
+                                              *input.tokenizer, /*most=*/context - 1));
+    }
+    return json.dump();
+  });
+  const Json json = Json::parse(encoded);
+  input.end_of_text = json["end_of_text"];
+  for (const Json& prompt : json["prompts"]) {
+    input.prompts.insert(input.prompts.end(), static_cast<size_t>(arguments.samples),
+                         prompt.get<Tokens>());
+  }
+  return input;
+}
+
+Json to_json(const std::string& prompt, const GeneratedText& text, const Tokenizer& tokenizer) {
+  return {{"prompt", prompt},
+          {"text", tokenizer.decode(text.tokens)},
+          {"tokens", text.tokens},
+          {"stop", std::string(enum_name(text.stop))}};
+}
+
+/// One text by itself, several as a list.
+Json json_of(std::vector<Json> texts, const OpenedCheckpoint& opened) {
+  Json json = texts.size() == 1 ? std::move(texts.front()) : Json{{"sequences", texts}};
+  json["step"] = opened.manifest.step;
+  json["checkpoint"] = opened.path;
+  return json;
+}
+
+TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
+  auto* text_model = dynamic_cast<TextModel*>(model.task.get());
+  if (text_model == nullptr) {
+    throw ConfigError(
+        fmt::format("task.name: generate needs a language model, which task lm trains; this "
+                    "checkpoint's task is {}",
+                    recipe.task.name()));
+  }
+  return *text_model;
+}
+
+/// Prints one text while it is generated.
+class Printer {
+ public:
+  Printer(std::ostream& out, const Input& input) : out_(out), input_(input) {}
+
+  void begin() { out_ << input_.texts.front() << std::flush; }
+  void token(int64_t id) { out_ << stream_.add(input_.tokenizer->bytes_of(id)) << std::flush; }
+  void end() { out_ << stream_.finish() << '\n' << std::flush; }
+
+ private:
+  std::ostream& out_;
+  const Input& input_;
+  Utf8Stream stream_;
+};
+
+void print(const GenerateArguments& arguments, const Input& input, const OpenedCheckpoint& opened,
+           const std::vector<GeneratedText>& texts, std::ostream& out) {
+  const auto prompt_of = [&](size_t i) {
+    return input.texts[i / static_cast<size_t>(arguments.samples)];
+  };
+  if (arguments.json) {
+    std::vector<Json> list;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      list.push_back(to_json(prompt_of(i), texts[i], *input.tokenizer));
+    }
+    out << json_text(json_of(std::move(list), opened)) << '\n' << std::flush;
+    return;
+  }
+  if (texts.size() == 1) return;  // the printer's
+  for (size_t i = 0; i < texts.size(); ++i) {
+    out << prompt_of(i) << input.tokenizer->decode(texts[i].tokens) << "\n---------------\n";
+  }
+  out << std::flush;
+}
+
+void note_full_context(const std::vector<GeneratedText>& texts, int64_t context) {
+  for (const GeneratedText& text : texts) {
+    if (text.stop != StopReason::kContext) continue;
+    std::cerr << fmt::format(
+        "note: a text ends where it fills the model's context of {} tokens, the prompt's "
+        "included\n",
+        context);
+    return;
+  }
+}
+
+void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& launch,
+                       const Environment& environment, Communicator& guard, std::ostream& out) {
+  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
+                                             arguments.raw_weights, arguments.override_model},
+                                            launch, environment, guard);
+  const Recipe& recipe = opened.recipe;
+  Communicator& world = *opened.grid.world;
+  const auto source = make_source(recipe, environment);
+  const BuiltModel built = build_model(recipe, source->shape(), &opened.grid, opened.grid.device);
+  TextModel& model = text_model_of(built, recipe);
+  const int64_t context = model.text_backbone().context_length();
+  const Input input = read_input(arguments, opened, *source, context);
+  load_model(opened, built);
+  const auto model_seed = static_cast<uint64_t>(recipe.run.seed);
+  const GenerationOptions options{
+      arguments.sampling,
+      arguments.tokens,
+      arguments.batch,
+      input.end_of_text,
+      arguments.seed ? static_cast<uint64_t>(*arguments.seed) : model_seed,
+      model_seed};
+  Printer printer(out, input);
+  const bool is_printed = world.rank() == 0 && !arguments.json && input.prompts.size() == 1;
+  OnToken on_token;
+  if (is_printed) on_token = [&](int64_t, int64_t id) { printer.token(id); };
+  if (is_printed) printer.begin();
+  const std::vector<GeneratedText> texts =
+      generate_text(model, input.prompts, options, opened.grid, on_token);
+  if (is_printed) printer.end();
+  if (world.rank() != 0) return;
+  print(arguments, input, opened, texts, out);
+  note_full_context(texts, context);
+}
+
+}  // namespace
+
+std::string Utf8Stream::add(std::string_view bytes) {
+  held_ += bytes;
+  std::string whole;
+  while (!held_.empty()) {
+    const Utf8Check check = check_utf8(held_);
+    // A byte that is no UTF-8 goes out as it is.
+    const size_t size = check.valid > 0 ? check.valid : (check.is_cut ? 0 : 1);
+    if (size == 0) break;
+    whole += held_.substr(0, size);
+    held_.erase(0, size);
+  }
+  return whole;
+}
+
+std::string Utf8Stream::finish() { return std::exchange(held_, {}); }
+
+ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
+                  std::ostream& out) {
+  const LaunchInfo launch = read_launch_info(environment);
+  const std::unique_ptr<Communicator> world = make_world(launch);
+  return run_on_ranks(*world, [&] {
+    generate_on_ranks(arguments, launch, environment, *world, out);
+    return ExitCode::kOk;
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,64 @@
+#include "launch/recipe/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "runtime/base/text.h"
+#include "runtime/yaml/config_scalar.h"
+
+namespace shoal {
+namespace {
+
+/// Whether a path stays below the folder it is appended to, and names something there.
+bool stays_below(const std::filesystem::path& path) {
+  return path.is_relative() && std::none_of(path.begin(), path.end(), [](const auto& part) {
+           return part.empty() || part == "." || part == "..";
+         });
+}
+
+}  // namespace
+
+template const config::Type& config::type_of<Recipe>();
+
+void RunOptions::validate(Problems& problems) const {
+  if (has_control_character(name)) {
+    return problems.add("name", "a folder's name has no control characters");
+  }
+  const std::string invisible = config::invisible_character(name);
+  if (!invisible.empty()) {
+    return problems.add("name", "a folder's name has no invisible characters, and this one has " +
+                                    invisible + "; leave it out");
+  }
+  if (stays_below(name)) return;
+  problems.add("name",
+               fmt::format("'{}' does not name a folder below run.root; leave out '.', '..' and "
+                           "slashes at either end, and put other places into run.root",
+                           name));
+}
+
+void TrainOptions::validate(Problems& problems) const {
+  const int64_t micro_batch = batch / accumulate;
+  const int64_t unit = accumulate * group, below = batch / unit * unit;
+  const std::string advice =
+      fmt::format("try batch {}{}", below > 0 ? fmt::format("{} or ", below) : "", below + unit);
+  if (batch % accumulate != 0) {
+    problems.add("batch",
+                 fmt::format("{} cannot be cut into {} equal micro-steps (train.accumulate); {}",
+                             counted(batch, "sample"), accumulate, advice));
+  } else if (micro_batch % group != 0) {
+    problems.add("batch", fmt::format("batch / accumulate = {} / {} = {} {} not whole routing "
+                                      "groups of {} (train.group); {}",
+                                      batch, accumulate, counted(micro_batch, "sample"),
+                                      micro_batch == 1 ? "is" : "are", group, advice));
+  }
+}
+
+Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint) {
+  return config::load_options_text<Recipe>(manifest.recipe, checkpoint + "'s recipe", {},
+                                           config::UnsetVariable::kKeep)
+      .options;
+}
+
+}  // namespace shoal

@@ -1,0 +1,328 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "launch/runs/run_folder.h"
+#include "models/backbone.h"
+#include "models/task.h"
+#include "parallel/checkpoint/manifest.h"
+#include "parallel/gradients/weight_average.h"
+#include "runtime/data/data_source.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/schedule.h"
+#include "runtime/options/config.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
+#include "sparse/sparsity_options.h"
+
+namespace shoal {
+
+enum class Precision {
+  kFloat32,
+  kFloat64,
+  kBfloat16,  ///< compute in bfloat16; weights, gradients and all state are float32
+};
+
+template <>
+struct EnumNames<Precision> {
+  static constexpr std::array names{std::pair{Precision::kFloat32, "float32"},
+                                    std::pair{Precision::kFloat64, "float64"},
+                                    std::pair{Precision::kBfloat16, "bfloat16"}};
+};
+
+/// Which norm of all gradients train.clip_norm limits.
+enum class NormType { kL2, kInf };
+
+template <>
+struct EnumNames<NormType> {
+  static constexpr std::array names{std::pair{NormType::kL2, "l2"},
+                                    std::pair{NormType::kInf, "inf"}};
+};
+
+enum class DeviceKind { kAuto, kCpu, kCuda };
+
+template <>
+struct EnumNames<DeviceKind> {
+  static constexpr std::array names{std::pair{DeviceKind::kAuto, "auto"},
+                                    std::pair{DeviceKind::kCpu, "cpu"},
+                                    std::pair{DeviceKind::kCuda, "cuda"}};
+};
+
+template <>
+struct EnumNames<OnExisting> {
+  static constexpr std::array names{
+      std::pair{OnExisting::kFail, "fail"}, std::pair{OnExisting::kResume, "resume"},
+      std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
+};
+
+/// Largest batch, and numbers it is cut into: products of two are numbers too.
+inline constexpr double kMostSamples = 1 << 30;
+
+/// Durations that count optimizer steps.
+inline constexpr auto kCountedUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
+
+/// `run`: where and how.
+struct RunOptions {
+  std::string name = "run";
+  std::string root = "runs";
+  OnExisting on_existing = OnExisting::kFail;
+  int64_t seed = 1;
+  DeviceKind device = DeviceKind::kAuto;
+  std::optional<int64_t> threads;
+  bool deterministic = false;
+  std::optional<Duration> stop_after;
+  Duration grace = Duration::seconds(60);
+  bool tensorboard = true;
+  std::optional<double> peak_tflops;
+  bool memory_check = true;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("name", &RunOptions::name, "folder of the run below root", not_empty()),
+        field("root", &RunOptions::root, "folder that holds the runs", not_empty(), file_path()),
+        field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
+        field("seed", &RunOptions::seed, "key of every random draw", at_least(0)),
+        field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
+        field("threads", &RunOptions::threads, "threads of a rank", in_range(1, 4096),
+              unset_word("auto")),
+        field("deterministic", &RunOptions::deterministic,
+              "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
+        field("stop_after", &RunOptions::stop_after,
+              "stop in order, counted from the start of the process", unset_word("never"), above(0),
+              accepts(DurationUnit::kStep, DurationUnit::kSecond)),
+        field("grace", &RunOptions::grace,
+              "how long the last save may take and is tried again, from the signal that stops a "
+              "run: any signal after it leaves at once, as a second INT or TERM does",
+              above(0), accepts(DurationUnit::kSecond)),
+        field("tensorboard", &RunOptions::tensorboard,
+              "write the metrics for TensorBoard as well, into tb/"),
+        field(
+            "peak_tflops", &RunOptions::peak_tflops,
+            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: on CPUs measured at "
+            "the start, of GPUs the maker's number",
+            unset_word("auto"), above(0)),
+        field("memory_check", &RunOptions::memory_check,
+              "refuse to start where the estimated memory is more than the machine has; false: "
+              "start all the same")};
+  }
+  /// The name stays below the root.
+  void validate(Problems& problems) const;
+};
+
+/// `model.init_from`: a checkpoint, or which of its weights become which of the model's.
+struct InitFrom {
+  std::string from;
+  std::vector<std::string> take;
+  config::TextMap rename;
+  bool raw_weights = false;
+
+  static constexpr std::string_view kShortKey = "from";
+  static constexpr auto fields() {
+    return std::tuple{
+        required("from", &InitFrom::from, "checkpoint or run", not_empty(), file_path()),
+        field("take", &InitFrom::take,
+              "weights of the checkpoint to take, by names with * for any text; none given: all, "
+              "and the model may have no other"),
+        field("rename", &InitFrom::rename,
+              "first parts of the checkpoint's names and what they become"),
+        field("raw_weights", &InitFrom::raw_weights,
+              "take the weights themselves, not their averages (train.average), where the "
+              "checkpoint has both")};
+  }
+  /// Whether weights of the model may keep their random values.
+  bool is_partial() const { return !take.empty() || !rename.empty(); }
+};
+
+/// `model`: the backbone with its keys, and where weights come from.
+struct ModelOptions {
+  Choice<Backbone> backbone;
+  std::optional<InitFrom> init_from;
+  bool upcycle = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        inlined(&ModelOptions::backbone),
+        field("init_from", &ModelOptions::init_from,
+              "checkpoint or run whose weights training starts from", unset_word("none"),
+              keeps_evaluation()),
+        field("upcycle", &ModelOptions::upcycle,
+              "init_from is a dense model: each MLP becomes all the experts in its place",
+              keeps_evaluation())};
+  }
+  void validate(Problems& problems) const {
+    if (upcycle && !init_from) {
+      problems.add("upcycle", "needs init_from, the dense checkpoint to start from");
+    } else if (upcycle && init_from->is_partial()) {
+      problems.add("init_from", "upcycle takes the whole checkpoint; leave take and rename out");
+    }
+  }
+};
+
+/// `train`: how long, and what a step is.
+struct TrainOptions {
+  Duration duration;
+  int64_t batch = 0;
+  int64_t group = 8;
+  int64_t accumulate = 1;
+  double clip_norm = 0.0;
+  NormType clip_norm_type = NormType::kL2;
+  Precision precision = Precision::kFloat32;
+  std::optional<WeightAverage::Options> average;
+  bool recompute = false;
+  Duration log_every = Duration::steps(50);
+  int64_t max_nonfinite_steps = 3;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        required("duration", &TrainOptions::duration, "length of the training", above(0),
+                 kCountedUnits),
+        required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
+                 in_range(1, kMostSamples), unit("samples")),
+        field("group", &TrainOptions::group,
+              "samples that are compared with each other while routing", in_range(1, kMostSamples),
+              unit("samples")),
+        field("accumulate", &TrainOptions::accumulate, "micro-steps of a step",
+              in_range(1, kMostSamples)),
+        field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
+              at_least(0.0)),
+        field("clip_norm_type", &TrainOptions::clip_norm_type,
+              "l2: of all gradients as one vector; inf: the largest absolute value"),
+        field("precision", &TrainOptions::precision,
+              "numbers of activations, weights and all state; bfloat16: of activations alone, the "
+              "rest is float32"),
+        field("average", &TrainOptions::average,
+              "exponential moving average of the weights, which evaluations and all readers of "
+              "checkpoints but a resume use; training goes on with the weights themselves",
+              unset_word("none")),
+        field("recompute", &TrainOptions::recompute,
+              "run each block again in the backward pass instead of keeping its activations"),
+        field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
+              kCountedUnits),
+        field(
+            "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
+            "steps in a row with a loss or gradients that are not finite after which training ends "
+            "(exit 30)",
+            at_least(1))};
+  }
+  /// batch / accumulate is a multiple of group.
+  void validate(Problems& problems) const;
+};
+
+/// `evaluate`: how often the validation split is run through.
+struct EvaluateOptions {
+  std::optional<Duration> every = Duration::epochs(1);
+  std::optional<int64_t> stride;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
+              above(0), unset_word("never")),
+        field("stride", &EvaluateOptions::stride,
+              "of text: windows begin this far apart, and of each but the first only as many last "
+              "tokens are scored; none: windows do not overlap",
+              at_least(1), unit("tokens"), unset_word("none"))};
+  }
+};
+
+/// `checkpoint`: how often, and which stay. Training always ends with one.
+struct CheckpointOptions {
+  std::optional<Duration> every = Duration::epochs(1);
+  int64_t keep_last = 2;
+  int64_t keep_best = 1;
+
+  static constexpr auto fields() {
+    return std::tuple{field("every", &CheckpointOptions::every, "how often; also at the end",
+                            above(0), unset_word("never")),
+                      field("keep_last", &CheckpointOptions::keep_last,
+                            "newest checkpoints that stay", at_least(1)),
+                      field("keep_best", &CheckpointOptions::keep_best,
+                            "best checkpoints that stay", at_least(0))};
+  }
+};
+
+template <>
+struct EnumNames<PlacementRule> {
+  static constexpr std::array names{std::pair{PlacementRule::kContiguous, "contiguous"},
+                                    std::pair{PlacementRule::kByCost, "by_cost"},
+                                    std::pair{PlacementRule::kByLoad, "by_load"}};
+};
+
+/// `parallel`: how the world is used. Replicas follow from the world size.
+struct ParallelOptions {
+  int64_t expert_ranks = 1;
+  bool uneven = false;
+  PlacementRule placement = PlacementRule::kContiguous;
+  std::optional<int64_t> ranks_per_node;
+  bool overlap_gradients = true;
+  bool shard_optimizer = false;
+  bool share_gpu = false;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("expert_ranks", &ParallelOptions::expert_ranks,
+              "neighbouring ranks over which units are spread", at_least(1)),
+        field("uneven", &ParallelOptions::uneven,
+              "allow numbers of units that the ranks do not divide; by_cost always does"),
+        field(
+            "placement", &ParallelOptions::placement,
+            "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "
+            "cost of a row or by the load logged before a resume"),
+        field("ranks_per_node", &ParallelOptions::ranks_per_node,
+              "neighbouring ranks that hierarchical exchanges take for one node; auto: those of a "
+              "machine",
+              at_least(1), unset_word("auto")),
+        field("overlap_gradients", &ParallelOptions::overlap_gradients,
+              "start sums of gradients over replicas while the backward pass runs"),
+        field("shard_optimizer", &ParallelOptions::shard_optimizer,
+              "each replica keeps and updates its share of the optimizer's state (ZeRO-1)"),
+        field("share_gpu", &ParallelOptions::share_gpu,
+              "allow several ranks on one GPU, for trials: slow, and needs NCCL 2.30")};
+  }
+};
+
+/// A whole recipe.
+struct Recipe {
+  RunOptions run;
+  DataOptions data;
+  ModelOptions model;
+  Choice<Task> task;
+  Choice<Optimizer> optimizer{"adamw"};
+  Choice<Schedule> schedule{"cosine"};
+  TrainOptions train;
+  std::optional<SparsityOptions> sparsity;
+  EvaluateOptions evaluate;
+  CheckpointOptions checkpoint;
+  ParallelOptions parallel;
+
+  static constexpr auto fields() {
+    return std::tuple{field("run", &Recipe::run, "where and how to run"),
+                      required("data", &Recipe::data, "what to train on"),
+                      required("model", &Recipe::model, "what to train"),
+                      required("task", &Recipe::task, "what to train for"),
+                      field("optimizer", &Recipe::optimizer, "how weights are updated"),
+                      field("schedule", &Recipe::schedule, "how the learning rate changes"),
+                      required("train", &Recipe::train, "how long, and what a step is"),
+                      field("sparsity", &Recipe::sparsity,
+                            "which layers are trained sparse, and how", unset_word("none")),
+                      field("evaluate", &Recipe::evaluate, "when to evaluate"),
+                      field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
+                      field("parallel", &Recipe::parallel, "how the ranks are used")};
+  }
+};
+
+extern template const config::Type& config::type_of<Recipe>();  // seconds in each unit otherwise
+
+using LoadedRecipe = config::Loaded<Recipe>;
+
+/// The recipe that a checkpoint's manifest holds, with its environment variables as they stand.
+/// `checkpoint`: what messages call it. Throws ConfigError.
+Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
+
+}  // namespace shoal

@@ -1,0 +1,219 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/job/console.h"
+#include "launch/pages/page.h"
+#include "launch/report/known_metrics.h"
+#include "launch/report/sections.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A name and its value in each run; empty where a run has none.
+struct Fact {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+template <class Value>
+std::optional<Value> find_value(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end()) return std::nullopt;
+  if constexpr (std::is_same_v<Value, std::string>) {
+    if (!found->is_string()) return std::nullopt;
+  } else if (!found->is_number()) {
+    return std::nullopt;
+  }
+  return found->template get<Value>();
+}
+
+bool has_current_summary(const RunData& run) {
+  const auto steps = find_value<double>(run.summary, "steps");
+  return steps && *steps >= run.last_step;
+}
+
+std::string state_of(const RunData& run) {
+  if (run.summary.empty()) return "in progress, or ended without a summary";
+  if (!has_current_summary(run)) return "resumed, in progress or ended without a summary";
+  const auto code = find_value<int>(run.summary, "exit_code");
+  if (!code) return "ended";
+  switch (static_cast<ExitCode>(*code)) {
+    case ExitCode::kOk:
+      return "finished";
+    case ExitCode::kPreempted:
+      return "stopped in order, can be resumed";
+    case ExitCode::kNumeric:
+      return "ended with a loss or score that is not finite";
+    default:
+      return fmt::format("ended with exit code {}", *code);
+  }
+}
+
+std::string steps_of(const RunData& run) {
+  return step_text(std::max(run.last_step, find_value<double>(run.summary, "steps").value_or(0)));
+}
+
+std::string last_of(const Curve* curve, Quantity quantity = Quantity::kPlain) {
+  if (curve == nullptr || curve->num_finite() == 0) return "";
+  return value_text(curve->last().value, quantity);
+}
+
+std::string time_of(const RunData& run) {
+  const auto seconds = find_value<double>(run.summary, "seconds");
+  if (!has_current_summary(run) || !seconds) return "";
+  return human_seconds(*seconds) + (resumed_steps(run).empty() ? "" : " since the last start");
+}
+
+std::string ranks_of_run(const RunData& run) {
+  const auto world = find_value<int64_t>(run.env, "world");
+  if (!world) return "";
+  const auto device = find_value<std::string>(run.env, "device");
+  return counted(*world, "rank") + (device ? ", " + *device : "");
+}
+
+std::string size_of_last_checkpoint(const RunData& run) {
+  if (run.checkpoints.empty()) return "";
+  const CheckpointFacts& last = run.checkpoints.back();
+  const std::string size = value_text(static_cast<double>(last.bytes), Quantity::kBytes);
+  return fmt::format("step {}, {}", step_text(static_cast<double>(last.step)),
+                     last.damage.empty() ? size : "damaged");
+}
+
+template <class Value>
+void add_fact(std::vector<Fact>& facts, const std::string& name, const Runs& runs,
+              const Value& value) {
+  Fact fact{name, {}};
+  bool is_there = false;
+  for (const RunData& run : runs) {
+    fact.values.push_back(value(run));
+    is_there = is_there || !fact.values.back().empty();
+  }
+  if (is_there) facts.push_back(std::move(fact));
+}
+
+/// Keys of evaluations in any run, in order, without counts that stay the same.
+std::vector<std::string> scores_of(const Runs& runs) {
+  std::vector<std::string> keys;
+  for (const RunData& run : runs) {
+    for (const Curve& curve : run.evaluations.curves()) {
+      const bool is_score = !curve.is_count() && curve.key() != "seconds";
+      if (is_score && std::ranges::find(keys, curve.key()) == keys.end()) {
+        keys.push_back(curve.key());
+      }
+    }
+  }
+  return keys;
+}
+
+std::vector<Fact> facts_of(const Runs& runs) {
+  std::vector<Fact> facts;
+  add_fact(facts, "state", runs, state_of);
+  add_fact(facts, "steps", runs, steps_of);
+  add_fact(facts, "training loss", runs,
+           [](const RunData& run) { return last_of(run.steps.find("loss")); });
+  for (const std::string& key : scores_of(runs)) {
+    const MetricInfo info = metric_info(key);
+    add_fact(facts, (key == "loss" ? "validation " : "") + info.label, runs,
+             [&](const RunData& run) { return last_of(run.evaluations.find(key), info.quantity); });
+  }
+  add_fact(facts, "samples per second", runs, [](const RunData& run) {
+    const auto rate = find_value<double>(run.summary, "samples_per_second");
+    if (has_current_summary(run) && rate && *rate > 0) return value_text(*rate, Quantity::kPlain);
+    return last_of(run.steps.find("samples_per_second"));
+  });
+  add_fact(facts, "time", runs, time_of);
+  add_fact(facts, "ranks", runs, ranks_of_run);
+  add_fact(facts, "newest checkpoint", runs, size_of_last_checkpoint);
+  return facts;
+}
+
+std::string tiles_html(const std::vector<Fact>& facts) {
+  std::string html = "<dl class=\"facts\">\n";
+  for (const Fact& fact : facts) {
+    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", xml_text(fact.name),
+                        xml_text(fact.values.front()));
+  }
+  return html + "</dl>\n";
+}
+
+std::string comparison_html(const std::vector<Fact>& facts, const Runs& runs) {
+  std::vector<std::string> columns{""};
+  for (const RunData& run : runs) columns.push_back(run.name);
+  std::string rows;
+  for (const Fact& fact : facts) {
+    std::vector<std::string> cells;
+    for (const std::string& value : fact.values) cells.push_back(xml_text(value));
+    rows += page_row(xml_text(fact.name), cells);
+  }
+  return page_table("Runs", columns, rows);
+}
+
+std::vector<std::string> notes_of_run(const RunData& run) {
+  std::vector<std::string> notes;
+  const auto listed = run.summary.find("notes");
+  if (listed != run.summary.end() && listed->is_array()) {
+    for (const Json& note : *listed) {
+      if (note.is_string()) notes.push_back(note.get<std::string>());
+    }
+  }
+  const auto count = [](const Json& json, const char* key) {
+    return find_value<int64_t>(json, key).value_or(0);
+  };
+  const int64_t skipped = std::max(run.skipped_steps, count(run.summary, "skipped_steps"));
+  if (skipped > 0) {
+    notes.push_back(counted(skipped, "step") + " skipped: a loss or gradients were not finite");
+  }
+  if (const int64_t failed = count(run.summary, "failed_saves"); failed > 0) {
+    notes.push_back(counted(failed, "save") + " of a checkpoint failed");
+  }
+  const auto replaced = run.summary.find("substituted");
+  if (replaced != run.summary.end() && replaced->is_object()) {
+    for (const char* split : {"train", "valid"}) {
+      if (const int64_t samples = count(*replaced, split); samples > 0) {
+        notes.push_back(
+            fmt::format("data.{}: {} corrupt and replaced", split, counted(samples, "sample")));
+      }
+    }
+  }
+  notes.insert(notes.end(), run.problems.begin(), run.problems.end());
+  return notes;
+}
+
+}  // namespace
+
+std::string FigureIds::next() { return fmt::format("f{}", ++count_); }
+
+double last_step_of(const Runs& runs) {
+  double last = 0;
+  for (const RunData& run : runs) last = std::max(last, run.last_step);
+  return last;
+}
+
+Section overview_section(const Runs& runs) {
+  const std::vector<Fact> facts = facts_of(runs);
+  return {"overview", "Overview",
+          runs.size() == 1 ? tiles_html(facts) : comparison_html(facts, runs)};
+}
+
+Section notes_section(const Runs& runs) {
+  std::string items;
+  for (const RunData& run : runs) {
+    for (const std::string& note : notes_of_run(run)) {
+      items += fmt::format("<li>{}{}</li>\n", runs.size() > 1 ? xml_text(run.name + ": ") : "",
+                           xml_text(note));
+    }
+  }
+  return {"notes", "Notes", items.empty() ? "" : "<ul class=\"notes\">\n" + items + "</ul>\n"};
+}
+
+std::string section_html(const Section& section) {
+  return fmt::format("<section aria-labelledby=\"{0}\">\n<h2 id=\"{0}\">{1}</h2>\n{2}</section>\n",
+                     section.id, section.heading, section.body);
+}
+
+}  // namespace shoal

@@ -1,0 +1,165 @@
+#include "launch/runs/run_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "launch/pages/picture.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRunHint =
+    "name a folder that `shoal train` writes, <run.root>/<run.name>, such as runs/quickstart";
+
+void require_run_folder(const fs::path& folder) {
+  if (!fs::exists(folder)) {
+    throw DataError(fmt::format("'{}' is not there", folder.string()), kRunHint);
+  }
+  if (fs::exists(folder / "manifest.json")) {
+    throw DataError(fmt::format("'{}' is a checkpoint, not a run", folder.string()), kRunHint);
+  }
+  for (const char* name : {"resolved.yaml", "metrics.jsonl", "env.json", "summary.json"}) {
+    if (fs::exists(folder / name)) return;
+  }
+  throw DataError(
+      fmt::format("'{}' is no run: it has none of resolved.yaml, metrics.jsonl, env.json and "
+                  "summary.json",
+                  folder.string()),
+      kRunHint);
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+Json object_in(const fs::path& file, RunData& run) {
+  if (!fs::is_regular_file(file)) return Json::object();
+  Json json = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  run.problems.push_back(fmt::format("{}: no JSON object, left out", file.filename().string()));
+  return Json::object();
+}
+
+void note_unread(const char* name, const UnreadLines& unread, RunData& run) {
+  if (unread.broken == 0) return;
+  run.problems.push_back(
+      fmt::format("{}: {} broken, left out; the first is line {}", name,
+                  unread.broken == 1 ? "1 line is" : fmt::format("{} lines are", unread.broken),
+                  unread.first_broken));
+}
+
+void read_metrics_file(const fs::path& folder, RunData& run) {
+  const auto use = [&run](const FlatRecord& record) {
+    run.last_step = std::max(run.last_step, record.number("step", 0.0));
+    if (record.text("event") == "eval") {
+      run.evaluations.add(record);
+    } else if (record.text("event").empty()) {
+      run.steps.add(record);
+      if (record.find("skipped") != nullptr) ++run.skipped_steps;
+    }
+  };
+  note_unread("metrics.jsonl", for_each_flat_record((folder / "metrics.jsonl").string(), use), run);
+}
+
+std::vector<LayerRecords> read_layers(const fs::path& folder, const char* name, RunData& run) {
+  std::vector<LayerRecords> layers;
+  size_t guess = 0;  // layers follow each other in the same order at each step
+  const auto use = [&](const FlatRecord& record) {
+    const std::string_view layer = record.text("layer");
+    if (layers.empty() || layers[guess = (guess + 1) % layers.size()].layer != layer) {
+      const auto found = std::ranges::find(layers, layer, &LayerRecords::layer);
+      guess = static_cast<size_t>(found - layers.begin());
+      if (found == layers.end()) layers.push_back({std::string(layer), {}, {}});
+    }
+    layers[guess].numbers.add(record);
+    for (size_t i = 0; i < record.size(); ++i) {
+      if (record[i].kind != FlatRecord::Kind::kNumbers) continue;
+      layers[guess].lists[record[i].key].add(static_cast<int64_t>(record.number("step", 0.0)),
+                                             record[i].numbers);
+    }
+  };
+  note_unread(name, for_each_flat_record((folder / name).string(), use), run);
+  return layers;
+}
+
+void read_checkpoints(const fs::path& folder, RunData& run) {
+  const std::string checkpoints = (folder / "ckpt").string();
+  try {
+    for (const int64_t step : list_checkpoints(checkpoints)) {
+      if (auto facts = checkpoint_facts(checkpoints, step)) run.checkpoints.push_back(*facts);
+    }
+  } catch (const Error& error) {
+    run.problems.emplace_back(error.what());
+  }
+}
+
+void read_pictures(const fs::path& folder, RunData& run) {
+  constexpr uintmax_t kMostBytes = uintmax_t{4} << 20;  // training writes about 1 MiB at most
+  const fs::path file = folder / "pictures.png";
+  if (!fs::exists(file)) return;
+  if (fs::is_regular_file(file) && fs::file_size(file) <= kMostBytes) {
+    std::string png = text_of(file);
+    const std::optional<SampleSheet> sheet = read_sheet(png);
+    const std::optional<PngHead> head = read_png_head(png);
+    if (sheet) {
+      run.pictures = RunPictures{*sheet, std::move(png), head->width, head->height};
+      return;
+    }
+  }
+  run.problems.emplace_back("pictures.png: none that training wrote, left out");
+}
+
+}  // namespace
+
+std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step) {
+  const std::string path = folder + "/" + step_folder(step);
+  CheckpointFacts facts{step, {}, 0, ""};
+  try {
+    const CheckpointReader reader(path);
+    facts.score = reader.manifest().score;
+    facts.bytes = reader.manifest().total_bytes();
+  } catch (const Error& error) {
+    // A training that goes on removes old ones, each by a rename first.
+    if (!fs::exists(path)) return std::nullopt;
+    facts.damage = error.what();
+  }
+  return facts;
+}
+
+RunData read_run(const std::string& path) {
+  const fs::path folder(path);
+  RunData run;
+  run.path = path;
+  try {
+    require_run_folder(folder);
+    run.name = fs::canonical(folder).filename().string();
+    run.env = object_in(folder / "env.json", run);
+    run.summary = object_in(folder / "summary.json", run);
+    run.recipe = recipe_values(text_of(folder / "resolved.yaml"));
+    read_metrics_file(folder, run);
+    run.experts = read_layers(folder, "experts.jsonl", run);
+    run.gates = read_layers(folder, "gates.jsonl", run);
+    run.permutations = read_layers(folder, "permutations.jsonl", run);
+    read_pictures(folder, run);
+    read_checkpoints(folder, run);
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(fmt::format("'{}' cannot be read: {}", path, error.what()), kRunHint);
+  }
+  return run;
+}
+
+}  // namespace shoal

@@ -1,0 +1,220 @@
+#include "launch/runs/run_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/error.h"
+#include "runtime/base/text.h"
+#include "runtime/records/event_file.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
+                            "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
+                            "pictures.png",  "report.html",   "LATEST",       ".lock"};
+constexpr const char* kAttempt = ".attempt-";
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
+  if (!fs::is_directory(folder)) return entries;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) entries.push_back(entry);
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+/// What replace_file leaves of the file when its process dies.
+bool is_temporary_of(const std::string& file, const std::string& name) {
+  return name.starts_with(file + ".") && name.ends_with(".tmp");
+}
+
+bool is_shoals_file(const std::string& name) {
+  return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
+    return name == file || is_temporary_of(file, name) ||
+           name.starts_with(file + std::string(kAttempt));
+  });
+}
+
+/// rank-00012.log, with five digits or more.
+bool is_rank_log(const std::string& name) {
+  return matches_glob(name, "rank-?????*.log") &&
+         name.find_first_not_of("0123456789", 5) == name.size() - 4;
+}
+
+bool is_ours(const std::string& folder, const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (folder == "ckpt") return is_checkpoint_entry(name, entry.is_directory());
+  return !entry.is_directory() && (folder == "tb" ? is_event_file(name) : is_rank_log(name));
+}
+
+/// What lies in the folder, two levels deep, that is none of what a run writes there.
+std::vector<std::string> strangers_in(const fs::path& path) {
+  std::vector<std::string> strangers;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_folder = entry.is_directory();
+    if (is_folder && (name == "ckpt" || name == "log" || name == "tb")) {
+      for (const fs::directory_entry& inner : entries_of(entry.path())) {
+        if (!is_ours(name, inner))
+          strangers.push_back(name + "/" + inner.path().filename().string());
+      }
+    } else if (is_folder || !is_shoals_file(name)) {
+      strangers.push_back(name);
+    }
+  }
+  return strangers;
+}
+
+/// A start that failed before its records were written leaves no more than logs and a lock.
+bool is_failed_start(const fs::path& path) {
+  if (!fs::is_directory(path)) return false;
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "log" && name != "ckpt" && name != ".lock" && !name.ends_with(".tmp")) return false;
+  }
+  return entries_of(path / "ckpt").empty() && strangers_in(path).empty();
+}
+
+bool is_taken(const fs::path& path) { return fs::exists(path) && !fs::is_empty(path); }
+
+fs::path first_free(const fs::path& path) {
+  fs::path candidate = path;
+  for (int64_t number = 2; is_taken(candidate); ++number) {
+    candidate = fmt::format("{}-{}", path.string(), number);
+  }
+  return candidate;
+}
+
+[[noreturn]] void leave_alone(const fs::path& path, const std::string& reason) {
+  throw ConfigError(fmt::format(
+      "run.on_existing: '{}' {}, so overwrite leaves it alone; choose another run.name or remove "
+      "it by hand",
+      path.string(), reason));
+}
+
+/// Only what is a run, or what a start or a removal that was cut short left of one, and nothing
+/// else may be removed.
+void require_run(const fs::path& path) {
+  constexpr size_t kMostNamed = 5;
+  if (is_failed_start(path)) return;
+  const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
+  if (!fs::exists(path / "resolved.yaml") && !is_begun) {
+    leave_alone(path, "does not look like a run folder");
+  }
+  std::vector<std::string> strangers = strangers_in(path);
+  if (!strangers.empty()) {
+    const size_t num_more = strangers.size() - std::min(strangers.size(), kMostNamed);
+    strangers.resize(strangers.size() - num_more);
+    leave_alone(path, fmt::format("holds what no run wrote: {}{}", fmt::join(strangers, ", "),
+                                  num_more > 0 ? fmt::format(" and {} more", num_more) : ""));
+  }
+}
+
+/// All but the lock, which this job holds. resolved.yaml goes last: without it what a removal that
+/// was cut short leaves behind would look like no run.
+void remove_run(const fs::path& path) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name != "resolved.yaml") fs::remove_all(entry.path());
+  }
+  fs::remove(path / "resolved.yaml");
+}
+
+/// Under the run's lock. Only a report's may belong to a process that lives.
+void remove_temporary_files(const fs::path& path) {
+  std::vector<fs::directory_entry> entries = entries_of(path);
+  std::ranges::move(entries_of(path / "ckpt"), std::back_inserter(entries));  // LATEST's
+  for (const fs::directory_entry& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    const bool is_left = std::ranges::any_of(kFiles, [&name](const std::string& file) {
+      return file != "report.html" && is_temporary_of(file, name);
+    });
+    std::error_code ignored;
+    if (is_left && entry.is_regular_file()) fs::remove(entry.path(), ignored);
+  }
+}
+
+/// Starting at step 0 would replace what a run without a checkpoint has recorded.
+void keep_records(const RunFolder& folder, FileSystem& files,
+                  const std::function<void(const std::string&)>& tell) {
+  // fs::exists throws where the folder is there and cannot be looked at.
+  if (fs::exists(folder.checkpoints()) && !list_checkpoints(folder.checkpoints()).empty()) return;
+  std::vector<std::string> records(kFiles.begin(), kFiles.end());
+  std::erase_if(records,
+                [&](auto name) { return name == ".lock" || !fs::exists(folder.file(name)); });
+  if (records.empty()) return;
+  int64_t attempt = 1;
+  const auto kept = [&](const std::string& name) {
+    return fmt::format("{}{}{}", folder.file(name), kAttempt, attempt);
+  };
+  while (std::ranges::any_of(kFiles, [&](auto name) { return fs::exists(kept(name)); })) ++attempt;
+  for (const std::string& name : records) rename_path(files, folder.file(name), kept(name));
+  tell(fmt::format("no checkpoint in '{}' to resume from: starting anew, its records are *{}{}",
+                   folder.path, kAttempt, attempt));
+}
+
+/// Which folder, and whether it is resumed; changes nothing.
+RunFolder choose(const fs::path& wanted, OnExisting policy) {
+  RunFolder folder{wanted.string()};
+  if (!is_taken(wanted)) return folder;
+  if (policy == OnExisting::kFail && !is_failed_start(wanted)) {
+    throw ConfigError(fmt::format(
+        "run.on_existing: '{}' exists already; continue it with run.on_existing=resume, start "
+        "beside it with run.on_existing=new, or replace it with run.on_existing=overwrite",
+        folder.path));
+  }
+  folder.resume = policy == OnExisting::kResume;
+  if (policy == OnExisting::kNew) folder.path = first_free(wanted).string();
+  if (policy == OnExisting::kOverwrite) require_run(wanted);
+  return folder;
+}
+
+RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& files,
+                     const std::function<void(const std::string&)>& tell) {
+  RunFolder folder = choose(wanted, policy);
+  fs::create_directories(folder.path);
+  folder.lock = std::make_shared<const RunLock>(folder.path, files, tell);
+  // Another job may have worked here and died while this one waited for the lock.
+  const bool holds_a_run = !is_failed_start(folder.path);
+  if (holds_a_run && policy != OnExisting::kNew) {
+    folder.resume = choose(folder.path, policy).resume;
+  }
+  if (folder.resume) keep_records(folder, files, tell);
+  if (policy == OnExisting::kOverwrite) remove_run(folder.path);
+  remove_temporary_files(folder.path);
+  fs::create_directories(folder.checkpoints());
+  fs::create_directories(folder.logs());
+  return folder;
+}
+
+}  // namespace
+
+RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
+                          FileSystem& files, const std::function<void(const std::string&)>& tell) {
+  constexpr char kResume = 'r', kBegin = 'b';
+  RunFolder folder;
+  const std::string decision = on_rank_zero(world, [&] {
+    try {
+      folder = open_alone(path, policy, files, tell);
+      return (folder.resume ? kResume : kBegin) + folder.path;
+    } catch (const fs::filesystem_error& error) {
+      throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
+                         "choose a writable folder with run.root=…");
+    }
+  });
+  return {decision.substr(1), decision[0] == kResume, std::move(folder.lock)};
+}
+
+}  // namespace shoal

@@ -1,0 +1,135 @@
+#include "launch/train/courses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include "launch/recipe/resume_rules.h"
+#include "runtime/options/config_keys.h"
+#include "runtime/options/config_writer.h"
+
+namespace shoal {
+namespace {
+
+/// Key in a manifest's written_by: the step after which masks no longer change, if the recipe's is
+/// later.
+constexpr const char* kMasksRestFrom = "masks_rest_from";
+
+StepScale scale_of(const Recipe& recipe, StepScale scale) {
+  scale.samples_per_step = recipe.train.batch;
+  scale.total_steps = 0;
+  scale.total_steps = to_steps(recipe.train.duration, scale);
+  return scale;
+}
+
+double peak_rate(const Recipe& recipe) {
+  for (const config::FieldInfo& field : recipe.optimizer.member()->options_type().fields) {
+    if (field.name != "lr") continue;
+    return *static_cast<const double*>(field.member_of(recipe.optimizer.erased_options()));
+  }
+  TORCH_CHECK(false, "the options of ", recipe.optimizer.name(), " are no OptimizerOptions");
+}
+
+std::vector<Course> courses_of(const Recipe& recipe, const Task& task, const StepScale& scale) {
+  const std::shared_ptr<Schedule> schedule = Registry<Schedule>::create(recipe.schedule, scale);
+  const double peak = peak_rate(recipe);
+  std::vector<Course> courses = task.courses(scale.total_steps);
+  courses.push_back(
+      {"the learning rate", [=](int64_t step) { return peak * schedule->factor(step); }});
+  return courses;
+}
+
+using Percentages = std::vector<std::pair<std::string, Duration>>;
+
+/// Those of a recipe, with their keys. What the schedule makes of its own is the learning rate.
+void find_percentages(const config::Node& node, const std::string& key, Percentages& found) {
+  const auto duration = parse_duration(node.text);
+  const bool is_course =
+      role_of_key(key) != KeyRole::kFree && !config::is_at_or_below(key, "schedule");
+  if (is_course && duration && duration->unit == DurationUnit::kPercent) {
+    found.emplace_back(key, *duration);
+  }
+  for (const auto& entry : node.entries) {
+    find_percentages(entry.value, config::join_path(key, entry.key), found);
+  }
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    find_percentages(node.items[i], fmt::format("{}[{}]", key, i), found);
+  }
+}
+
+int64_t rests_from(const Recipe& recipe, const StepScale& scale) {
+  return Registry<GrowRule>::create(recipe.sparsity->rule, {scale})->rests_from();
+}
+
+}  // namespace
+
+std::vector<std::string> describe_course_changes(const Recipe& before, const Recipe& now,
+                                                 const Task& task, const StepScale& scale,
+                                                 int64_t steps_done) {
+  constexpr int64_t kMostCompared = 1000;
+  const StepScale old_scale = scale_of(before, scale), new_scale = scale_of(now, scale);
+  const int64_t old_end = old_scale.total_steps, new_end = new_scale.total_steps;
+  std::string since;
+  if (old_end != new_end) {
+    since = fmt::format(", since the training now spans {} steps instead of {}", new_end, old_end);
+  }
+  // Of a run that was finished the values at its end are compared.
+  const int64_t end = std::max(steps_done + 1, std::min(old_end, new_end));
+  const int64_t stride = std::max<int64_t>(1, (end - steps_done) / kMostCompared);
+  std::vector<std::string> lines;
+  const std::vector<Course> old_courses = courses_of(before, task, old_scale),
+                            new_courses = courses_of(now, task, new_scale);
+  for (std::size_t i = 0; i < new_courses.size(); ++i) {
+    for (int64_t step = steps_done; step < end; step += stride) {
+      const double was = old_courses[i].at(step), is = new_courses[i].at(step);
+      if (std::abs(is - was) <= 1e-9 * std::max(was, is)) continue;
+      lines.push_back(fmt::format(
+          "{} differs from the schedule so far: at step {} it is {:.6g} instead of {:.6g}{}",
+          new_courses[i].name, step + 1, is, was, since));
+      break;
+    }
+  }
+  Percentages places;
+  find_percentages(config::to_node(now), "", places);
+  for (const auto& [key, share] : places) {
+    const int64_t was = to_steps(share, old_scale), is = to_steps(share, new_scale);
+    if (was == is || std::max(was, is) <= steps_done) continue;
+    lines.push_back(
+        fmt::format("{}: {} is step {} instead of {}{}", key, to_text(share), is, was, since));
+  }
+  return lines;
+}
+
+void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& session,
+                    const ResumeOptions& options, CheckpointWriter::Options& writer) {
+  const Recipe before = stored_recipe(resumed);
+  const StepScale& scale = session.scale();
+  for (const std::string& line :
+       describe_course_changes(before, recipe, session.task(), scale, resumed.step)) {
+    options.log.warn(line);
+  }
+  PruneGrow* prune_grow = session.prune_grow();
+  if (prune_grow == nullptr || options.override_fixed) return;
+  const StepScale old_scale = scale_of(before, scale);
+  int64_t rest = rests_from(before, old_scale);
+  bool is_at_rest = rest < old_scale.total_steps && rest <= resumed.step;
+  if (const auto kept = resumed.written_by.find(kMasksRestFrom); kept != resumed.written_by.end()) {
+    const std::string& text = kept->second;
+    is_at_rest = std::from_chars(text.data(), text.data() + text.size(), rest).ec == std::errc();
+  }
+  const int64_t last = rests_from(recipe, scale);
+  if (!is_at_rest || last <= rest) return;
+  prune_grow->rest_from(rest);
+  writer.written_by[kMasksRestFrom] = std::to_string(rest);
+  options.log.warn(
+      fmt::format("sparsity.rule: masks rest since step {} and stay as they are; --override lets "
+                  "them change up to step {}",
+                  rest, last));
+}
+
+}  // namespace shoal

@@ -1,0 +1,114 @@
+#include "launch/weights/open_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <utility>
+
+#include "launch/commands/commands.h"
+#include "launch/job/rank_devices.h"
+#include "launch/job/rank_facts.h"
+#include "launch/machine/break_even_file.h"
+#include "launch/model/sparse_execution.h"
+#include "launch/train/resume.h"
+#include "parallel/checkpoint/checkpoint_load.h"
+#include "parallel/comm/on_rank_zero.h"
+
+namespace shoal {
+namespace {
+
+/// All but the grid. Collective.
+OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
+                             Communicator& guard) {
+  OpenedCheckpoint opened;
+  // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
+  opened.path = on_rank_zero(
+      guard, [&] { return choose_checkpoint(choice.path, choice.best, choice.override_model); });
+  opened.manifest = read_manifest(opened.path, guard);
+  opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
+                                                    opened.path + "/manifest.json (its recipe)",
+                                                    {"", choice.overrides, environment})
+                      .options;
+  opened.raw_weights = choice.raw_weights;
+  opened.override_model = choice.override_model;
+  return opened;
+}
+
+/// For a recipe that lets them decide; ranks have equal recipes. Collective.
+BreakEvens break_evens_of(const OpenedCheckpoint& opened, const Environment& environment,
+                          Communicator& world) {
+  const Recipe& recipe = opened.recipe;
+  if (!recipe.sparsity || recipe.sparsity->execution != SparseExecution::kAuto) return {};
+  const std::string folder = recipe.run.deterministic ? "" : cache_folder(environment);
+  return choose_break_evens(opened.manifest.written_by, folder, world).values;
+}
+
+}  // namespace
+
+OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
+                                 const Environment& environment, Communicator& guard) {
+  OpenedCheckpoint opened = open_recipe(choice, environment, guard);
+  const Recipe& recipe = opened.recipe;
+  require_equal_ranks(guard, recipe);
+  set_up_torch(recipe.run.threads, recipe.run.deterministic, launch);
+  RankDevices devices = bind_ranks(recipe, launch, guard);
+  opened.grid = make_rank_grid(guard.split(0, guard.rank()), guard.size(), /*ranks_per_node=*/0,
+                               std::move(devices.gpu_world));
+  opened.grid.device = devices.own.device;
+  opened.break_evens = break_evens_of(opened, environment, *opened.grid.world);
+  return opened;
+}
+
+OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
+                                       const Environment& environment) {
+  std::unique_ptr<Communicator> self = make_self_communicator();
+  OpenedCheckpoint opened = open_recipe(choice, environment, *self);
+  check_precision(opened.recipe.train.precision, torch::kCPU);
+  opened.break_evens = break_evens_of(opened, environment, *self);
+  opened.grid = make_rank_grid(std::move(self), 1);
+  return opened;
+}
+
+int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
+  require_own_seed(opened.manifest, opened.recipe, model);
+  Communicator& world = *opened.grid.world;
+  load_weights(opened.path, weights_of(model), world, opened.raw_weights);
+  const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
+  if (!other.empty()) {
+    const std::string what = "the model is not the one that the weights were trained in:" + other;
+    if (!opened.override_model) {
+      throw Error(ExitCode::kMismatch, what,
+                  "leave these keys as the checkpoint has them, or accept this with --override");
+    }
+    if (world.rank() == 0) std::cerr << "warning: " << what << std::endl;
+  }
+  return run_saved_sparse_layers(opened.recipe, model, opened.break_evens,
+                                 {opened.path, opened.manifest}, world);
+}
+
+std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
+                                   const Tokenizer& tokenizer, int64_t most) {
+  std::vector<int64_t> tokens;
+  try {
+    tokenizer.encode(text, tokens);
+  } catch (const BadText& error) {
+    throw DataError(name + ": " + error.what());
+  }
+  if (tokens.empty() && tokenizer.end_of_text() >= 0) tokens.push_back(tokenizer.end_of_text());
+  if (tokens.empty()) {
+    throw Error(ExitCode::kUsage,
+                name +
+                    ": the prompt is empty, and its tokenizer has no token that ends a text, to "
+                    "start from",
+                "give it some text");
+  }
+  if (std::ssize(tokens) > most) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("{}: the prompt has {} tokens, the model's context has room for {}",
+                            name, tokens.size(), most),
+                "shorten it");
+  }
+  return tokens;
+}
+
+}  // namespace shoal

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/job/launch_info.h"
+#include "launch/model/build_model.h"
+#include "launch/recipe/recipe.h"
+#include "parallel/checkpoint/manifest.h"
+#include "parallel/comm/rank_grid.h"
+#include "runtime/text/tokenizer.h"
+#include "sparse/kernels/break_even.h"
+
+namespace shoal {
+
+/// Which checkpoint, and how its recipe is changed.
+struct CheckpointChoice {
+  std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
+  bool best = false;                        ///< the run's best checkpoint instead
+  std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
+  bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool override_model = false;              ///< --override, see add_model_override
+};
+
+/// A checkpoint's recipe, and the ranks that its model is to run on.
+struct OpenedCheckpoint {
+  std::string path;
+  Manifest manifest;
+  Recipe recipe;
+  bool raw_weights = false;
+  bool override_model = false;
+  RankGrid grid;
+  BreakEvens break_evens = {};  ///< those of its training, else those of this machine
+};
+
+/// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
+/// train it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
+/// Throws as resolve_checkpoint, ConfigError, and Error where ranks differ.
+OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
+                                 const Environment& environment, Communicator& guard);
+
+/// The same for one process without other ranks, on the CPU even where run.device is cuda. Throws
+/// as resolve_checkpoint, ConfigError, and Error as check_precision.
+OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
+                                       const Environment& environment);
+
+/// Fills the model of the recipe, and has sparse kernels compute the products of its sparse layers
+/// as sparsity.execution wants; returns how many. Collective. Throws as require_own_seed,
+/// load_weights and run_saved_sparse_layers, and Error (exit 12) if the weights would compute
+/// something else (describe_other_function), of which rank 0 warns under `override_model`.
+int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
+
+/// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.
+/// Throws DataError for what the tokenizer cannot read, and Error (exit 2) if the prompt is empty
+/// without such a token or has more than `most` tokens.
+std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
+                                   const Tokenizer& tokenizer, int64_t most);
+
+}  // namespace shoal

@@ -1,0 +1,246 @@
+#include "launch/machine/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/forwarding_communicator.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/thread_communicator.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::run_ranks;
+using ::testing::StartsWith;
+using Verdict = Finding::Verdict;
+
+/// A machine made of files.
+class Doctor : public ::testing::Test {
+ protected:
+  Doctor() {
+    places_.proc = machine_.file("proc");
+    places_.sys = machine_.file("sys");
+    places_.dev = machine_.file("dev");
+    places_.plugin_path = machine_.file("libshoal_cuda.so");
+    write("proc/cpuinfo",
+          "processor\t: 0\nmodel name\t: Toy CPU\nflags\t\t: fpu avx2 fma amx_bf16\n");
+    write("proc/meminfo", "MemTotal:  33554432 kB\nMemAvailable:  16777216 kB\n");
+    fs::create_directories(machine_.file("dev/shm"));
+  }
+
+  void write(const std::string& name, const std::string& text) const {
+    const std::string path = machine_.file(name);
+    fs::create_directories(fs::path(path).parent_path());
+    testing::write_file(path, text);
+  }
+
+  Finding find(const std::string& name, const LaunchInfo& launch = {}) const {
+    for (const Finding& finding : examine_machine(launch, places_)) {
+      if (finding.name == name) return finding;
+    }
+    ADD_FAILURE() << "nothing about " << name;
+    return {};
+  }
+  Finding find_gpu(const std::string& name) const {
+    for (const Finding& finding : examine_gpu(places_)) {
+      if (finding.name == name) return finding;
+    }
+    ADD_FAILURE() << "nothing about " << name;
+    return {};
+  }
+
+  testing::ScratchFolder machine_;
+  MachinePlaces places_;
+};
+
+TEST_F(Doctor, NamesTheCpuAndItsFeatures) {
+  const Finding finding = find("cpu");
+  EXPECT_EQ(finding.verdict, Verdict::kOk);
+  EXPECT_THAT(finding.text, HasSubstr("Toy CPU; avx2 fma amx_bf16; LibTorch uses "));
+}
+
+TEST_F(Doctor, WarnsOfACpuWithoutAvx2) {
+  write("proc/cpuinfo", "model name : Old CPU\nflags : fpu sse2\n");
+  EXPECT_EQ(find("cpu").verdict, Verdict::kWarn);
+}
+
+TEST_F(Doctor, WarnsOfMoreRanksThanCores) {
+  EXPECT_EQ(find("cores").verdict, Verdict::kOk);
+  LaunchInfo launch;
+  launch.local_size = 100000;
+  const Finding finding = find("cores", launch);
+  EXPECT_EQ(finding.verdict, Verdict::kWarn);
+  EXPECT_THAT(finding.text, HasSubstr("100000 ranks here, 1 thread each"));
+}
+
+TEST_F(Doctor, WarnsOfACpuLimitOfTheContainer) {
+  write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  const Finding finding = find("cores");
+  EXPECT_EQ(finding.verdict, Verdict::kWarn);
+  EXPECT_THAT(finding.text, HasSubstr("the container may use 0.5"));
+  EXPECT_EQ(finding.fix, "set run.threads=1");
+  write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(find("cores").verdict, Verdict::kOk);
+}
+
+TEST_F(Doctor, ReadsMemoryAndTheContainersLimit) {
+  EXPECT_THAT(find("memory").text, StartsWith("16"));
+  EXPECT_EQ(find("memory").verdict, Verdict::kOk);
+  write("sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(find("memory").verdict, Verdict::kOk);
+  write("sys/fs/cgroup/memory.max", "1073741824\n");
+  EXPECT_EQ(find("memory").verdict, Verdict::kWarn);
+  EXPECT_THAT(find("memory").text, HasSubstr("the container or ulimit -v allows no more"));
+}
+
+TEST_F(Doctor, WarnsOfMissingSharedMemory) {
+  fs::remove_all(machine_.file("dev/shm"));
+  EXPECT_EQ(find("shared_memory").verdict, Verdict::kWarn);
+  EXPECT_THAT(find("shared_memory").text, HasSubstr("No such file"));
+}
+
+TEST_F(Doctor, NamesTheMpiLibrary) {
+  EXPECT_THAT(find("mpi").text, HasSubstr("Open MPI"));
+  EXPECT_EQ(find("mpi").verdict, Verdict::kOk);
+}
+
+TEST_F(Doctor, SaysHowToAllowDirectCopiesWhereTheyAreRefused) {
+  places_.probe_memory_access = [] { return 0; };
+  EXPECT_EQ(find("cma").verdict, Verdict::kOk);
+  EXPECT_EQ(find("cma").fix, "");
+  places_.probe_memory_access = [] { return EPERM; };
+  EXPECT_EQ(find("cma").verdict, Verdict::kWarn);
+  EXPECT_THAT(find("cma").text, HasSubstr(std::strerror(EPERM)));
+  EXPECT_THAT(find("cma").fix, HasSubstr("--cap-add=SYS_PTRACE"));
+  write("proc/sys/kernel/yama/ptrace_scope", "1\n");
+  EXPECT_THAT(find("cma").fix, HasSubstr("sysctl kernel.yama.ptrace_scope=0"));
+}
+
+TEST_F(Doctor, TakesAMachineWithoutGpuAsItIs) {
+  for (const Finding& finding : examine_gpu(places_)) {
+    EXPECT_EQ(finding.verdict, Verdict::kOk) << finding.name << ": " << finding.text;
+  }
+  EXPECT_THAT(find_gpu("gpu").text, HasSubstr("training runs on the CPU"));
+}
+
+TEST_F(Doctor, FailsAGpuWithoutPlugin) {
+  write("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t Toy GPU\nIRQ: 1\n");
+  EXPECT_EQ(find_gpu("gpu").text, "Toy GPU");
+  const Finding finding = find_gpu("cuda_plugin");
+  EXPECT_EQ(finding.verdict, Verdict::kFail);
+  EXPECT_EQ(finding.code, ExitCode::kTopology);
+  EXPECT_THAT(finding.fix, HasSubstr("launch/setup"));
+}
+
+TEST_F(Doctor, TellsTheLoadersTextOfABrokenPlugin) {
+  write("libshoal_cuda.so", "no library");
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kWarn);
+  write("dev/nvidia0", "");
+  const Finding finding = find_gpu("cuda_plugin");
+  EXPECT_EQ(finding.verdict, Verdict::kFail);
+  EXPECT_THAT(finding.text, HasSubstr("libshoal_cuda.so"));
+}
+
+TEST(DoctorBuild, FindsTheLibTorchItWasBuiltWith) {
+  for (const Finding& finding : examine_build()) {
+    EXPECT_NE(finding.verdict, Verdict::kFail) << finding.text;
+    EXPECT_THAT(finding.text, ::testing::MatchesRegex(".*[0-9]+\\.[0-9]+.*"));
+  }
+}
+
+TEST(DoctorWorld, PassesDataRoundTheRing) {
+  for (const int64_t size : {1, 2, 3}) {
+    run_ranks(size, [size](Communicator& world) {
+      const std::vector<Finding> findings = examine_world(world);
+      EXPECT_EQ(exit_code_of(findings), ExitCode::kOk) << to_lines(findings);
+      ASSERT_EQ(findings.size(), 2u);
+      EXPECT_THAT(findings[0].text, StartsWith(std::to_string(size) + " on "));
+      EXPECT_THAT(findings[1].text,
+                  HasSubstr(size == 1 ? "start under mpirun" : std::to_string(size) + " ranks"));
+    });
+  }
+}
+
+/// A communicator that damages what the last rank receives.
+class Damaging : public testing::ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
+                           const RowCounts& recv_rows) override {
+    inner_.start_all_to_all(in, send_rows, out, recv_rows).wait();
+    if (rank() == size() - 1) out.view(-1)[-1] += 1;
+    return {};
+  }
+};
+
+TEST(DoctorWorld, NamesTheRankThatReceivesWrongData) {
+  run_ranks(3, [](Communicator& world) {
+    Damaging damaging(world);
+    const std::vector<Finding> findings = examine_world(damaging);
+    EXPECT_EQ(findings[1].verdict, Verdict::kFail);
+    EXPECT_THAT(findings[1].text, HasSubstr("wrong data on ranks 2"));
+    EXPECT_EQ(exit_code_of(findings), ExitCode::kInternal);
+  });
+}
+
+TEST(DoctorWorld, ExaminesEachMachineOnce) {
+  run_ranks(2, [](Communicator& world) {
+    LaunchInfo launch;
+    launch.world = 2;
+    launch.local_size = 2;
+    launch.local_rank = world.rank();
+    int64_t cpus = 0;
+    for (const Finding& finding : examine_all(launch, world)) cpus += finding.name == "cpu";
+    EXPECT_EQ(cpus, 1);
+  });
+}
+
+TEST(DoctorReport, PrintsOneLineAFinding) {
+  const std::vector<Finding> findings = {
+      {"a", "cpu", Verdict::kOk, "fast", "", ExitCode::kOk},
+      {"a", "memory", Verdict::kWarn, "little", "buy some", ExitCode::kOk}};
+  EXPECT_EQ(to_lines(findings),
+            "ok    cpu     fast\n"
+            "warn  memory  little; fix: buy some\n");
+}
+
+TEST(DoctorReport, NamesMachinesWhereThereAreSeveral) {
+  const std::vector<Finding> findings = {{"a", "cpu", Verdict::kOk, "fast", "", ExitCode::kOk},
+                                         {"b", "cpu", Verdict::kOk, "slow", "", ExitCode::kOk},
+                                         {"", "ring", Verdict::kOk, "round", "", ExitCode::kOk}};
+  EXPECT_EQ(to_lines(findings), "ok    cpu   a: fast\nok    cpu   b: slow\nok    ring  round\n");
+}
+
+TEST(DoctorReport, GivesTheCodeOfTheFirstFailure) {
+  std::vector<Finding> findings = {{"", "a", Verdict::kWarn, "", "", ExitCode::kData}};
+  EXPECT_EQ(exit_code_of(findings), ExitCode::kOk);
+  findings.push_back({"", "b", Verdict::kFail, "", "", ExitCode::kVersionSkew});
+  findings.push_back({"", "c", Verdict::kFail, "", "", ExitCode::kTopology});
+  EXPECT_EQ(exit_code_of(findings), ExitCode::kVersionSkew);
+}
+
+TEST(DoctorReport, IsOneJsonObject) {
+  const std::vector<Finding> findings = {
+      {"a", "cpu", Verdict::kFail, "bad \xff bytes", "fix it", ExitCode::kTopology}};
+  const std::string text = to_json(findings);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  const auto value = nlohmann::json::parse(text);
+  EXPECT_FALSE(value.at("ok").get<bool>());
+  EXPECT_EQ(value.at("exit_code").get<int>(), 11);
+  EXPECT_EQ(value.at("checks").at(0).at("name").get<std::string>(), "cpu");
+  EXPECT_EQ(value.at("checks").at(0).at("verdict").get<std::string>(), "fail");
+  EXPECT_EQ(value.at("checks").at(0).at("fix").get<std::string>(), "fix it");
+}
+
+}  // namespace
+}  // namespace shoal
