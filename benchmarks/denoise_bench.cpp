@@ -16,6 +16,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/tensor_file.h"
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "models/backbones/adaptive_attention.h"
 #include "models/tasks/image_noise.h"

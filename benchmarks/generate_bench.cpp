@@ -13,6 +13,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/tensor_file.h"
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"

@@ -14,6 +14,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/tensor_file.h"
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "models/backbones/gpt2.h"
 #include "moe/losses/balance_loss.h"

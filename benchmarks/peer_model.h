@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"

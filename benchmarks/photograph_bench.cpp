@@ -25,7 +25,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "launch/data/open_split.h"
-#include "launch/model/build_model.h"
+#include "launch/data/recipe_source.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/data/images/image_list.h"

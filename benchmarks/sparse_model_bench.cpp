@@ -13,6 +13,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/stored_images.h"
+#include "launch/data/recipe_source.h"
 #include "launch/model/sparse_layers.h"
 #include "launch/step/session.h"
 #include "models/backbone.h"

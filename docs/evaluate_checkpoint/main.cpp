@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "launch/data/open_split.h"
+#include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/weights/open_checkpoint.h"
 

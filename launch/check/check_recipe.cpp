@@ -9,6 +9,8 @@
 #include <map>
 #include <utility>
 
+#include "launch/data/recipe_source.h"
+#include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
 #include "moe/exchange/row_exchange.h"

@@ -12,6 +12,7 @@
 
 #include "launch/job/console.h"
 #include "launch/model/build_model.h"
+#include "launch/recipe/recipe.h"
 #include "launch/step/activation_probe.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/integers.h"

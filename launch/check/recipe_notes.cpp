@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "launch/job/console.h"
+#include "launch/recipe/recipe.h"
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"

@@ -16,6 +16,7 @@
 #include "launch/maps/expert_maps.h"
 #include "launch/maps/gate_maps.h"
 #include "launch/new_recipe/new.h"
+#include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"

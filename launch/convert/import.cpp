@@ -10,8 +10,10 @@
 #include <set>
 
 #include "launch/commands/commands.h"
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/model/build_model.h"
+#include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
 #include "launch/step/session.h"
 #include "models/formats/own_layout.h"

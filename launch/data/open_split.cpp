@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "launch/model/build_model.h"
-
 namespace shoal {
 
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers) {

@@ -1,4 +1,6 @@
 #include "launch/commands/commands.h"
+#include "launch/data/recipe_source.h"
+#include "launch/weights/load_weights.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +14,6 @@
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/step/session.h"
-#include "launch/train/resume.h"
 #include "launch/weights/open_checkpoint.h"
 #include "runtime/base/text.h"
 

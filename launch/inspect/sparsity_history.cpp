@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
 #include "launch/model/sparse_layers.h"
 #include "launch/recipe/recipe.h"

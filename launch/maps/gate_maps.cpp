@@ -7,10 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/maps/gate_page.h"
 #include "launch/step/session.h"
-#include "launch/train/resume.h"
+#include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
 #include "runtime/base/text.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launch/data/recipe_source.h"
 #include "launch/pages/picture.h"
 #include "launch/step/session.h"
 #include "runtime/data/loader/loader.h"

@@ -10,39 +10,6 @@
 
 namespace shoal {
 
-torch::Dtype dtype_of(const Recipe& recipe) {
-  return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
-torch::Dtype compute_dtype_of(const Recipe& recipe) {
-  return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
-}
-
-std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
-                                              const config::Environment& environment) {
-  return Registry<DataSource>::create(recipe.data.source,
-                                      {.seed = static_cast<uint64_t>(recipe.run.seed),
-                                       .evaluation_stride = recipe.evaluate.stride,
-                                       .cache_folder = cache_folder(environment)});
-}
-
-void check_stride(const Recipe& recipe, const DataSource& source) {
-  const std::optional<int64_t> stride = recipe.evaluate.stride;
-  if (!stride) return;
-  const DataShape data = source.shape();
-  if (!source.has_windows()) {
-    throw ConfigError(fmt::format(
-        "evaluate.stride: the samples of data.source {} are no windows of a text; leave it out",
-        data.source));
-  }
-  if (*stride > data.sequence) {
-    throw ConfigError(
-        fmt::format("evaluate.stride: {} would leave tokens out, as windows have {}; "
-                    "at most data.sequence",
-                    *stride, data.sequence));
-  }
-}
-
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device) {
   if (!device.is_cuda()) return;
   for (const auto& stage : stages) {
@@ -108,39 +75,6 @@ std::set<const torch::nn::Module*> untrained_modules(const Task& task) {
     for (const auto& module : root->modules()) inside.insert(module.get());
   }
   return inside;
-}
-
-void ModelWeights::visit_state(StateVisitor& visitor) {
-  for (const Parameter& weight : list) {
-    torch::Tensor value = weight.tensor.detach();
-    visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
-  }
-  for (const auto& permutation : permutations) permutation->visit_state(visitor);
-  for (const auto& cells : soft_cells) cells->visit_state(visitor);
-}
-
-void ModelWeights::fit_to(const SavedNames& saved) {
-  for (const auto& permutation : permutations) permutation->fit_to(saved);
-  for (const auto& cells : soft_cells) cells->fit_to(saved);
-}
-
-void ModelWeights::tensors_loaded() {
-  for (const auto& permutation : permutations) permutation->tensors_loaded();
-}
-
-ModelWeights weights_of(const BuiltModel& model) {
-  ModelWeights weights;
-  weights.list = model.parameters;
-  weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
-  weights.permutations = model.permutations;
-  weights.soft_cells = model.soft_cells;
-  return weights;
-}
-
-int64_t count_elements(const std::vector<Parameter>& parameters) {
-  int64_t total = 0;
-  for (const Parameter& parameter : parameters) total += parameter.tensor.numel();
-  return total;
 }
 
 }  // namespace shoal

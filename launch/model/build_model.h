@@ -31,14 +31,6 @@ struct BuiltModel {
   std::vector<std::shared_ptr<SoftCells>> soft_cells;      ///< likewise
 };
 
-/// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
-/// folder is looked up, XDG_CACHE_HOME or HOME; none: there is no such folder.
-std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
-                                              const config::Environment& environment = {});
-
-/// Throws ConfigError if evaluate.stride does not fit the data.
-void check_stride(const Recipe& recipe, const DataSource& source);
-
 /// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
 /// route to.
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device);
@@ -56,24 +48,5 @@ std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel&
 
 /// All modules inside Task::untrained.
 std::set<const torch::nn::Module*> untrained_modules(const Task& task);
-
-/// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
-struct ModelWeights : Stateful {
-  std::vector<Parameter> list;
-  std::vector<std::shared_ptr<Permutation>> permutations;
-  std::vector<std::shared_ptr<SoftCells>> soft_cells;
-  void visit_state(StateVisitor& visitor) override;
-  void fit_to(const SavedNames& saved) override;
-  void tensors_loaded() override;
-};
-
-/// Every parameter, then every buffer, every permutation and all soft cells.
-ModelWeights weights_of(const BuiltModel& model);
-int64_t count_elements(const std::vector<Parameter>& parameters);
-
-/// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
-torch::Dtype dtype_of(const Recipe& recipe);
-/// The dtype of activations: that, or bfloat16.
-torch::Dtype compute_dtype_of(const Recipe& recipe);
 
 }  // namespace shoal

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launch/model/sparse_layers.h"
+#include "launch/recipe/recipe.h"
 #include "runtime/base/error.h"
 #include "runtime/module/linear_product.h"
 

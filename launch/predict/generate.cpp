@@ -9,9 +9,10 @@
 #include <sstream>
 #include <utility>
 
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
-#include "launch/train/resume.h"
+#include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"

@@ -1,3 +1,5 @@
+#include "launch/recipe/keys.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/commands/commands.h"
 #include "launch/recipe/key_overview.h"
 #include "launch/recipe/recipe.h"
 #include "moe/routing/router.h"

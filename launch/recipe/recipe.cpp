@@ -61,4 +61,12 @@ Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint) {
       .options;
 }
 
+torch::Dtype dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+torch::Dtype compute_dtype_of(const Recipe& recipe) {
+  return recipe.train.precision == Precision::kBfloat16 ? torch::kBFloat16 : dtype_of(recipe);
+}
+
 }  // namespace shoal

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/runs/run_folder.h"
 #include "models/backbone.h"
 #include "models/task.h"
 #include "parallel/checkpoint/manifest.h"
@@ -53,6 +52,9 @@ struct EnumNames<DeviceKind> {
                                     std::pair{DeviceKind::kCpu, "cpu"},
                                     std::pair{DeviceKind::kCuda, "cuda"}};
 };
+
+/// What to do when the run folder holds an earlier run (recipe key run.on_existing).
+enum class OnExisting { kFail, kResume, kNew, kOverwrite };
 
 template <>
 struct EnumNames<OnExisting> {
@@ -324,5 +326,10 @@ using LoadedRecipe = config::Loaded<Recipe>;
 /// The recipe that a checkpoint's manifest holds, with its environment variables as they stand.
 /// `checkpoint`: what messages call it. Throws ConfigError.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
+
+/// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
+torch::Dtype dtype_of(const Recipe& recipe);
+/// The dtype of activations: that, or bfloat16.
+torch::Dtype compute_dtype_of(const Recipe& recipe);
 
 }  // namespace shoal

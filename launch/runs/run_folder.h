@@ -4,14 +4,12 @@
 #include <memory>
 #include <string>
 
+#include "launch/recipe/recipe.h"
 #include "launch/runs/run_lock.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/files/file_system.h"
 
 namespace shoal {
-
-/// What to do when the run folder holds an earlier run (recipe key run.on_existing).
-enum class OnExisting { kFail, kResume, kNew, kOverwrite };
 
 /// Where a run writes. Only rank 0 writes here, but for logs and checkpoint shards.
 struct RunFolder {

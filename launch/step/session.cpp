@@ -9,6 +9,7 @@
 #include <iterator>
 #include <utility>
 
+#include "launch/model/model_weights.h"
 #include "launch/model/sparse_layers.h"
 
 namespace shoal {

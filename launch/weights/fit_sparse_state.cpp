@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "launch/model/model_weights.h"
 #include "launch/weights/taken_sparse_state.h"
 #include "runtime/base/error.h"
 #include "sparse/training/prune_grow.h"

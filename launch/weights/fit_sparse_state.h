@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launch/model/build_model.h"
+#include "launch/model/model_weights.h"
 #include "launch/weights/renamed_state.h"
 #include "parallel/checkpoint/manifest.h"
 

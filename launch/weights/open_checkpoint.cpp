@@ -9,8 +9,10 @@
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
+#include "launch/model/model_weights.h"
 #include "launch/model/sparse_execution.h"
-#include "launch/train/resume.h"
+#include "launch/weights/init_from.h"
+#include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
 

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
+#include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
-#include "launch/train/resume.h"
+#include "launch/weights/load_weights.h"
 #include "models/blocks/mlp.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/moe_layer.h"

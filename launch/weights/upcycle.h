@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/model/build_model.h"
 #include "launch/recipe/resume_rules.h"
-#include "launch/step/session.h"
 #include "parallel/comm/communicator.h"
 
 namespace shoal {

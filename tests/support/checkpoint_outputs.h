@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/weights/open_checkpoint.h"
 

@@ -6,8 +6,11 @@
 
 #include <iostream>
 
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
-#include "launch/train/resume.h"
+#include "launch/model/model_weights.h"
+#include "launch/recipe/recipe.h"
+#include "launch/weights/load_weights.h"
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"

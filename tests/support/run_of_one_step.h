@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "tests/support/ranks.h"

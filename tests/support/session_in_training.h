@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "parallel/checkpoint/checkpoint.h"

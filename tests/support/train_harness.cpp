@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/recipe/recipe.h"
 #include "tests/support/model_fill.h"

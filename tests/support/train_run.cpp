@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "launch/data/recipe_source.h"
 #include "launch/train/resume.h"
 #include "parallel/checkpoint/state_list.h"
 

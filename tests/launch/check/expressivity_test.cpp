@@ -6,7 +6,6 @@
 #include <cmath>
 #include <sstream>
 
-#include "launch/commands/commands.h"
 #include "runtime/base/error.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/scratch_folder.h"

@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
-#include "launch/train/resume.h"
+#include "launch/model/model_weights.h"
+#include "launch/weights/load_weights.h"
 #include "tests/support/foreign_denoiser.h"
 #include "tests/support/foreign_models.h"
 #include "tests/support/gradient_check.h"

@@ -12,6 +12,7 @@
 #include "launch/check/check_recipe.h"
 #include "launch/check/recipe_notes.h"
 #include "launch/commands/commands.h"
+#include "launch/recipe/keys.h"
 #include "models/task.h"
 #include "runtime/device/device.h"
 #include "runtime/options/config_keys.h"

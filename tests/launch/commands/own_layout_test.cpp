@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "launch/commands/commands.h"
-#include "launch/train/resume.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/foreign_model.h"

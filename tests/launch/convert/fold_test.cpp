@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "launch/commands/commands.h"
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "tests/support/checkpoint_outputs.h"

@@ -1,4 +1,5 @@
 #include "launch/evaluate/evaluation_images.h"
+#include "launch/data/recipe_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "launch/job/rank_devices.h"
-#include "launch/train/resume.h"
 #include "models/backbone.h"
 #include "moe/nexus/nexus_layer.h"
 #include "tests/support/equality_recipe.h"

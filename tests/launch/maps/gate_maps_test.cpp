@@ -1,4 +1,5 @@
 #include "launch/maps/gate_maps.h"
+#include "launch/data/recipe_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <sstream>
 
 #include "launch/step/session.h"
-#include "launch/train/resume.h"
 #include "launch/weights/open_checkpoint.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/run_of_one_step.h"

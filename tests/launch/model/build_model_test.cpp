@@ -1,8 +1,8 @@
-#include "launch/model/build_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launch/data/recipe_source.h"
 #include "tests/support/equality_recipe.h"
 
 namespace shoal {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launch/commands/commands.h"
+#include "launch/recipe/keys.h"
 #include "models/backbone.h"
 #include "models/task.h"
 #include "moe/routing/router.h"

@@ -1,4 +1,5 @@
 #include "launch/runs/run_folder.h"
+#include "launch/recipe/recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

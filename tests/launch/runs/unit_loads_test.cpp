@@ -1,4 +1,6 @@
 #include "launch/runs/unit_loads.h"
+#include "launch/data/recipe_source.h"
+#include "launch/recipe/recipe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "launch/step/session.h"
+#include "launch/data/recipe_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

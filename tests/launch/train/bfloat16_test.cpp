@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/job/rank_devices.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"

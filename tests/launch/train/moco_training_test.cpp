@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/evaluate/reference_samples.h"
 #include "parallel/checkpoint/state_list.h"

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "runtime/base/text.h"
 #include "tests/support/equality_recipe.h"

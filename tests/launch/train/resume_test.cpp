@@ -1,4 +1,6 @@
 #include "launch/train/resume.h"
+#include "launch/data/recipe_source.h"
+#include "launch/weights/load_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

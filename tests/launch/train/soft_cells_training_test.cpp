@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "launch/data/recipe_source.h"
 #include "parallel/checkpoint/state_list.h"
 #include "sparse/layers/soft_cells.h"
 #include "tests/support/config_error.h"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "launch/data/recipe_source.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/module/linear.h"

@@ -1,4 +1,5 @@
 #include "launch/train/trainer.h"
+#include "launch/data/recipe_source.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

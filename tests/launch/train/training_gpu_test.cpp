@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"

@@ -1,4 +1,5 @@
 #include "launch/train/training_log.h"
+#include "launch/data/recipe_source.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

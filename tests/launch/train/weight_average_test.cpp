@@ -1,4 +1,7 @@
 #include "parallel/gradients/weight_average.h"
+#include "launch/data/recipe_source.h"
+#include "launch/model/model_weights.h"
+#include "launch/weights/load_weights.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 #include "launch/weights/upcycle.h"
+#include "launch/data/recipe_source.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,0 +1,37 @@
+#include "launch/data/recipe_source.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "launch/job/launch_info.h"
+#include "runtime/base/error.h"
+
+namespace shoal {
+
+std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
+                                              const config::Environment& environment) {
+  return Registry<DataSource>::create(recipe.data.source,
+                                      {.seed = static_cast<uint64_t>(recipe.run.seed),
+                                       .evaluation_stride = recipe.evaluate.stride,
+                                       .cache_folder = cache_folder(environment)});
+}
+
+void check_stride(const Recipe& recipe, const DataSource& source) {
+  const std::optional<int64_t> stride = recipe.evaluate.stride;
+  if (!stride) return;
+  const DataShape data = source.shape();
+  if (!source.has_windows()) {
+    throw ConfigError(fmt::format(
+        "evaluate.stride: the samples of data.source {} are no windows of a text; leave it out",
+        data.source));
+  }
+  if (*stride > data.sequence) {
+    throw ConfigError(
+        fmt::format("evaluate.stride: {} would leave tokens out, as windows have {}; "
+                    "at most data.sequence",
+                    *stride, data.sequence));
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,277 @@
+#include "launch/weights/init_from.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "launch/data/recipe_source.h"
+#include "launch/model/model_weights.h"
+#include "launch/recipe/resume_rules.h"
+#include "launch/weights/load_weights.h"
+#include "launch/weights/taken_sparse_state.h"
+#include "launch/weights/upcycle.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "parallel/checkpoint/checkpoint_load.h"
+#include "parallel/checkpoint/state_list.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+// What names of the state of sparse training begin with.
+constexpr const char* kSparsity = "sparsity.";
+constexpr size_t kMostListed = 20;
+
+/// By the first entry of `rename` that fits, which is taken out of `unused`.
+std::string renamed(const std::string& name, const config::TextMap& rename,
+                    std::set<std::string>& unused) {
+  for (const auto& [before, after] : rename) {
+    if (!name.starts_with(before)) continue;
+    unused.erase(before);
+    return after + name.substr(before.size());
+  }
+  return name;
+}
+
+void require_none(const std::set<std::string>& unmatched, const std::string& mistake) {
+  if (unmatched.empty()) return;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("model.init_from.{} '{}'", mistake, *unmatched.begin()),
+              "`shoal inspect CKPT --tensors` lists their names");
+}
+
+/// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
+/// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
+/// of `take` or `rename` matches nothing.
+std::map<std::string, std::string> chosen_names(const Manifest& manifest,
+                                                const InitFrom& init_from) {
+  std::map<std::string, std::string> source_of;
+  std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
+  std::set<std::string> unused;
+  for (const auto& [before, after] : init_from.rename) unused.insert(before);
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const std::string& name = tensor.name;
+    if (name.starts_with("optimizer.") || name.starts_with(WeightAverage::kPrefix)) continue;
+    if (name.starts_with(kSparsity)) continue;  // permutations go with their weights
+    bool is_taken = init_from.take.empty();
+    for (const std::string& pattern : init_from.take) {
+      if (!matches_glob(name, pattern)) continue;
+      is_taken = true;
+      unmatched.erase(pattern);
+    }
+    if (!is_taken) continue;
+    const auto [same, is_new] = source_of.emplace(renamed(name, init_from.rename, unused), name);
+    if (is_new) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
+                            "'{}'",
+                            same->second, name, same->first),
+                "take one of the two only");
+  }
+  require_none(unmatched, "take: no tensor of the checkpoint is called");
+  require_none(unused, "rename: no tensor taken has a name that begins with");
+  return source_of;
+}
+
+/// This rank's weights, each unit by itself: those that the checkpoint has, by its names, and the
+/// model's names of the rest.
+struct Found {
+  ModelWeights taken;
+  std::map<std::string, std::string> source_of;  ///< of those taken
+  std::vector<std::string> taken_names, missing;
+};
+
+Found find_weights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
+  Found found;
+  ModelWeights all = weights_of(model);
+  all.permutations.clear();
+  all.soft_cells.clear();
+  for (const auto& [entry, value] : list_state(all).tensors) {
+    const auto source = source_of.find(entry.name);
+    if (source == source_of.end()) {
+      found.missing.push_back(entry.name);
+    } else {
+      found.taken.list.push_back({source->second, value, 0, {}, {}});
+      found.taken_names.push_back(source->second);
+      found.source_of.insert(*source);
+    }
+  }
+  return found;
+}
+
+/// Over all ranks, each name once. Collective.
+std::vector<std::string> gather_names(const std::vector<std::string>& own, Communicator& world) {
+  std::set<std::string> names;
+  for (const std::string& text : gather_text(world, join_words(own, "\n"))) {
+    std::istringstream lines(text);
+    for (std::string name; std::getline(lines, name);) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string list_some(std::vector<std::string> names) {
+  const size_t left_out = names.size() - std::min(names.size(), kMostListed);
+  names.resize(names.size() - left_out);
+  return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
+}
+
+std::set<std::string> seeded_layers(const Recipe& recipe) {
+  return seeded_layers(build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta));
+}
+
+/// The path (MoeStage::path) of the layer to which an expert's tensor belongs; "" for other
+/// tensors.
+std::string layer_of_expert(std::string_view name) {
+  constexpr std::string_view kBackbone = "backbone.";
+  const size_t end = name.find(".experts.");
+  if (end == name.npos) return "";
+  const size_t begin = name.starts_with(kBackbone) ? kBackbone.size() : 0;
+  return std::string(name.substr(begin, end - begin));
+}
+
+/// Throws Error (exit 12) if experts are taken from a hash router's layer into one with another
+/// run.seed or path, from which it draws their tokens.
+void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
+                        const std::map<std::string, std::string>& source_of) {
+  const std::set<std::string> layers = seeded_layers(model);
+  if (layers.empty()) return;
+  const Recipe own = stored_recipe(manifest);
+  const std::set<std::string> layers_before = seeded_layers(own);
+  const bool is_other_seed = own.run.seed != recipe.run.seed;
+  for (const auto& [name, name_before] : source_of) {
+    const std::string layer = layer_of_expert(name), source = layer_of_expert(name_before);
+    if (!layers.contains(layer) || !layers_before.contains(source)) continue;
+    if (!is_other_seed && source == layer) continue;
+    if (is_other_seed) {
+      throw Error(ExitCode::kMismatch,
+                  fmt::format("model.init_from: the experts of {} were trained with run.seed {}; "
+                              "with {} the hash router would give them other tokens",
+                              source, own.run.seed, recipe.run.seed),
+                  fmt::format("set run.seed={}", own.run.seed));
+    }
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: the experts of {} cannot become those of {}: the "
+                            "hash router assigns tokens by the layer's name",
+                            source, layer),
+                "take experts of hash routers without renaming them");
+  }
+}
+
+/// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
+/// taken and which of the model's keep their random values. Permutations and masks go with their
+/// weights. Collective. Throws Error (exit 12) if none was taken, or as TakenSparseState and
+/// load_checkpoint.
+std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
+                              const ModelToFill& to, bool raw_weights) {
+  const BuiltModel& model = to.model;
+  Communicator& world = to.world;
+  Found found = find_weights(model, source_of);
+  const std::vector<std::string> taken = gather_names(found.taken_names, world);
+  const std::vector<std::string> random = gather_names(found.missing, world);
+  if (taken.empty()) {
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: no weight of '{}' has a place in the model, which "
+                            "wants {}",
+                            checkpoint, list_some(random)),
+                "look at the names of both and at model.init_from.rename");
+  }
+  const Manifest manifest = read_manifest(checkpoint, world);
+  std::optional<TakenSparseState> sparse;
+  on_every_rank(world, [&] {
+    sparse.emplace(model, to.prune_grow, found.source_of, manifest, checkpoint);
+    sparse->require_whole(random);
+    require_branches(found.source_of, manifest, checkpoint);
+  });
+  load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
+  load_checkpoint(checkpoint, *sparse, world, {.ignore_extra = true});
+  if (PruneGrow* prune_grow = to.prune_grow) {
+    on_every_rank(world, [&] { prune_grow->require_masks_fit(); });
+  }
+  std::string report =
+      fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
+  if (!random.empty()) {
+    report +=
+        fmt::format(", {} with random values: {}",
+                    counted(static_cast<int64_t>(random.size()), "weight"), list_some(random));
+  }
+  return report;
+}
+
+}  // namespace
+
+std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
+                                    const BuiltModel& model, Communicator& world,
+                                    const InitFrom& taken) {
+  const std::map<std::string, std::string> source_of = chosen_names(manifest, taken);
+  std::set<std::string> unused;
+  for (const auto& [name, source] : source_of) unused.insert(source);
+  for (const std::string& name : gather_names(find_weights(model, source_of).taken_names, world)) {
+    unused.erase(name);
+  }
+  const std::string keys = describe(evaluated_differences(stored_recipe(manifest), recipe));
+  if (unused.empty()) return keys;
+  return fmt::format("{}\n  {} of the checkpoint without a place in the model: {}", keys,
+                     counted(std::ssize(unused), "tensor"),
+                     list_some({unused.begin(), unused.end()}));
+}
+
+namespace {
+
+/// Those of a sparse checkpoint go with its weights; layers that are dense in it keep their first
+/// masks. Collective.
+void load_masks(const std::string& path, const Manifest& manifest, const ModelToFill& to) {
+  PruneGrow* prune_grow = to.prune_grow;
+  if (prune_grow == nullptr || !has_masks(manifest)) return;
+  MasksByName masks(*prune_grow, manifest);
+  load_checkpoint(path, masks, to.world, {.ignore_extra = true});
+  on_every_rank(to.world, [&] { prune_grow->require_masks_fit(); });
+}
+
+/// load_initial_weights, of a recipe with init_from, without what rules make of the weights.
+std::string load_start_weights(const Recipe& recipe, const ModelToFill& to) {
+  Communicator& world = to.world;
+  const InitFrom& init_from = *recipe.model.init_from;
+  // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
+  const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from.from); });
+  const Manifest manifest = read_manifest(path, world);
+  const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
+  std::string source = path + (is_averaged ? " (averaged weights)" : "");
+  if (recipe.model.upcycle) {
+    if (to.prune_grow != nullptr && has_masks(manifest)) {
+      throw Error(ExitCode::kMismatch,
+                  path + " is sparse, and model.upcycle makes no experts' masks of an MLP's",
+                  "upcycle a dense checkpoint, or leave out sparsity");
+    }
+    require_own_tokenizer(manifest, to.tokenizer);
+    load_upcycled(path, to.model, world, init_from.raw_weights);
+    require_same_model(evaluated_differences(stored_recipe(manifest), recipe));
+    return source;
+  }
+  const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
+  require_own_tokens(manifest, recipe, to.model, source_of);
+  if (init_from.is_partial()) {
+    source += load_some_weights(path, source_of, to, init_from.raw_weights);
+  } else {
+    require_own_tokenizer(manifest, to.tokenizer);
+    load_weights(path, weights_of(to.model), world, init_from.raw_weights);
+    load_masks(path, manifest, to);
+  }
+  const std::string other = describe_other_function(manifest, recipe, to.model, world, init_from);
+  return source + (other.empty() ? "" : "; the model is not the one that they were trained in:") +
+         other;
+}
+
+}  // namespace
+
+std::string load_initial_weights(const Recipe& recipe, const ModelToFill& to) {
+  return recipe.model.init_from ? load_start_weights(recipe, to) : "";
+}
+
+}  // namespace shoal
