@@ -3,6 +3,7 @@
 
 Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
 """
+import collections
 import os
 import re
 import shutil
@@ -33,7 +34,7 @@ ROOMS = {
                "kernels/diagonals", "layers", "training", ""],
     "models": ["kernels", "blocks", "vision", "decoder", "hspmn/kernels", "hspmn",
                "attention_experts/kernels", "attention_experts", "moco", "", "backbones", "tasks", "formats"],
-    "launch": ["recipe", "job", "machine", "pages", "commands", "runs", "report", "data", "model", "weights", "step",
+    "launch": ["recipe", "job", "machine", "pages", "runs", "report", "data", "model", "weights", "step",
                "check", "evaluate", "train", "predict", "convert", "maps", "inspect", "new_recipe",
                "command_line", ""],
 }
@@ -41,6 +42,7 @@ COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "laun
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
+MAX_ROOM_SOURCES = 25
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_KERNEL_LINES = 120
@@ -250,6 +252,13 @@ class Linter:
                 if ROOMS[top].index(other) > ROOMS[top].index(room):
                     self.report(name, line, f'"{path}": {top}/{room} comes before {top}/{other}')
 
+    def check_room_sizes(self):
+        rooms = collections.Counter(os.path.dirname(name) for name in self.sources
+                                    if name.split("/")[0] in ROOMS)
+        for room, count in sorted(rooms.items()):
+            if count > MAX_ROOM_SOURCES:
+                self.report(room, 0, f"{count} sources in one room, at most {MAX_ROOM_SOURCES}")
+
     def check_calls(self):
         for name in self.sources:
             top = name.split("/")[0]
@@ -295,6 +304,7 @@ class Linter:
         self.check_sizes()
         self.check_includes()
         self.check_rooms()
+        self.check_room_sizes()
         self.check_calls()
         self.check_parsers()
         self.check_format()

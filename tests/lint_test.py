@@ -81,6 +81,15 @@ class Lint(unittest.TestCase):
         self.finds("moe/kernels/a.cpp", '#include "moe/experts/b.h"\n', "moe/kernels comes before")
         self.finds("moe/moe_layer.cpp", '#include "moe/nexus/b.h"\n', "comes before moe/nexus")
         self.finds("runtime/a.cpp", "int a;\n", "no room of runtime")
+
+    def test_limits_rooms(self):
+        files = {f"moe/exchange/a{i:02}.cpp": "int a;\n" for i in range(26)}
+        status, findings = lint(files)
+        self.assertEqual(findings, ["moe/exchange:0: 26 sources in one room, at most 25"])
+        files.popitem()
+        self.assertEqual(lint(files)[0], 0)
+
+    def test_names_rooms(self):
         self.finds("moe/attic/a.cpp", "int a;\n", "no room of moe")
 
     def test_refuses_slow_and_misplaced_headers(self):

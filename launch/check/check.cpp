@@ -1,17 +1,12 @@
-#include "launch/commands/commands.h"
+#include "launch/check/check.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 
 #include "launch/check/check_recipe.h"
 #include "launch/check/expressivity.h"
@@ -26,12 +21,9 @@
 #include "runtime/device/device.h"
 #include "runtime/files/file_system.h"
 #include "runtime/options/config.h"
-#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// 59111472 as "59,111,472".
 std::string grouped(int64_t number) {
@@ -203,90 +195,6 @@ bool print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
   return fits;
 }
 
-/// Whether a point ends a sentence there, not an abbreviation.
-bool ends_sentence(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kAbbreviations{" al.", "e.g.", "i.e.", " vs."};
-  return text.ends_with('.') && std::ranges::none_of(kAbbreviations, [text](std::string_view word) {
-           return text.ends_with(word);
-         });
-}
-
-constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
-
-/// Of the first sentence, names left out; 0 if the text does not hold its end.
-std::size_t sentence_length(std::string_view text) {
-  for (std::size_t at = text.find('.', kShortPurpose); at != std::string_view::npos;
-       at = text.find('.', at + 1)) {
-    const bool is_word_end = at + 1 == text.size() || text[at + 1] == ' ';
-    if (is_word_end && ends_sentence(text.substr(0, at + 1))) return at + 1;
-  }
-  return 0;
-}
-
-/// The first sentence of the comment that the file begins with, or the first two, without the
-/// file's own name, or its path, and a colon in front; "" if the file does not begin with a
-/// comment.
-std::string purpose_of(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string text;
-  for (std::string line; std::getline(stream, line) && line.starts_with('#');) {
-    const std::size_t begin = line.find_first_not_of("# ");
-    if (begin == std::string::npos) break;
-    if (!text.empty()) text += ' ';
-    text += line.substr(begin);
-    const std::size_t length = sentence_length(text);
-    if (length == 0) continue;
-    text.erase(length);
-    break;
-  }
-  const std::string name = text.substr(0, text.find(": "));
-  const bool has_name = name.size() < text.size() && name.find(' ') == std::string::npos &&
-                        fs::path(name).filename() == file.filename();
-  if (has_name) text.erase(0, name.size() + 2);
-  return text;
-}
-
-constexpr std::size_t kMostNearest = 3;
-
-/// Below a folder, in order of path, without the parts that recipes include.
-std::vector<fs::path> recipe_files(const std::string& folder) {
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    const bool is_part = entry.path().parent_path().filename() == "base";
-    if (entry.path().extension() == ".yaml" && !is_part) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-/// As the user would type it from here.
-std::string shown(const fs::path& file) {
-  std::error_code failed;
-  const fs::path near = fs::proximate(file, failed);
-  const bool is_below = !failed && !near.empty() && *near.begin() != "..";
-  return is_below ? near.string() : file.string();
-}
-
-/// Of the files those whose name is that of `path`, else the nearest to it.
-std::vector<std::string> of_nearest_name(std::vector<fs::path> files, const fs::path& path) {
-  std::ranges::sort(files);
-  std::vector<std::string> names, found;
-  for (const fs::path& file : files) names.push_back(file.stem());
-  const std::string wanted = path.filename().replace_extension();
-  const bool is_one = std::ranges::find(names, wanted) != names.end();
-  const std::string name = is_one ? wanted : nearest(wanted, names);
-  for (const fs::path& file : files) {
-    const bool is_near = !name.empty() && file.stem() == name;
-    if (is_near && found.size() < kMostNearest) found.push_back(shown(file));
-  }
-  return found;
-}
-
 }  // namespace
 
 ExitCode check(const CheckArguments& arguments, std::ostream& out) {
@@ -326,62 +234,6 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
                              : "good, but this machine cannot run it: " + obstacle + "\n");
   }
   return ExitCode::kOk;
-}
-
-ExitCode show(const ShowArguments& arguments, std::ostream& out) {
-  const LoadedRecipe loaded =
-      config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
-  const config::Type& type = config::type_of<Recipe>();
-  config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
-                                        : config::to_node(type, &loaded.options);
-  config::keep_unset_variables(tree, loaded.document.root);
-  out << config::emit(tree, [&loaded](const std::string& path) {
-    return config::origin_of(loaded.document.root, path);
-  });
-  return ExitCode::kOk;
-}
-
-ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
-                 std::ostream& out) {
-  bool is_any = words.empty();
-  for (const fs::path& file : recipe_files(folder)) {
-    const std::string purpose = purpose_of(file);
-    const std::string text = lower_case(shown(file) + " " + purpose);
-    const bool fits = std::ranges::all_of(words, [&text](const std::string& word) {
-      return text.find(lower_case(word)) != std::string::npos;
-    });
-    if (purpose.empty() || !fits) continue;
-    out << shown(file) << "\n    " << purpose << "\n";
-    is_any = true;
-  }
-  if (is_any) return ExitCode::kOk;
-  throw Error(ExitCode::kUsage,
-              "no recipe has '" + join_words(words, " ") + "' in its path or first sentence",
-              "see shoal recipes");
-}
-
-std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder) {
-  std::error_code failed;
-  const fs::path beside = fs::path(path).parent_path();
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(beside.empty() ? "." : beside, failed), end;
-       !failed && entry != end; entry.increment(failed)) {
-    if (entry->path().extension() == ".yaml") files.push_back(entry->path());
-  }
-  std::vector<std::string> found = of_nearest_name(files, path);
-  return found.empty() ? of_nearest_name(recipe_files(folder), path) : found;
-}
-
-std::string find_recipes_folder(const std::string& program) {
-  const fs::path here = fs::path(program).parent_path();
-  const fs::path installed = here.parent_path() / "share" / "shoal" / "configs";
-  if (fs::is_directory(installed)) return installed.string();
-  for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
-    const bool is_source = fs::exists(folder / "CMakeLists.txt");
-    if (is_source && fs::is_directory(folder / "configs")) return (folder / "configs").string();
-  }
-  throw Error(ExitCode::kUsage, "no folder of recipes belongs to " + program,
-              "run the program from where it was built or installed");
 }
 
 }  // namespace shoal

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <memory>
 
-#include "launch/commands/commands.h"
+#include "launch/inspect/inspect.h"
 #include "launch/inspect/sparsity_maps.h"
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
@@ -18,6 +18,7 @@
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
+#include "launch/report/report.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config_value.h"
@@ -151,8 +152,8 @@ void add_model_pictures(CLI::App& command, InspectArguments& arguments,
                         std::vector<CLI::Option*> others) {
   add_image_maps(command, arguments, others);
   add_gate_maps(command, arguments, others);
-  add_raw_weights(command, arguments.raw_weights);
-  add_overrides(command, arguments.overrides);
+  add_raw_weights(command, arguments.checkpoint.raw_weights);
+  add_overrides(command, arguments.checkpoint.overrides);
 }
 
 ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments) {
@@ -164,19 +165,13 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
     throw Error(ExitCode::kUsage, fmt::format("inspect runs in one process, not in {}", world),
                 "start it without mpirun");
   }
-  if (!arguments.gates.empty()) return draw_gate_maps(arguments, environment_variable, std::cout);
-  if (!arguments.activation_maps.empty()) {
-    return draw_activation_maps(arguments, environment_variable, std::cout);
-  }
-  if (!arguments.expert_maps.empty()) {
-    return draw_expert_maps(arguments, environment_variable, std::cout);
-  }
+  const bool draws = !arguments.gates.empty() || !arguments.activation_maps.empty() ||
+                     !arguments.expert_maps.empty();
   for (const char* option : {"--raw-weights", "overrides"}) {
-    if (command.count(option) == 0) continue;
+    if (draws || command.count(option) == 0) continue;
     throw CLI::RequiresError(option, "--activation-maps, --expert-maps or --gates");
   }
-  if (arguments.sparsity) return draw_sparsity(arguments, std::cout);
-  return inspect(arguments, std::cout);
+  return inspect(arguments, environment_variable, std::cout);
 }
 
 }  // namespace
@@ -184,7 +179,7 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
 void add_inspect(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
   const auto arguments = std::make_shared<InspectArguments>();
-  add_checkpoint_path(*command, arguments->path);
+  add_checkpoint_path(*command, arguments->checkpoint.path);
   CLI::Option* tensors =
       command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
   CLI::Option* experts =
@@ -208,8 +203,8 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   std::vector<CLI::Option*> kinds{tensors, experts, diff};
   add_sparsity(*command, *arguments, kinds);
   add_model_pictures(*command, *arguments, kinds);
-  command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
-  add_model_override(*command, arguments->override_model);
+  command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
+  add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   command->footer(
       "Examples:\n"

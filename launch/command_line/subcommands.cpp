@@ -13,12 +13,21 @@
 #include <system_error>
 #include <vector>
 
+#include "launch/check/check.h"
 #include "launch/command_line/describe_commands.h"
 #include "launch/command_line/subcommand_options.h"
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
+#include "launch/convert/fold.h"
+#include "launch/convert/import.h"
+#include "launch/data/data.h"
+#include "launch/evaluate/eval.h"
+#include "launch/inspect/ckpt.h"
 #include "launch/job/launch_info.h"
 #include "launch/machine/doctor.h"
 #include "launch/predict/generate.h"
+#include "launch/recipe/recipes.h"
+#include "launch/recipe/show.h"
+#include "launch/train/train.h"
 #include "runtime/base/text.h"
 #include "runtime/options/registry.h"
 #include "runtime/text/tokenizer.h"
@@ -151,9 +160,9 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
 void add_eval(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint on any number of ranks");
   const auto arguments = std::make_shared<EvalArguments>();
-  add_weights(*command, *arguments);
-  add_overrides(*command, arguments->overrides);
-  add_model_override(*command, arguments->override_model);
+  add_weights(*command, arguments->checkpoint);
+  add_overrides(*command, arguments->checkpoint.overrides);
+  add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");
   auto* images =
       command
@@ -216,8 +225,8 @@ void add_generate(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "generate", "Continue texts with a language model, on any number of ranks");
   const auto arguments = std::make_shared<GenerateArguments>();
-  add_weights(*command, *arguments);
-  add_overrides(*command, arguments->overrides);
+  add_weights(*command, arguments->checkpoint);
+  add_overrides(*command, arguments->checkpoint.overrides);
   command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
@@ -227,7 +236,7 @@ void add_generate(CLI::App& app, ExitCode& code) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_sampling(*command, *arguments);
-  add_model_override(*command, arguments->override_model);
+  add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json,
                     "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
                     "a list of these, sequences");

@@ -1,3 +1,5 @@
+#include "launch/convert/export.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,7 +10,6 @@
 #include <optional>
 #include <set>
 
-#include "launch/commands/commands.h"
 #include "launch/convert/folded_weights.h"
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
@@ -17,6 +18,7 @@
 #include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
 #include "launch/weights/load_weights.h"
+#include "launch/weights/open_checkpoint.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_folder.h"

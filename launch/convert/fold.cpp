@@ -1,3 +1,5 @@
+#include "launch/convert/fold.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launch/commands/commands.h"
 #include "launch/convert/folded_weights.h"
 #include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
@@ -14,6 +15,7 @@
 #include "launch/model/sparse_layers.h"
 #include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"

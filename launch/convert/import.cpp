@@ -1,3 +1,5 @@
+#include "launch/convert/import.h"
+
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +11,6 @@
 #include <optional>
 #include <set>
 
-#include "launch/commands/commands.h"
 #include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/model/build_model.h"

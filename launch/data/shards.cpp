@@ -1,10 +1,11 @@
+#include "launch/data/data.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/commands.h"
 #include "launch/job/console.h"
 #include "runtime/base/text.h"
 #include "runtime/data/shards/shard_index.h"

@@ -1,3 +1,5 @@
+#include "launch/data/data.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/commands/commands.h"
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
 #include "runtime/base/text.h"

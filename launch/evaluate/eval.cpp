@@ -1,4 +1,5 @@
-#include "launch/commands/commands.h"
+#include "launch/evaluate/eval.h"
+
 #include "launch/data/recipe_source.h"
 #include "launch/weights/load_weights.h"
 
@@ -55,9 +56,7 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                          const Environment& environment, Communicator& guard) {
-  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
-                                             arguments.raw_weights, arguments.override_model},
-                                            launch, environment, guard);
+  OpenedCheckpoint opened = open_checkpoint(arguments.checkpoint, launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
@@ -78,7 +77,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   result.checkpoint = opened.path;
   result.num_by_kernels = num_by_kernels;
   result.step = opened.manifest.step;
-  result.is_averaged = has_averages(opened.manifest) && !arguments.raw_weights;
+  result.is_averaged = has_averages(opened.manifest) && !arguments.checkpoint.raw_weights;
   if (!arguments.images.folder.empty()) {
     PosixFileSystem files;
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);

@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
 #include "launch/evaluate/evaluation.h"
 #include "runtime/files/file_system.h"
 
 namespace shoal {
+
+/// The first samples of what is evaluated, drawn by the task.
+struct ImagesRequest {
+  std::string folder;  ///< empty, or not there yet; "": nothing is drawn
+  int64_t count = 16;
+};
 
 struct DrawnImages {
   int64_t count = 0;

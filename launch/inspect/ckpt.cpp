@@ -1,13 +1,13 @@
-#include "launch/commands/commands.h"
+#include "launch/inspect/ckpt.h"
 
 #include <fmt/format.h>
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "launch/job/console.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/text.h"
@@ -72,12 +72,6 @@ Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
 }
 
 }  // namespace
-
-std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable) {
-  return resolve_checkpoint(path, best, pass_unreadable, [](const std::string& line) {
-    std::cerr << "warning: " << line << std::endl;
-  });
-}
 
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
   std::string path = arguments.path;

@@ -1,9 +1,11 @@
+#include "launch/inspect/inspect.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/commands.h"
+#include "launch/inspect/ckpt.h"
 #include "launch/inspect/tensor_summary.h"
 #include "launch/job/console.h"
 #include "launch/pages/heat_map.h"
@@ -133,8 +135,9 @@ void print_differences(const Json& rows, std::ostream& out) {
 
 ExitCode inspect_differences(const InspectArguments& arguments, const CheckpointReader& reader,
                              std::ostream& out) {
+  const CheckpointChoice& choice = arguments.checkpoint;
   const CheckpointReader other(
-      choose_checkpoint(arguments.diff, arguments.best, arguments.override_model));
+      choose_checkpoint(arguments.diff, choice.best, choice.override_model));
   const Json rows = list_differences(reader, other);
   const Json json{
       {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
@@ -176,9 +179,24 @@ ExitCode inspect_experts(const InspectArguments& arguments, const CheckpointRead
 
 }  // namespace
 
-ExitCode inspect(const InspectArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(
-      choose_checkpoint(arguments.path, arguments.best, arguments.override_model));
+ExitCode inspect(const InspectArguments& arguments, const Environment& environment,
+                 std::ostream& out) {
+  const CheckpointChoice& choice = arguments.checkpoint;
+  if (!arguments.gates.empty()) {
+    return draw_gate_maps(
+        {choice, arguments.gates, arguments.samples, arguments.prompt, arguments.json}, environment,
+        out);
+  }
+  if (!arguments.activation_maps.empty()) {
+    return draw_activation_maps(
+        {choice, arguments.activation_maps, arguments.images, arguments.json}, environment, out);
+  }
+  if (!arguments.expert_maps.empty()) {
+    return draw_expert_maps({choice, arguments.expert_maps, arguments.images, arguments.json},
+                            environment, out);
+  }
+  if (arguments.sparsity) return draw_sparsity(arguments, out);
+  const CheckpointReader reader(choose_checkpoint(choice.path, choice.best, choice.override_model));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
   if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());

@@ -6,10 +6,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/commands.h"
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
 #include "launch/job/console.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/text.h"
@@ -83,11 +83,12 @@ std::string sparsity_text(const SparsityHistory& history) {
 /// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
 /// cannot be read.
 std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
-  if (arguments.best) {
-    return {choose_checkpoint(arguments.path, /*best=*/true, arguments.override_model)};
+  if (arguments.checkpoint.best) {
+    return {choose_checkpoint(arguments.checkpoint.path, /*best=*/true,
+                              arguments.checkpoint.override_model)};
   }
-  std::vector<std::string> paths = list_checkpoint_paths(arguments.path);
-  if (!arguments.override_model || paths.size() == 1) return paths;
+  std::vector<std::string> paths = list_checkpoint_paths(arguments.checkpoint.path);
+  if (!arguments.checkpoint.override_model || paths.size() == 1) return paths;
   std::erase_if(paths, [](const std::string& path) {
     try {
       CheckpointReader(path).verify_data();
@@ -97,7 +98,8 @@ std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
       return true;
     }
   });
-  if (paths.empty()) throw StorageError("no checkpoint of '" + arguments.path + "' can be read");
+  if (paths.empty())
+    throw StorageError("no checkpoint of '" + arguments.checkpoint.path + "' can be read");
   return paths;
 }
 
@@ -119,7 +121,7 @@ ExitCode draw_sparsity(const InspectArguments& arguments, std::ostream& out) {
   }
   if (arguments.json) {
     Json json = history_json(history);
-    json["path"] = arguments.path;
+    json["path"] = arguments.checkpoint.path;
     json["page"] = has_page ? Json(arguments.page) : Json();
     out << json_text(json) << "\n";
     return ExitCode::kOk;

@@ -2,7 +2,7 @@
 
 #include <ostream>
 
-#include "launch/commands/commands.h"
+#include "launch/inspect/inspect.h"
 
 namespace shoal {
 

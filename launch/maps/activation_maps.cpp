@@ -121,11 +121,11 @@ ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, cons
   return map;
 }
 
-ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+ExitCode draw_activation_maps(const ImageMapsArguments& arguments, const Environment& environment,
                               std::ostream& out) {
-  const std::string& folder = arguments.activation_maps;
+  const std::string& folder = arguments.folder;
   require_free_folder("--activation-maps", folder);
-  const ImageModel opened(arguments, environment, "activation maps");
+  const ImageModel opened(arguments.checkpoint, environment, "activation maps");
   const OpenedCheckpoint& checkpoint = opened.checkpoint;
   if (nexus_layers(opened.model).empty()) {
     throw Error(ExitCode::kUsage,

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "launch/commands/commands.h"
 #include "launch/maps/activation_page.h"
 #include "launch/maps/image_maps.h"
 
@@ -16,7 +15,7 @@ namespace shoal {
 /// page with pictures in the folder, a table or one JSON object on `out`. On this process alone.
 /// Throws Error (exit 2) for a model without Nexus layers and for a folder that is not empty.
 /// Source: Nexus layer, appendix, figure A1.
-ExitCode draw_activation_maps(const InspectArguments& arguments, const Environment& environment,
+ExitCode draw_activation_maps(const ImageMapsArguments& arguments, const Environment& environment,
                               std::ostream& out);
 
 /// Of image `image` in dispatch weights [B, N, U, s]: the units [first, first + count).

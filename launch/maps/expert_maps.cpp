@@ -186,11 +186,11 @@ std::string regions_text(const Json& drawn) {
 
 }  // namespace
 
-ExitCode draw_expert_maps(const InspectArguments& arguments, const Environment& environment,
+ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment& environment,
                           std::ostream& out) {
-  const std::string& folder = arguments.expert_maps;
+  const std::string& folder = arguments.folder;
   require_free_folder("--expert-maps", folder);
-  const ImageModel opened(arguments, environment, "expert maps");
+  const ImageModel opened(arguments.checkpoint, environment, "expert maps");
   const OpenedCheckpoint& checkpoint = opened.checkpoint;
   load_model(checkpoint, opened.model);
   const std::vector<std::string> class_names = class_names_of(checkpoint.recipe);

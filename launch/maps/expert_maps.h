@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "launch/commands/commands.h"
+#include "launch/maps/image_maps.h"
 
 namespace shoal {
 
@@ -17,7 +17,7 @@ inline constexpr int64_t kMeasuredImages = 512;
 /// On this process alone. Throws Error (exit 2) for a model without such layers and for a folder
 /// that is not empty. Source: the adaptive sparse-attention denoiser, section 5 (sky, edges,
 /// texture).
-ExitCode draw_expert_maps(const InspectArguments& arguments, const Environment& environment,
+ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment& environment,
                           std::ostream& out);
 
 }  // namespace shoal

@@ -31,10 +31,8 @@ struct GatedModel {
   BuiltModel model;
   std::vector<std::shared_ptr<Backbone>> backbones = {};
 
-  GatedModel(const InspectArguments& arguments, const Environment& environment)
-      : checkpoint(open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides,
-                                          arguments.raw_weights, arguments.override_model},
-                                         environment)),
+  GatedModel(const CheckpointChoice& choice, const Environment& environment)
+      : checkpoint(open_checkpoint_alone(choice, environment)),
         source(make_source(checkpoint.recipe, environment)),
         model(build_model(checkpoint.recipe, source->shape(), &checkpoint.grid, torch::kCPU)) {
     if (model.gates.empty()) {
@@ -190,12 +188,12 @@ void measure(GateMaps& maps, const GatedModel& opened) {
 
 }  // namespace
 
-ExitCode draw_gate_maps(const InspectArguments& arguments, const Environment& environment,
+ExitCode draw_gate_maps(const GateMapsArguments& arguments, const Environment& environment,
                         std::ostream& out) {
   const torch::NoGradGuard no_grad;
   PosixFileSystem files;
-  require_writable(files, arguments.gates);
-  const GatedModel opened(arguments, environment);
+  require_writable(files, arguments.file);
+  const GatedModel opened(arguments.checkpoint, environment);
   const auto tokenizer = opened.source->tokenizer();
   GateMaps maps;
   maps.title = fmt::format("Attending tokens at step {}", opened.checkpoint.manifest.step);
@@ -203,7 +201,7 @@ ExitCode draw_gate_maps(const InspectArguments& arguments, const Environment& en
   maps.samples = arguments.prompt ? prompt_sample(opened, *arguments.prompt, tokenizer.get())
                                   : validation_samples(opened, arguments.samples);
   measure(maps, opened);
-  replace_file(files, arguments.gates, gate_page(maps));
+  replace_file(files, arguments.file, gate_page(maps));
   const SampleExtent all = first_tokens(maps.samples);
   const SampleExtent shown = first_tokens(maps.samples, kMostDrawnTokens);
   Json layers = Json::array();
@@ -212,7 +210,7 @@ ExitCode draw_gate_maps(const InspectArguments& arguments, const Environment& en
   }
   const Json drawn{{"checkpoint", opened.checkpoint.path},
                    {"step", opened.checkpoint.manifest.step},
-                   {"page", arguments.gates},
+                   {"page", arguments.file},
                    {"samples", all.samples},
                    {"tokens", all.tokens},
                    {"drawn_samples", shown.samples},

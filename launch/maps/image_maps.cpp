@@ -39,11 +39,9 @@ TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
   return *grid;
 }
 
-ImageModel::ImageModel(const InspectArguments& arguments, const Environment& environment,
+ImageModel::ImageModel(const CheckpointChoice& choice, const Environment& environment,
                        const std::string& pictures)
-    : checkpoint(open_checkpoint_alone({arguments.path, arguments.best, arguments.overrides,
-                                        arguments.raw_weights, arguments.override_model},
-                                       environment)),
+    : checkpoint(open_checkpoint_alone(choice, environment)),
       model(build_model(checkpoint.recipe, shape_of_images(checkpoint.recipe, pictures),
                         &checkpoint.grid, torch::kCPU)) {}
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
 #include "launch/model/build_model.h"
 #include "launch/pages/picture.h"
 #include "launch/weights/open_checkpoint.h"
@@ -31,6 +30,14 @@ std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& i
 /// TORCH_CHECK that there is one.
 TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
 
+/// What draw_activation_maps and draw_expert_maps are asked for.
+struct ImageMapsArguments {
+  CheckpointChoice checkpoint;
+  std::string folder;  ///< empty, or not there yet
+  int64_t images = 8;  ///< the first ones of the validation split
+  bool json = false;
+};
+
 /// A trained model of images, on this process alone, to draw pictures of; its weights are still to
 /// be loaded. It stays in place: the model points into `checkpoint`.
 struct ImageModel {
@@ -38,7 +45,7 @@ struct ImageModel {
   BuiltModel model;
 
   /// `pictures` is what is to be drawn. Throws Error (exit 2) if the data are no images.
-  ImageModel(const InspectArguments& arguments, const Environment& environment,
+  ImageModel(const CheckpointChoice& choice, const Environment& environment,
              const std::string& pictures);
   ImageModel(const ImageModel&) = delete;
 };

@@ -162,9 +162,7 @@ void note_full_context(const std::vector<GeneratedText>& texts, int64_t context)
 
 void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& launch,
                        const Environment& environment, Communicator& guard, std::ostream& out) {
-  OpenedCheckpoint opened = open_checkpoint({arguments.path, arguments.best, arguments.overrides,
-                                             arguments.raw_weights, arguments.override_model},
-                                            launch, environment, guard);
+  OpenedCheckpoint opened = open_checkpoint(arguments.checkpoint, launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   Communicator& world = *opened.grid.world;
   const auto source = make_source(recipe, environment);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/job/launch_info.h"
+#include "launch/weights/open_checkpoint.h"
 #include "models/sampling.h"
 #include "runtime/base/error.h"
 
@@ -15,11 +16,7 @@ namespace shoal {
 
 /// `shoal generate CKPT|RUN --prompt TEXT | --prompt-file F [key=value …]`.
 struct GenerateArguments {
-  std::string path;                       ///< a checkpoint, or a run: its newest checkpoint
-  std::vector<std::string> overrides;     ///< of the recipe in the checkpoint
-  bool best = false;                      ///< the run's best checkpoint instead
-  bool raw_weights = false;               ///< not their averages, where the checkpoint has both
-  bool override_model = false;            ///< whatever of the model differs from the checkpoint's
+  CheckpointChoice checkpoint;
   std::vector<std::string> prompts;       ///< texts
   std::vector<std::string> prompt_files;  ///< the whole text of each is a prompt
   Sampling sampling;

@@ -1,4 +1,4 @@
-#include "launch/commands/commands.h"
+#include "launch/train/train.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@
 #include "launch/machine/break_even_file.h"
 #include "launch/model/sparse_execution.h"
 #include "launch/recipe/recipe.h"
-#include "launch/report/run_report.h"
+#include "launch/report/report.h"
 #include "launch/runs/run_folder.h"
 #include "launch/runs/unit_loads.h"
 #include "launch/train/mfu_basis.h"

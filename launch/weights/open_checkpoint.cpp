@@ -5,7 +5,6 @@
 #include <iostream>
 #include <utility>
 
-#include "launch/commands/commands.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
@@ -13,6 +12,7 @@
 #include "launch/model/sparse_execution.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
 
@@ -46,6 +46,12 @@ BreakEvens break_evens_of(const OpenedCheckpoint& opened, const Environment& env
 }
 
 }  // namespace
+
+std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable) {
+  return resolve_checkpoint(path, best, pass_unreadable, [](const std::string& line) {
+    std::cerr << "warning: " << line << std::endl;
+  });
+}
 
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard) {

@@ -22,6 +22,9 @@ struct CheckpointChoice {
   bool override_model = false;              ///< --override, see add_model_override
 };
 
+/// resolve_checkpoint, which names on standard error what does not count.
+std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
+
 /// A checkpoint's recipe, and the ranks that its model is to run on.
 struct OpenedCheckpoint {
   std::string path;

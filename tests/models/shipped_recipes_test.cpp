@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "launch/check/check.h"
 #include "launch/check/check_recipe.h"
-#include "launch/commands/commands.h"
 #include "launch/recipe/recipe.h"
+#include "launch/recipe/recipes.h"
 #include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "moe/experts/expert_bank.h"

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
+#include "launch/convert/import.h"
 #include "models/formats/foreign_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"

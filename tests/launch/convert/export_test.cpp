@@ -5,7 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
+#include "launch/convert/import.h"
 #include "tests/support/foreign_models.h"
 
 namespace shoal {

@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
+#include "launch/convert/fold.h"
 #include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
+#include "launch/train/train.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/run_of_one_step.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/commands/commands.h"
+#include "launch/convert/import.h"
 #include "tests/support/foreign_models.h"
 #include "tests/support/small_bpe.h"
 

@@ -1,5 +1,3 @@
-#include "launch/commands/commands.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "launch/inspect/ckpt.h"
+#include "launch/inspect/inspect.h"
 #include "launch/inspect/tensor_summary.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "tests/support/failing_reads.h"
@@ -98,7 +98,7 @@ TEST_F(CheckpointCommands, TellWhatCannotBeReadFromWhatIsDamaged) {
   const FailingReads failing(shard, EACCES);
   EXPECT_THROW(checkpoint_verify({.path = run_.path()}, out_), StorageError);
   EXPECT_THROW(checkpoint_digest({.path = run_.path()}, out_), StorageError);
-  EXPECT_THROW(inspect({.path = run_.path()}, out_), StorageError);
+  EXPECT_THROW(inspect({.checkpoint = {.path = run_.path()}}, {}, out_), StorageError);
   EXPECT_EQ(checkpoint_verify({.path = run_.path(), .json = true}, out_), ExitCode::kStorage);
   EXPECT_TRUE(json()["valid"].is_null());
   EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard));
@@ -115,7 +115,8 @@ TEST_F(CheckpointCommands, PassOverWhatCannotBeReadIfTold) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(checkpoint_verify({.path = run_.path(), .pass_unreadable = true}, out_), ExitCode::kOk);
   EXPECT_THAT(out_.str(), HasSubstr(older));
-  EXPECT_EQ(inspect({.path = run_.path(), .override_model = true}, out_), ExitCode::kOk);
+  EXPECT_EQ(inspect({.checkpoint = {.path = run_.path(), .override_model = true}}, {}, out_),
+            ExitCode::kOk);
   EXPECT_THROW(checkpoint_diff({.path = run_.path(), .other = older}, out_), StorageError);
   EXPECT_EQ(checkpoint_diff({.path = run_.path(), .other = older, .pass_unreadable = true}, out_),
             ExitCode::kOk);
@@ -163,30 +164,30 @@ TEST_F(CheckpointCommands, DiffTellsWhatDiffers) {
 
 TEST_F(CheckpointCommands, InspectShowsOverviewTensorsAndDifferences) {
   const std::string a = save(10), b = save(11);
-  inspect({.path = run_.path(), .json = true}, out_);
+  inspect({.checkpoint = {.path = run_.path()}, .json = true}, {}, out_);
   EXPECT_EQ(json()["step"], 11);
   EXPECT_EQ(json()["values"]["t"], -3);
   EXPECT_EQ(json()["written_by"]["world"], "2");
   out_.str("");
-  inspect({.path = a, .tensors = true, .json = true}, out_);
+  inspect({.checkpoint = {.path = a}, .tensors = true, .json = true}, {}, out_);
   EXPECT_EQ(json()["list"].size(), 12u);
   EXPECT_EQ(json()["list"][0]["dtype"], "I64");
   out_.str("");
-  inspect({.path = a, .tensors = true}, out_);
+  inspect({.checkpoint = {.path = a}, .tensors = true}, {}, out_);
   EXPECT_THAT(out_.str(), HasSubstr("layer0.experts.0.fc1.weight [5,3]"));
   out_.str("");
-  EXPECT_EQ(inspect({.path = a, .diff = b}, out_), kDiffers);
+  EXPECT_EQ(inspect({.checkpoint = {.path = a}, .diff = b}, {}, out_), kDiffers);
   EXPECT_THAT(out_.str(), HasSubstr("10 tensors differ"));
-  EXPECT_EQ(inspect({.path = a, .diff = b, .json = true}, out_), kDiffers);
-  EXPECT_EQ(inspect({.path = a, .diff = a, .json = true}, out_), ExitCode::kOk);
+  EXPECT_EQ(inspect({.checkpoint = {.path = a}, .diff = b, .json = true}, {}, out_), kDiffers);
+  EXPECT_EQ(inspect({.checkpoint = {.path = a}, .diff = a, .json = true}, {}, out_), ExitCode::kOk);
   out_.str("");
-  EXPECT_EQ(inspect({.path = a, .diff = a}, out_), ExitCode::kOk);
+  EXPECT_EQ(inspect({.checkpoint = {.path = a}, .diff = a}, {}, out_), ExitCode::kOk);
   EXPECT_EQ(out_.str(), "all tensors are equal\n");
 }
 
 TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
   const std::string path = save(10);
-  EXPECT_THROW(inspect({.path = path, .experts = true}, out_), DataError);
+  EXPECT_THROW(inspect({.checkpoint = {.path = path}, .experts = true}, {}, out_), DataError);
   write_file(run_.file("experts.jsonl"),
              R"({"step":5,"layer":"blocks.0","load":[1,1]})"
              "\n"
@@ -196,18 +197,18 @@ TEST_F(CheckpointCommands, InspectShowsTheExpertsOfTheCheckpointsStep) {
              "\n"
              R"({"step":12,"layer":"blocks.0","load":[2,2]})"
              "\n");
-  inspect({.path = run_.path(), .experts = true}, out_);
+  inspect({.checkpoint = {.path = run_.path()}, .experts = true}, {}, out_);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 9"), HasSubstr("blocks.0: 0=75.0% 1=25.0%"),
                                 HasSubstr("blocks.2: 0=0.0% 1=100.0%"), HasSubstr("0.500"),
                                 HasSubstr("blocks.0: 0=1.50 1=0.50")));
   out_.str("");
   write_file(run_.file("experts.jsonl"), read_file(run_.file("experts.jsonl")) + "{\"step\":");
-  inspect({.path = path + "/.", .json = true, .experts = true}, out_);
+  inspect({.checkpoint = {.path = path + "/."}, .json = true, .experts = true}, {}, out_);
   EXPECT_EQ(json()["step"], 9);
   EXPECT_EQ(json()["layers"].size(), 2u);
   write_file(run_.file("experts.jsonl"), "{\"step\":1}\n");
   try {
-    inspect({.path = path, .experts = true}, out_);
+    inspect({.checkpoint = {.path = path}, .experts = true}, {}, out_);
     ADD_FAILURE() << "read a broken record";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("experts.jsonl:1"));
@@ -218,7 +219,7 @@ TEST_F(CheckpointCommands, InspectShowsTheMetricsOfAllLayers) {
   const std::string path = save(10);
   write_file(run_.file("experts.jsonl"), R"({"step":9,"layer":"blocks.0","load":[3,1]})"
                                          "\n");
-  inspect({.path = path, .json = true, .experts = true}, out_);
+  inspect({.checkpoint = {.path = path}, .json = true, .experts = true}, {}, out_);
   EXPECT_EQ(json()["metrics"], nlohmann::json::object());
   write_file(run_.file("metrics.jsonl"),
              R"({"step":4,"event":"eval","router_agreement":0.25})"
@@ -232,12 +233,12 @@ TEST_F(CheckpointCommands, InspectShowsTheMetricsOfAllLayers) {
              R"({"step":12,"event":"eval","router_agreement":0.5})"
              "\n");
   out_.str("");
-  inspect({.path = path, .json = true, .experts = true}, out_);
+  inspect({.checkpoint = {.path = path}, .json = true, .experts = true}, {}, out_);
   EXPECT_EQ(
       json()["metrics"],
       (nlohmann::json{{"moe_load_p95", 1.625}, {"moe_dead_units", 3}, {"router_agreement", 0.75}}));
   out_.str("");
-  inspect({.path = path, .experts = true}, out_);
+  inspect({.checkpoint = {.path = path}, .experts = true}, {}, out_);
   EXPECT_THAT(out_.str(), ::testing::ContainsRegex(" moe_load_p95 +1.6250\n +moe_dead_units +3\n"
                                                    " +router_agreement +0.7500\n"));
 }
@@ -245,7 +246,7 @@ TEST_F(CheckpointCommands, InspectShowsTheMetricsOfAllLayers) {
 TEST_F(CheckpointCommands, InspectDrawsTheLoadsUpToTheCheckpoint) {
   const std::string path = save(10), picture = run_.file("loads.svg");
   const auto draw = [&](const std::string& file) {
-    return inspect({.path = path, .experts = true, .heat_map = file}, out_);
+    return inspect({.checkpoint = {.path = path}, .experts = true, .heat_map = file}, {}, out_);
   };
   EXPECT_THROW(draw(picture), DataError);  // no records
   EXPECT_FALSE(std::filesystem::exists(picture));

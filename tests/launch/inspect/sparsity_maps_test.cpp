@@ -76,7 +76,7 @@ Overrides learned_diagonals() {
 
 TEST_F(SparsityMaps, TellsMasksAndPermutationsOfAllCheckpoints) {
   train(learned_diagonals());
-  const auto json = draw({.path = run_, .page = page_});
+  const auto json = draw({.checkpoint = {.path = run_}, .page = page_});
   EXPECT_EQ(json["pattern"], "diagonal");
   EXPECT_EQ(json["permutation"], "learned");
   EXPECT_EQ(json["page"], page_);
@@ -111,7 +111,7 @@ TEST_F(SparsityMaps, TellsMasksAndPermutationsOfAllCheckpoints) {
 
 TEST_F(SparsityMaps, DrawsOneCheckpointOfExperts) {
   train({"sparsity={density: 0.5, layers: [moe_c.experts.*.fc1], permutation: {name: random}}"});
-  const auto json = draw({.path = run_ + "/ckpt/step-00000002"});
+  const auto json = draw({.checkpoint = {.path = run_ + "/ckpt/step-00000002"}});
   EXPECT_EQ(json["steps"], nlohmann::json{2});
   EXPECT_TRUE(json["page"].is_null());
   EXPECT_FALSE(std::filesystem::exists(page_));
@@ -135,7 +135,7 @@ TEST_F(SparsityMaps, DrawsOneCheckpointOfExperts) {
 TEST_F(SparsityMaps, TellsTheLastCheckpointAsATable) {
   train({testing::vit(), "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1]}"});
   std::ostringstream out;
-  draw_sparsity({.path = run_, .page = page_}, out);
+  draw_sparsity({.checkpoint = {.path = run_}, .page = page_}, out);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("step 5, pattern unstructured"),
                                ::testing::ContainsRegex("mlp.fc1.weight +12 x 8 +50.00 %"),
                                HasSubstr("none"), HasSubstr("page: " + page_ + ", 5 checkpoints")));
@@ -157,7 +157,7 @@ TEST_F(SparsityMaps, PassOverCheckpointsThatCannotBeReadIfTold) {
 TEST_F(SparsityMaps, RefusesCheckpointsWithoutSparsity) {
   train({testing::vit()});
   try {
-    draw({.path = run_, .page = page_});
+    draw({.checkpoint = {.path = run_}, .page = page_});
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);

@@ -70,11 +70,10 @@ class ActivationMapsCommand : public ::testing::Test {
   ExitCode draw(const std::string& run, int64_t images, bool json,
                 const std::vector<std::string>& overrides = {}) {
     return draw_activation_maps(
-        {.path = run,
-         .json = json,
-         .activation_maps = scratch_.file("maps"),
+        {.checkpoint = {.path = run, .overrides = overrides},
+         .folder = scratch_.file("maps"),
          .images = images,
-         .overrides = overrides},
+         .json = json},
         [](const std::string&) { return std::nullopt; }, out_);
   }
 

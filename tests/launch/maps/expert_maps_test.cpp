@@ -70,7 +70,10 @@ class ExpertMapsCommand : public ::testing::Test {
   }
   ExitCode draw(const std::string& run, int64_t images, bool json) {
     return draw_expert_maps(
-        {.path = run, .json = json, .expert_maps = scratch_.file("maps"), .images = images},
+        {.checkpoint = {.path = run},
+         .folder = scratch_.file("maps"),
+         .images = images,
+         .json = json},
         [](const std::string&) { return std::nullopt; }, out_);
   }
   std::string refusal(const std::string& run) {

@@ -29,16 +29,16 @@ class GateMapsCommand : public ::testing::Test {
     return testing::run_of_one_step(testing::equality_recipe(overrides), scratch_);
   }
 
-  nlohmann::json draw(const InspectArguments& arguments) {
+  nlohmann::json draw(const GateMapsArguments& arguments) {
     std::ostringstream out;
-    InspectArguments own = arguments;
-    own.gates = page_;
+    GateMapsArguments own = arguments;
+    own.file = page_;
     own.json = true;
     EXPECT_EQ(draw_gate_maps(own, nothing_, out), ExitCode::kOk);
     return nlohmann::json::parse(out.str());
   }
 
-  std::string refusal(const InspectArguments& arguments) {
+  std::string refusal(const GateMapsArguments& arguments) {
     try {
       draw(arguments);
     } catch (const Error& error) {
@@ -97,7 +97,7 @@ std::vector<std::string> gated(std::vector<std::string> data) {
 
 TEST_F(GateMapsCommand, DrawsAnswersOfValidationSamples) {
   const std::string run = train(gated(testing::answers()));
-  const auto json = draw({.path = run, .samples = 9});  // more than a batch of 8
+  const auto json = draw({.checkpoint = {.path = run}, .samples = 9});  // more than a batch of 8
   EXPECT_EQ(json["samples"], 9);
   EXPECT_EQ(json["tokens"], 9 * 12);
   EXPECT_EQ(json["step"], 1);
@@ -135,7 +135,7 @@ TEST_F(GateMapsCommand, DrawsAnswersOfValidationSamples) {
 
 TEST_F(GateMapsCommand, LeavesPaddingOutAndHasNoLabelsOfClasses) {
   const std::string run = train(gated(testing::expressions("last")));
-  const auto json = draw({.path = run, .samples = 40});  // there are 11
+  const auto json = draw({.checkpoint = {.path = run}, .samples = 40});  // there are 11
   EXPECT_EQ(json["samples"], 11);
   EXPECT_LT(json["tokens"], 11 * 14);
   EXPECT_TRUE(json["layers"][0]["recall"].is_null());
@@ -144,13 +144,13 @@ TEST_F(GateMapsCommand, LeavesPaddingOutAndHasNoLabelsOfClasses) {
 
 TEST_F(GateMapsCommand, DrawsAPromptOfAModelOfText) {
   const std::string run = train(gated(testing::text_data()));
-  const auto json = draw({.path = run, .prompt = "a <b\n"});
+  const auto json = draw({.checkpoint = {.path = run}, .prompt = "a <b\n"});
   EXPECT_EQ(json["samples"], 1);
   EXPECT_EQ(json["tokens"], 5);
   EXPECT_THAT(read_file(page_),
               AllOf(HasSubstr("Prompt: 5 tokens"), HasSubstr("<code>&lt;</code>")));
-  EXPECT_THAT(refusal({.path = run, .prompt = ""}), HasSubstr("is empty"));
-  EXPECT_THAT(refusal({.path = run, .prompt = "1234567"}),
+  EXPECT_THAT(refusal({.checkpoint = {.path = run}, .prompt = ""}), HasSubstr("is empty"));
+  EXPECT_THAT(refusal({.checkpoint = {.path = run}, .prompt = "1234567"}),
               AllOf(HasSubstr("has 7 tokens, the model's context has room for 6"),
                     HasSubstr("shorten it")));
 }
@@ -158,7 +158,7 @@ TEST_F(GateMapsCommand, DrawsAPromptOfAModelOfText) {
 TEST_F(GateMapsCommand, TellsNumbersAsATable) {
   std::ostringstream out;
   const std::string run = train(gated(testing::answers()));
-  draw_gate_maps({.path = run, .gates = page_}, nothing_, out);
+  draw_gate_maps({.checkpoint = {.path = run}, .file = page_}, nothing_, out);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("step 1, 96 tokens of 8 samples"),
                                ::testing::ContainsRegex("blocks.0.gate +[01]\\.[0-9]{4} "),
                                HasSubstr("page: " + page_ + ", the first 96 tokens of 8 samples")));
@@ -166,19 +166,21 @@ TEST_F(GateMapsCommand, TellsNumbersAsATable) {
 
 TEST_F(GateMapsCommand, RefusesAPageThatCannotBeWrittenBeforeAllElse) {
   std::ostringstream out;
-  EXPECT_THROW(draw_gate_maps({.path = scratch_.file("no_run"), .gates = page_ + "/no/gates.html"},
+  EXPECT_THROW(draw_gate_maps({.checkpoint = {.path = scratch_.file("no_run")},
+                               .file = page_ + "/no/gates.html"},
                               nothing_, out),
                StorageError);
 }
 
 TEST_F(GateMapsCommand, RefusesModelsWithoutGatesAndPromptsOfDataWithoutText) {
   std::string run = train(testing::answers());
-  EXPECT_THAT(refusal({.path = run}),
+  EXPECT_THAT(refusal({.checkpoint = {.path = run}}),
               AllOf(HasSubstr("has no token gates"), HasSubstr("model.backbone hspmn")));
   EXPECT_FALSE(std::filesystem::exists(page_));
   std::filesystem::remove_all(run);
   run = train(gated(testing::answers()));
-  EXPECT_THAT(refusal({.path = run, .prompt = "a"}), HasSubstr("needs a model of text"));
+  EXPECT_THAT(refusal({.checkpoint = {.path = run}, .prompt = "a"}),
+              HasSubstr("needs a model of text"));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <sstream>
 #include <string>
 
-#include "launch/commands/commands.h"
 #include "launch/recipe/keys.h"
 #include "models/backbone.h"
 #include "models/task.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/recipe.h"
+#include "launch/recipe/recipes.h"
 #include "tests/support/config_error.h"
 
 /// What errors in recipes advise must work when it is followed.

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.h"
-#include "tests/launch/run_report/run_folder_fixture.h"
+#include "tests/launch/runs/run_folder_fixture.h"
 
 namespace shoal {
 namespace {

@@ -17,9 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "launch/check/check.h"
 #include "launch/check/check_recipe.h"
 #include "launch/check/recipe_notes.h"
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/commands/commands.h"
+#include "launch/convert/export.h"
+#include "launch/convert/import.h"
+#include "launch/train/train.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/foreign_model.h"

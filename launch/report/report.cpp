@@ -1,4 +1,4 @@
-#include "launch/report/run_report.h"
+#include "launch/report/report.h"
 
 #include <fmt/format.h>
 
@@ -104,6 +104,27 @@ void write_run_report(const std::vector<std::string>& paths, const std::string& 
   std::vector<RunData> runs;
   for (const std::string& path : paths) runs.push_back(read_run(path));
   replace_file(files, file, run_report_page(runs));
+}
+
+ExitCode report(const ReportArguments& arguments, std::ostream& out) {
+  if (arguments.runs.size() > kNumCurveColours) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("report: {} runs, but there are colours for {} in one picture",
+                            arguments.runs.size(), kNumCurveColours),
+                "write several pages");
+  }
+  std::string file = arguments.out;
+  if (file.empty()) {
+    if (arguments.runs.size() > 1) {
+      throw Error(ExitCode::kUsage, "report: several runs share a page, which belongs to none",
+                  "name it with --out FILE.html");
+    }
+    file = report_file(arguments.runs.front());
+  }
+  PosixFileSystem files;
+  write_run_report(arguments.runs, file, files);
+  out << file << "\n";
+  return ExitCode::kOk;
 }
 
 }  // namespace shoal

@@ -1,11 +1,11 @@
-#include "launch/report/run_report.h"
+#include "launch/report/report.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "launch/pages/page.h"
-#include "tests/launch/run_report/run_folder_fixture.h"
+#include "tests/launch/runs/run_folder_fixture.h"
 #include "tests/support/markup.h"
 
 namespace shoal {

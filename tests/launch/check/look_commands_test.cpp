@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "launch/check/check.h"
 #include "launch/check/check_recipe.h"
 #include "launch/check/recipe_notes.h"
-#include "launch/commands/commands.h"
 #include "launch/recipe/keys.h"
+#include "launch/recipe/recipes.h"
+#include "launch/recipe/show.h"
 #include "models/task.h"
 #include "runtime/device/device.h"
 #include "runtime/options/config_keys.h"
