@@ -146,9 +146,9 @@ TEST_F(SparsityMaps, PassOverCheckpointsThatCannotBeReadIfTold) {
   train({testing::vit(), "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1]}"});
   const std::string third = run_ + "/ckpt/step-00000003";
   const testing::FailingReads failing(third + "/", EACCES);
-  EXPECT_THROW(draw({.path = run_}), StorageError);
+  EXPECT_THROW(draw({.checkpoint = {.path = run_}}), StorageError);
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(draw({.path = run_, .override_model = true})["steps"],
+  EXPECT_EQ(draw({.checkpoint = {.path = run_, .override_model = true}})["steps"],
             (std::vector<int64_t>{1, 2, 4, 5}));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("warning: passing over"), HasSubstr(third)));
