@@ -144,7 +144,7 @@ Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
       .options;
 }
 
-void check_model(const WeightFormat& format, const Recipe& recipe) {
+void check_described_model(const WeightFormat& format, const Recipe& recipe) {
   Mistakes mistakes;
   if (recipe.model.backbone.name() != format.backbone()) {
     mistakes.add(fmt::format("model.backbone: {}, the weights are those of {}",
@@ -175,7 +175,7 @@ Described describe_weights(const WeightFormat* format, const ForeignWeights& wei
   }
   const ModelRecipe told = format->recipe(weights);
   Described described{recipe_of(told, weights, arguments, environment), told.assumed_keys};
-  check_model(*format, described.recipe);
+  check_described_model(*format, described.recipe);
   return described;
 }
 

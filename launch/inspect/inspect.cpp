@@ -6,8 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/inspect/ckpt.h"
+#include "launch/inspect/sparsity_maps.h"
 #include "launch/inspect/tensor_summary.h"
 #include "launch/job/console.h"
+#include "launch/maps/activation_maps.h"
+#include "launch/maps/expert_maps.h"
+#include "launch/maps/gate_maps.h"
 #include "launch/pages/heat_map.h"
 #include "launch/runs/expert_records.h"
 #include "parallel/checkpoint/checkpoint_folder.h"

@@ -13,7 +13,7 @@ namespace shoal {
 /// What draw_gate_maps is asked for.
 struct GateMapsArguments {
   CheckpointChoice checkpoint;
-  std::string file;                        ///< a name in .html, which is replaced
+  std::string file = {};                   ///< a name in .html, which is replaced
   int64_t samples = 8;                     ///< the first ones of the validation split
   std::optional<std::string> prompt = {};  ///< this text in their place
   bool json = false;

@@ -33,8 +33,8 @@ TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
 /// What draw_activation_maps and draw_expert_maps are asked for.
 struct ImageMapsArguments {
   CheckpointChoice checkpoint;
-  std::string folder;  ///< empty, or not there yet
-  int64_t images = 8;  ///< the first ones of the validation split
+  std::string folder = {};  ///< empty, or not there yet
+  int64_t images = 8;       ///< the first ones of the validation split
   bool json = false;
 };
 

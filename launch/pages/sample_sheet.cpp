@@ -18,8 +18,6 @@
 namespace shoal {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int64_t kMostPixels = int64_t{1} << 18;
 
 int64_t pixels_of_row(const torch::Tensor& image_BCHW, int64_t columns, int64_t shrunk_by) {
@@ -34,18 +32,18 @@ std::vector<double> first_numbers(const PictureColumn& column, int64_t count) {
 }
 
 std::string description_of(const SampleSheet& sheet) {
-  Json columns = Json::array();
+  nlohmann::json columns = nlohmann::json::array();
   for (const SampleSheet::Column& column : sheet.columns) {
     columns.push_back({{"name", column.name}});
     if (column.numbers.empty()) continue;
     columns.back()["number"] = column.number;
     columns.back()["numbers"] = column.numbers;
   }
-  return Json{{"step", sheet.step},
-              {"samples", sheet.samples},
-              {"shrunk_by", sheet.shrunk_by},
-              {"columns", columns}}
-      .dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  return nlohmann::json{{"step", sheet.step},
+                        {"samples", sheet.samples},
+                        {"shrunk_by", sheet.shrunk_by},
+                        {"columns", columns}}
+      .dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -73,13 +71,14 @@ std::string sheet_png(const std::vector<PictureColumn>& columns, int64_t step) {
 std::optional<SampleSheet> read_sheet(std::string_view png) {
   const std::optional<PngHead> head = read_png_head(png);
   if (!head) return std::nullopt;
-  const Json json = Json::parse(head->description, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json =
+      nlohmann::json::parse(head->description, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   try {
     SampleSheet sheet{json.at("step"), json.at("samples"), json.at("shrunk_by"), {}};
-    for (const Json& column : json.at("columns")) {
+    for (const nlohmann::json& column : json.at("columns")) {
       sheet.columns.push_back({column.at("name"), column.value("number", ""), {}});
-      for (const Json& number : column.value("numbers", Json::array())) {
+      for (const nlohmann::json& number : column.value("numbers", nlohmann::json::array())) {
         // Those that are not finite are null.
         sheet.columns.back().numbers.push_back(number.is_number() ? number.get<double>()
                                                                   : std::nan(""));
@@ -92,7 +91,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png) {
       return std::nullopt;
     }
     return sheet;
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
 }

@@ -40,7 +40,7 @@ std::string picture_numbers(const SampleSheet& sheet) {
 }
 
 /// For those who cannot see them.
-std::string description(const SampleSheet& sheet) {
+std::string sheet_description(const SampleSheet& sheet) {
   std::string text = fmt::format("{}, a row each. From the left: {}.",
                                  counted(sheet.samples, "sample"), join_words(names_of(sheet)));
   for (const SampleSheet::Column& column : sheet.columns) {
@@ -74,7 +74,7 @@ std::string pictures_html(const RunPictures& pictures) {
              "<figure class=\"sheet\" "
              "style=\"max-width:{}px\"><figcaption>{}</figcaption>\n{}</div>"
              "\n<img alt=\"{}\" width=\"{}\" height=\"{}\" src=\"{}\"></figure>\n",
-             shown_width, caption, heads, xml_text(description(sheet)), pictures.width,
+             shown_width, caption, heads, xml_text(sheet_description(sheet)), pictures.width,
              pictures.height, png_address(pictures.png)) +
          picture_numbers(sheet);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "launch/check/check.h"
 #include "runtime/base/error.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/scratch_folder.h"

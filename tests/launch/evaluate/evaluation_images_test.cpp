@@ -1,5 +1,6 @@
 #include "launch/evaluate/evaluation_images.h"
 #include "launch/data/recipe_source.h"
+#include "launch/model/build_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -36,7 +36,7 @@ std::string refusal(const KeysArguments& arguments) {
   return "";
 }
 
-std::ptrdiff_t count_of(const std::string& text, const std::string& part) {
+std::ptrdiff_t occurrences(const std::string& text, const std::string& part) {
   std::ptrdiff_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
     ++count;
@@ -79,12 +79,12 @@ TEST(Keys, AreFoundByWhatOtherProgramsCallThem) {
 }
 
 TEST(Keys, OfLossesAreOneGroupForAllModels) {
-  EXPECT_EQ(count_of(printed({.name = "losses"}), "balance loss; required"), 1);
+  EXPECT_EQ(occurrences(printed({.name = "losses"}), "balance loss; required"), 1);
 }
 
 TEST(Keys, ThatSectionsShareAreDocumentedOnceWithAllOwners) {
   const std::string text = printed({.name = "exchange.chunks"});
-  EXPECT_EQ(count_of(text, "default 1\n"), 1);
+  EXPECT_EQ(occurrences(text, "default 1\n"), 1);
   EXPECT_THAT(text, HasSubstr("model.moe.exchange.chunks   (backbone convnext, gpt2, hspmn, "));
   EXPECT_THAT(text, HasSubstr("model.sparse.token_moe.exchange.chunks   (backbone sparse_mlp)\n"));
 }
@@ -106,7 +106,7 @@ TEST(Keys, OfARouterATaskOrASource) {
   EXPECT_THAT(printed({.data = "text"}), HasSubstr("data.tokenizer"));
   const std::string both =
       printed({.name = "model.moe.router.k", .backbone = "vit", .router = "mlp"});
-  EXPECT_EQ(count_of(both, "model.moe.router.k"), 1);
+  EXPECT_EQ(occurrences(both, "model.moe.router.k"), 1);
   EXPECT_THAT(both, HasSubstr("model.moe.router.k   (backbone vit; router mlp)"));
 }
 

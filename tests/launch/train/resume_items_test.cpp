@@ -64,7 +64,7 @@ bool has_tensor(const SavedState& saved, const std::string& name) {
   });
 }
 
-SavedState save(Session& session) {
+SavedState save_state(Session& session) {
   Saver saver;
   session.visit_state(saver);
   return saver.saved;
@@ -177,10 +177,10 @@ class ResumeItems : public ::testing::Test {
     RankGrid grid = self_grid();
     const auto whole = make_session(grid);
     train_to_the_save(*whole);
-    const SavedState saved = save(*whole);
+    const SavedState saved = save_state(*whole);
     const auto resumed = resume(saved, grid);
     EXPECT_EQ(train_on(*resumed), train_on(*whole));
-    const SavedState expected = save(*whole), actual = save(*resumed);
+    const SavedState expected = save_state(*whole), actual = save_state(*resumed);
     ASSERT_EQ(actual.size(), expected.size());
     for (const auto& [name, value] : expected) {
       if (const auto* tensor = std::get_if<torch::Tensor>(&value)) {
@@ -202,7 +202,7 @@ class ResumeItems : public ::testing::Test {
                                   const std::vector<std::string>& remade = {}) const {
     const auto whole = make_session(grid);
     train_to_the_save(*whole);
-    const SavedState saved = save(*whole);
+    const SavedState saved = save_state(*whole);
     const std::vector<Outcome> expected = train_on(*whole);
 
     std::vector<std::string> unnoticed, items;
