@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "runtime/base/error.h"
 #include "runtime/module/linear.h"
 
@@ -44,27 +42,6 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
   return extras_.apply(patches_BSP, weight, bias);
-}
-
-bool PatchEmbedImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
-                                std::shared_ptr<LinearBranch> branch) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.branch = register_module(name, std::move(branch));
-  return true;
-}
-
-bool PatchEmbedImpl::set_form(const torch::Tensor& parameter,
-                              std::shared_ptr<const WeightForm> form) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.form = std::move(form);
-  return true;
-}
-
-bool PatchEmbedImpl::set_product(const torch::Tensor& parameter,
-                                 std::shared_ptr<const LinearProduct> product) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.product = std::move(product);
-  return true;
 }
 
 }  // namespace shoal

@@ -1,7 +1,5 @@
 #include "runtime/module/linear.h"
 
-#include <utility>
-
 namespace shoal {
 
 Init bias_init() { return Init::normal(1e-6); }
@@ -22,26 +20,6 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& opti
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& x) const {
   return extras_.apply(x, weight, bias);
-}
-
-bool LinearImpl::set_branch(const torch::Tensor& parameter, const std::string& name,
-                            std::shared_ptr<LinearBranch> branch) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.branch = register_module(name, std::move(branch));
-  return true;
-}
-
-bool LinearImpl::set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.form = std::move(form);
-  return true;
-}
-
-bool LinearImpl::set_product(const torch::Tensor& parameter,
-                             std::shared_ptr<const LinearProduct> product) {
-  if (!parameter.is_same(weight)) return false;
-  extras_.product = std::move(product);
-  return true;
 }
 
 }  // namespace shoal

@@ -3,12 +3,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "runtime/module/linear_extras.h"
-#include "runtime/module/module.h"
-#include "runtime/module/weight_form.h"
 
 namespace shoal {
 
@@ -22,10 +19,7 @@ struct DenseWeights {
 /// and have a branch beside it (linear_extras.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ModuleBase,
-                   public HasWeightForms,
-                   public HasLinearBranch,
-                   public HasLinearProduct {
+class LinearImpl : public ExtendedWeights {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -37,17 +31,6 @@ class LinearImpl : public ModuleBase,
     if (!extras_.is_dense()) return std::nullopt;
     return DenseWeights{extras_.formed(weight), bias};
   }
-  bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
-  std::vector<torch::Tensor> form_leaves() const override { return extras_.form_leaves(); }
-  bool set_branch(const torch::Tensor& parameter, const std::string& name,
-                  std::shared_ptr<LinearBranch> branch) override;
-  bool set_product(const torch::Tensor& weight,
-                   std::shared_ptr<const LinearProduct> product) override;
-
-  torch::Tensor weight, bias;
-
- private:
-  LinearExtras extras_;
 };
 TORCH_MODULE(Linear);
 

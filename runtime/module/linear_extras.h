@@ -3,10 +3,12 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/module/linear_branch.h"
 #include "runtime/module/linear_product.h"
+#include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 
 namespace shoal {
@@ -31,6 +33,25 @@ struct LinearExtras {
   bool has_product() const { return product != nullptr && product->is_on(); }
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) const;
+};
+
+/// A module with one W [out, in] and one b [out], which may be undefined, that takes such extras.
+class ExtendedWeights : public ModuleBase,
+                        public HasWeightForms,
+                        public HasLinearBranch,
+                        public HasLinearProduct {
+ public:
+  bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  std::vector<torch::Tensor> form_leaves() const override { return extras_.form_leaves(); }
+  bool set_branch(const torch::Tensor& parameter, const std::string& name,
+                  std::shared_ptr<LinearBranch> branch) override;
+  bool set_product(const torch::Tensor& parameter,
+                   std::shared_ptr<const LinearProduct> product) override;
+
+  torch::Tensor weight, bias;
+
+ protected:
+  LinearExtras extras_;
 };
 
 }  // namespace shoal
