@@ -1,5 +1,7 @@
 #include "runtime/records/flat_record.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -7,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "runtime/base/error.h"
@@ -187,47 +190,18 @@ class RecordScanner {
     return false;
   }
 
+  /// The escape whose backslash was there; of a surrogate pair both.
   bool escape(std::string& text) {
-    constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
-    if (at_ == end_) return false;
-    if (*at_ != 'u') {
-      const size_t place = kLetters.find(*at_);
-      if (place == std::string_view::npos) return false;
-      text += kMeanings[place];
-      ++at_;
-      return true;
-    }
-    ++at_;
-    uint32_t code = 0;
-    if (!hex4(code)) return false;
-    if (code >= 0xd800 && code < 0xdc00) {
-      uint32_t low = 0;
-      if (!word("\\u") || !hex4(low) || low < 0xdc00 || low > 0xdfff) return false;
-      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-    } else if (code >= 0xdc00 && code <= 0xdfff) {
-      return false;
-    }
-    append_utf8(text, code);
+    const std::string_view rest(at_, static_cast<size_t>(end_ - at_));
+    const bool is_pair = rest.size() > 2 && (rest[1] == 'd' || rest[1] == 'D') &&
+                         std::string_view("89abAB").find(rest[2]) != std::string_view::npos;
+    const std::string_view own = rest.substr(0, !rest.starts_with('u') ? 1 : is_pair ? 11 : 5);
+    const auto character = nlohmann::json::parse(fmt::format("\"\\{}\"", own), nullptr,
+                                                 /*allow_exceptions=*/false);
+    if (!character.is_string()) return false;
+    text += character.get_ref<const std::string&>();
+    at_ += own.size();
     return true;
-  }
-
-  bool hex4(uint32_t& code) {
-    if (end_ - at_ < 4) return false;
-    const auto [stop, error] = std::from_chars(at_, at_ + 4, code, 16);
-    if (error != std::errc() || stop != at_ + 4) return false;
-    at_ = stop;
-    return true;
-  }
-
-  static void append_utf8(std::string& text, uint32_t code) {
-    if (code < 0x80) {
-      text += static_cast<char>(code);
-      return;
-    }
-    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    constexpr unsigned kLead[] = {0, 0xc0, 0xe0, 0xf0};
-    text += static_cast<char>(kLead[more] | code >> (6 * more));
-    for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
   }
 
   const char* at_;
