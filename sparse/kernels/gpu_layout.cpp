@@ -6,6 +6,16 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
+torch::Tensor GpuLayout::pack(const torch::Tensor& weight_mn) const {
+  return weight_mn.view({-1}).index_select(0, place_);
+}
+
+torch::Tensor GpuLayout::unpack(const torch::Tensor& values) const {
+  return torch::zeros({rows() * columns()}, values.options())
+      .index_copy_(0, place_, values)
+      .view({rows(), columns()});
+}
+
 torch::Tensor GpuLayout::multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
                                   const torch::Tensor& bias_m) const {
   torch::Tensor y =

@@ -16,6 +16,8 @@ class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
 
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override;
+  torch::Tensor unpack(const torch::Tensor& values) const override;
   torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
                          const torch::Tensor& bias_m) const final;
   torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
@@ -29,6 +31,8 @@ class GpuLayout : public SparseLayout {
                                            const torch::Tensor& values) const = 0;
   /// The gradient of the values, of some tokens and some weights.
   virtual torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const = 0;
+
+  torch::Tensor place_;  ///< of each value in S, int64; undefined where pack and unpack need none
 
  private:
   bool has_work(const torch::Tensor& tokens) const { return tokens.size(0) * num_weights() > 0; }

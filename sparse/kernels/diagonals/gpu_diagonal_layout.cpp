@@ -35,15 +35,6 @@ class GpuDiagonalLayout : public GpuLayout {
     place_ = Diagonals{rows(), columns()}.places(device()).index_select(0, offsets).view({-1});
   }
 
-  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
-    return weight_mn.view({-1}).index_select(0, place_);
-  }
-  torch::Tensor unpack(const torch::Tensor& values) const override {
-    return torch::zeros({rows() * columns()}, values.options())
-        .index_copy_(0, place_, values)
-        .view({rows(), columns()});
-  }
-
  protected:
   torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
     return multiply_op()(x_Tn, by_diagonal(values), offset_K_, optional_of(places_.input_at),
@@ -79,7 +70,6 @@ class GpuDiagonalLayout : public GpuLayout {
   bool is_tall_;  ///< then inputs are the shorter side, else outputs
   GpuPlaces places_;
   torch::Tensor offset_K_;  ///< int32
-  torch::Tensor place_;     ///< of each value in S, int64
 };
 
 }  // namespace

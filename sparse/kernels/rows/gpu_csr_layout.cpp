@@ -66,15 +66,6 @@ class GpuCsrLayout : public GpuLayout {
     place_ = own_row * columns() + own_column;
   }
 
-  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
-    return weight_mn.view({-1}).index_select(0, place_);
-  }
-  torch::Tensor unpack(const torch::Tensor& values) const override {
-    return torch::zeros({rows() * columns()}, values.options())
-        .index_copy_(0, place_, values)
-        .view({rows(), columns()});
-  }
-
  protected:
   torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
     return multiply_by(by_output_, values, x_Tn);
@@ -96,7 +87,6 @@ class GpuCsrLayout : public GpuLayout {
   }
 
   GpuCsrMatrixPtr by_output_, by_input_;
-  torch::Tensor place_;               ///< of each value in S, int64
   torch::Tensor value_of_transpose_;  ///< of each weight of by_input_, int64
 };
 
