@@ -64,15 +64,9 @@ FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
   }
 }
 
-torch::Tensor FoldedWeights::read_plain(const ManifestTensor& tensor) const {
-  const torch::Tensor value = torch::empty(tensor.shape, scalar_type(tensor.dtype));
-  reader_.read(tensor, static_cast<char*>(value.data_ptr()));
-  return value;
-}
-
 torch::Tensor FoldedWeights::read(const ManifestTensor& tensor, const std::string& weight) const {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor value = read_plain(tensor);
+  const torch::Tensor value = read_tensor(reader_, tensor);
   const auto found = permuted_.find(weight);
   if (found == permuted_.end()) return value;
   const Permuted& permuted = found->second;
@@ -83,7 +77,7 @@ torch::Tensor FoldedWeights::read(const ManifestTensor& tensor, const std::strin
         "'{}': {} is {}, expected the order of {} rows or columns", reader_.path(),
         permuted.index->name, describe_tensor(permuted.index->dtype, permuted.index->shape), n));
   }
-  permutation.set_index(read_plain(*permuted.index).unsqueeze(0));
+  permutation.set_index(read_tensor(reader_, *permuted.index).unsqueeze(0));
   permutation.tensors_loaded();  // throws unless it is a permutation
   return permutation.apply(value);
 }

@@ -36,8 +36,6 @@ class FoldedWeights {
     PermutationAxis axis;
   };
 
-  torch::Tensor read_plain(const ManifestTensor& tensor) const;
-
   const CheckpointReader& reader_;
   std::map<std::string, Permuted> permuted_;  ///< by the weight's name, of an expert with its id
 };

@@ -1,7 +1,6 @@
 #include "launch/inspect/sparsity_history.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,12 +25,6 @@
 namespace shoal {
 namespace {
 
-torch::Tensor read_values(const CheckpointReader& reader, const ManifestTensor& tensor) {
-  const torch::Tensor value = at::empty(tensor.shape, scalar_type(tensor.dtype));
-  reader.read(tensor, static_cast<char*>(value.data_ptr()));
-  return value;
-}
-
 /// The mask of one matrix, bool [m, n]; all on while its cells are not chosen yet. Throws Error
 /// (exit 12).
 torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer,
@@ -50,7 +43,7 @@ torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer
                             describe_tensor(Dtype::kBool, stored)),
                 "name one checkpoint instead of the run, if its recipe has changed");
   }
-  const torch::Tensor mask = read_values(reader, *tensor);
+  const torch::Tensor mask = read_tensor(reader, *tensor);
   return layer.is_transposed ? mask.t().contiguous() : mask;
 }
 
@@ -113,7 +106,7 @@ void read_permutation(const CheckpointReader& reader, const std::string& weight,
   const Manifest& manifest = reader.manifest();
   if (const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + weight)) {
     const bool is_index = index->dtype == Dtype::kI64 && index->shape.size() == 1;
-    const torch::Tensor index_n = is_index ? read_values(reader, *index) : torch::Tensor();
+    const torch::Tensor index_n = is_index ? read_tensor(reader, *index) : torch::Tensor();
     if (!is_index || !std::get<0>(index_n.sort()).equal(at::arange(index_n.size(0)))) {
       throw CheckpointError(fmt::format("'{}': {} is no permutation", reader.path(), index->name));
     }
@@ -123,7 +116,7 @@ void read_permutation(const CheckpointReader& reader, const std::string& weight,
   if (soft == nullptr) return;
   moment.permutation = {true, {}, {}};
   if (reading.soft_ones_are_matrices) {
-    read_soft(read_values(reader, *soft).to(torch::kFloat64), reading.with_pictures, moment);
+    read_soft(read_tensor(reader, *soft).to(torch::kFloat64), reading.with_pictures, moment);
   }
 }
 

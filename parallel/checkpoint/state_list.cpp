@@ -237,4 +237,10 @@ torch::ScalarType scalar_type(Dtype dtype) {
   TORCH_CHECK(false, "no scalar type for ", dtype_name(dtype));
 }
 
+torch::Tensor read_tensor(const CheckpointReader& reader, const ManifestTensor& tensor) {
+  const torch::Tensor value = torch::empty(tensor.shape, scalar_type(tensor.dtype));
+  reader.read(tensor, static_cast<char*>(value.data_ptr()));
+  return value;
+}
+
 }  // namespace shoal

@@ -11,6 +11,8 @@
 
 namespace shoal {
 
+class CheckpointReader;
+
 /// One logical tensor of this rank's state; a stacked tensor gives one per unit. `value` shares
 /// the memory of the state it was listed from.
 struct StateEntry {
@@ -51,5 +53,8 @@ std::string state_digest(Stateful& state, int64_t step, int64_t samples, Communi
 std::string describe_value(const ManifestValue& value);
 
 torch::ScalarType scalar_type(Dtype dtype);
+
+/// A tensor of the checkpoint, whole. Throws CheckpointError.
+torch::Tensor read_tensor(const CheckpointReader& reader, const ManifestTensor& tensor);
 
 }  // namespace shoal
