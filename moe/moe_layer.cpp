@@ -7,6 +7,7 @@
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
 #include "moe/layer_problems.h"
+#include "runtime/device/real_types.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
 #include "runtime/options/config.h"
@@ -27,10 +28,9 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
   Parts parts;
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
-  const bool is_double = torch::typeMetaToScalarType(tensors.dtype()) == torch::kFloat64;
+  const torch::Dtype dtype = wide_dtype(torch::typeMetaToScalarType(tensors.dtype()));
   const Router::Context router_context{bank_context.width, parts.bank->placement().num_units(),
-                                       tensors.dtype(is_double ? torch::kFloat64 : torch::kFloat32),
-                                       layer};
+                                       tensors.dtype(dtype), layer};
   parts.router = Registry<Router>::create(options.router, router_context);
   parts.losses = BalanceLosses(options.losses ? *options.losses
                                               : usual_losses(*parts.router, /*scores_only=*/false));

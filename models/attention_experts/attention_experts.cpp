@@ -17,6 +17,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/exact_share.h"
 #include "runtime/device/device_copy.h"
+#include "runtime/device/real_types.h"
 #include "runtime/module/fan_in_init.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/random/random_stream.h"
@@ -179,10 +180,6 @@ std::vector<int64_t> rows_of_experts(const std::vector<TopKPart>& experts) {
   return rows;
 }
 
-torch::Dtype router_dtype(torch::Dtype dtype) {
-  return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 }  // namespace
 
 AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
@@ -203,7 +200,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
   router.width = sizes.width;
   router.num_units = num_experts;
   router.tensor_options = context.tensor_options.dtype(
-      router_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype())));
+      wide_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype())));
   router.layer = grid_ == nullptr ? "" : path;
   router_ = register_module("router", Registry<Router>::create(options.router, router));
   const bool shares_keys = options.mixing == Mixing::kHardSharedKv;

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "runtime/device/operator.h"
+#include "runtime/device/real_types.h"
 #include "runtime/module/saved_value.h"
 
 // B sequences  b sequences of a part  S tokens  N heads  H head width
@@ -46,8 +47,7 @@ torch::Tensor probabilities_of(const Part& part, double scale) {
   const torch::Tensor logits =
       at::matmul(part.query * scale, part.key.transpose(2, 3))
           .masked_fill_(is_later_SS, -std::numeric_limits<double>::infinity());
-  const bool is_double = logits.scalar_type() == torch::kFloat64;
-  return logits.softmax(3, is_double ? torch::kFloat64 : torch::kFloat32);
+  return logits.softmax(3, wide_dtype(logits.scalar_type()));
 }
 
 struct DropoutAttentionFunction : torch::autograd::Function<DropoutAttentionFunction> {

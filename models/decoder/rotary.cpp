@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/device/operator.h"
+#include "runtime/device/real_types.h"
 
 // B sequences  N heads  S tokens  H head width
 namespace shoal {
@@ -43,7 +44,7 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
 Rotation rotation_at(const torch::Tensor& position, int64_t head_width, double base,
                      torch::Dtype dtype) {
   TORCH_CHECK(head_width % 2 == 0, "rotary positions need an even head width, got ", head_width);
-  const torch::Dtype angles = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const torch::Dtype angles = wide_dtype(dtype);
   const auto double_options = position.options().dtype(torch::kFloat64);
   const torch::Tensor power =
       torch::arange(head_width / 2, double_options) * 2.0 / static_cast<double>(head_width);

@@ -74,8 +74,7 @@ double loss_of_rows_cpu(const torch::Tensor& logits_CV, const torch::Tensor& lab
 torch::Tensor loss_of_rows(const torch::Tensor& logits_CV, const torch::Tensor& label_C,
                            const Call& call) {
   const int64_t padding = logits_CV.size(1) - call.vocabulary;
-  torch::Tensor wide_CV =
-      logits_CV.to(logits_CV.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
+  torch::Tensor wide_CV = logits_CV.to(wide_dtype(logits_CV.scalar_type()));
   wide_CV.narrow(1, call.vocabulary, padding).fill_(-std::numeric_limits<double>::infinity());
   const torch::Tensor is_scored_C = label_C != kNoLabel;
   const torch::Tensor label_C1 = label_C.clamp_min(0).unsqueeze(1);
@@ -94,8 +93,7 @@ Result compute(const Call& call) {
   const int64_t T = call.x_TD.size(0), V = call.weight_VD.size(0);
   const int64_t chunk = std::min(T, std::max(kLeastTokens, kChunkElements / V));
   const torch::Tensor buffer_CV = torch::empty({chunk, V}, call.x_TD.options());
-  const torch::Dtype sum_type =
-      call.x_TD.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const torch::Dtype sum_type = wide_dtype(call.x_TD.scalar_type());
   Result result{torch::zeros({}, call.x_TD.options().dtype(torch::kFloat64)), {}, {}};
   if (call.x_needs_grad) result.x_TD = torch::empty_like(call.x_TD);
   if (call.weight_needs_grad) {

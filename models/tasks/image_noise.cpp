@@ -1,5 +1,6 @@
 #include "models/tasks/image_noise.h"
 
+#include "runtime/device/real_types.h"
 #include "runtime/random/random.h"
 
 // b samples on this rank  C channels  H height  W width
@@ -8,8 +9,7 @@ namespace shoal {
 torch::Tensor ImageNoise::add_to(const torch::Tensor& clean_bCHW, const StepContext& step,
                                  std::string_view stream) const {
   const Stream of_noise{step.seed, Purpose::kImageNoise, hash_name(stream), 0};
-  const torch::Dtype dtype =
-      clean_bCHW.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const torch::Dtype dtype = wide_dtype(clean_bCHW.scalar_type());
   const int64_t values = clean_bCHW.size(1) * clean_bCHW.size(2) * clean_bCHW.size(3);
   torch::Tensor noise =
       normal_rows(of_noise, step.sample_b, values, dtype).view(clean_bCHW.sizes());

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "runtime/device/operator.h"
+#include "runtime/device/real_types.h"
 #include "runtime/module/saved_value.h"
 
 namespace shoal {
@@ -272,11 +273,8 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
   call.keep = needs_gradient(x, row_weight, weights);
   call.gradients = weights.gradients;
   // Rows of fewer bits are computed with in float32, and so are their weights.
-  const bool is_double = x.scalar_type() == torch::kFloat64;
   const Tensor wide =
-      row_weight.defined()
-          ? row_weight.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous()
-          : row_weight;
+      row_weight.defined() ? row_weight.to(wide_dtype(x.scalar_type())).contiguous() : row_weight;
   return ExpertMlp::apply(x.contiguous(), optional_of(wide), at::TensorList(defined(weights)),
                           weights, call);
 }

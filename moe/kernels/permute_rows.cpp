@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include "runtime/device/operator.h"
+#include "runtime/device/real_types.h"
 
 namespace shoal {
 namespace {
@@ -71,9 +72,7 @@ struct CombineRows : torch::autograd::Function<CombineRows> {
                                const torch::Tensor& first_T1, const torch::Tensor& row_A) {
     const torch::Tensor rows = rows_AD.contiguous();
     // Rows of fewer bits are summed in float32, and so are their weights.
-    const bool is_double = rows.scalar_type() == torch::kFloat64;
-    const torch::Tensor weight =
-        weight_A.to(is_double ? torch::kFloat64 : torch::kFloat32).contiguous();
+    const torch::Tensor weight = weight_A.to(wide_dtype(rows.scalar_type())).contiguous();
     ctx->saved_data["weight_dtype"] = weight_A.scalar_type();
     ctx->save_for_backward({rows, weight, token_A});
     return call_gather_sum(rows, weight, {token_A, first_T1, row_A});

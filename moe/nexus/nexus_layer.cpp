@@ -10,6 +10,7 @@
 #include "moe/nexus/memory_bank.h"
 #include "moe/routing/routing.h"
 #include "runtime/base/error.h"
+#include "runtime/device/real_types.h"
 #include "runtime/options/automatic_width.h"
 
 // B images  N tokens of an image  T = B N tokens, less padding  D width  U units
@@ -98,14 +99,13 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
                           problems);
     problems.throw_if_any();
   }
-  const bool is_double =
-      torch::typeMetaToScalarType(context.tensor_options.dtype()) == torch::kFloat64;
+  const torch::Dtype dtype =
+      wide_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype()));
   router_ = register_module(
-      "router", std::make_shared<SlotRouter>(
-                    options.variant, options.router_scale,
-                    SlotRouter::Context{width, placement_.num_units(), num_slots_,
-                                        context.tensor_options.dtype(
-                                            is_double ? torch::kFloat64 : torch::kFloat32)}));
+      "router",
+      std::make_shared<SlotRouter>(options.variant, options.router_scale,
+                                   SlotRouter::Context{width, placement_.num_units(), num_slots_,
+                                                       context.tensor_options.dtype(dtype)}));
   const auto bank_context = [&](int64_t first, int64_t count) {
     UnitBank::Context bank;
     bank.width = width;

@@ -47,6 +47,11 @@ Real* data_or_null(const torch::Tensor& tensor) {
   return tensor.defined() ? data<Real>(tensor) : nullptr;
 }
 
+/// float64 for float64, else float32: what sums and factors of such numbers are computed in.
+inline torch::Dtype wide_dtype(torch::Dtype dtype) {
+  return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
 /// x, or float32 of what has fewer bits.
 inline torch::Tensor at_least_float32(const torch::Tensor& x) {
   return x.scalar_type() == torch::kBFloat16 ? x.to(torch::kFloat32) : x;
