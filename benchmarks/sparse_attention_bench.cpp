@@ -14,6 +14,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "models/hspmn/kernels/sparse_query_attention.h"
+#include "runtime/base/text.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // R queries of all sequences

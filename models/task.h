@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "models/backbone.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/gradients/step_rule.h"
+#include "runtime/data/batch.h"
 #include "runtime/module/state.h"
 
 namespace shoal {
@@ -82,8 +84,46 @@ struct Course {
   std::function<double(int64_t step)> at;  ///< of steps counted from 0
 };
 
-class Baselines;
-class References;
+/// What a task keeps of training samples while it is evaluated, such as the neighbours that an
+/// evaluation's samples are compared with.
+class References {
+ public:
+  virtual ~References() = default;
+  /// Training samples that are kept at most; 0: none are read.
+  virtual int64_t most_samples() const = 0;
+  /// Forgets those of the evaluation before.
+  virtual void clear() = 0;
+  /// Training samples of this rank, as evaluation reads them, with labels. Collective, b may be 0.
+  virtual void add(const Batch& batch) = 0;
+};
+
+/// What one baseline reaches.
+struct BaselineScore {
+  std::string name;              ///< in JSON
+  std::string label;             ///< for people
+  std::vector<Metric> settings;  ///< numbers that were chosen or counted while fitting it
+  std::vector<Metric> metrics;   ///< of the same names in all baselines of a task
+};
+
+/// Simple predictors that an evaluation compares a task's model with, on the same samples. Some are
+/// fitted on training samples first.
+class Baselines {
+ public:
+  virtual ~Baselines() = default;
+  /// Training samples that are enough to fit on.
+  virtual int64_t most_samples() const = 0;
+  /// Training samples of this rank, b may be 0.
+  virtual void add(const Batch& batch) = 0;
+  /// Fits on what all ranks have added. Collective. Without it, baselines that are fitted are left
+  /// out. TORCH_CHECK that there are samples.
+  virtual void fit(Communicator& world) = 0;
+  /// As Task::evaluate.
+  virtual std::vector<NamedSum> evaluate(const Batch& batch) const = 0;
+  /// Of the sums over a whole split.
+  virtual std::vector<BaselineScore> scores(const std::vector<NamedSum>& totals) const = 0;
+  /// Which are left out of every evaluation of these data, and why; sentences.
+  virtual std::vector<std::string> notes() const { return {}; }
+};
 
 /// What is trained for: owns backbone, head and criterion. Registered under `task`.
 /// Parameters: those of a single backbone under `backbone.`, the head's under `head.`.

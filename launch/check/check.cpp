@@ -12,11 +12,11 @@
 #include "launch/check/expressivity.h"
 #include "launch/check/memory_estimate.h"
 #include "launch/check/recipe_notes.h"
-#include "launch/job/console.h"
 #include "launch/job/launch_info.h"
 #include "launch/machine/core_use.h"
 #include "launch/machine/machine_memory.h"
 #include "launch/recipe/recipe.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
 #include "runtime/files/file_system.h"
@@ -24,13 +24,6 @@
 
 namespace shoal {
 namespace {
-
-/// 59111472 as "59,111,472".
-std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, 1, ',');
-  return digits;
-}
 
 /// The name with `*` for numbers: layers of all blocks in one line.
 std::string without_numbers(const std::string& name) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "launch/check/memory_estimate.h"
-#include "launch/job/console.h"
 #include "launch/machine/machine_memory.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"

@@ -10,13 +10,13 @@
 #include <string_view>
 #include <system_error>
 
-#include "launch/job/console.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/step/activation_probe.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
+#include "runtime/base/text_table.h"
 #include "runtime/data/loader/data_order.h"
 #include "runtime/device/tensor_memory.h"
 

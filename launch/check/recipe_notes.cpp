@@ -11,7 +11,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "launch/job/console.h"
 #include "launch/recipe/recipe.h"
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"

@@ -3,22 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "launch/command_line/command_description.h"
 #include "runtime/base/build_info.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
-
-std::vector<std::string> words_between_commas(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream stream(text);
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
-  return words;
-}
 
 OptionDescription describe(const CLI::Option& option) {
   OptionDescription result;
@@ -32,7 +25,7 @@ OptionDescription describe(const CLI::Option& option) {
     const std::size_t colon = type.find(':');
     result.value = type.substr(0, colon);
     if (colon != std::string::npos && type[colon + 1] == '{' && type.ends_with('}')) {
-      result.choices = words_between_commas(type.substr(colon + 2, type.size() - colon - 3));
+      result.choices = split(type.substr(colon + 2, type.size() - colon - 3), ',');
     }
   }
   result.is_required = option.get_required();

@@ -9,7 +9,6 @@
 
 #include "launch/convert/folded_weights.h"
 #include "launch/data/recipe_source.h"
-#include "launch/job/console.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
 #include "launch/model/sparse_layers.h"
@@ -20,6 +19,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/exact_share.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"

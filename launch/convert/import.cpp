@@ -12,7 +12,6 @@
 #include <set>
 
 #include "launch/data/recipe_source.h"
-#include "launch/job/console.h"
 #include "launch/model/build_model.h"
 #include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
@@ -22,6 +21,7 @@
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launch/job/console.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/verify_shards.h"

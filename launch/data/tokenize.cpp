@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/job/console.h"
 #include "launch/job/launch_info.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/evaluate/reference_samples.h"
-#include "launch/job/console.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text_table.h"
 #include "runtime/data/loader/loader.h"
 
 namespace shoal {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/evaluate/evaluation.h"
-#include "models/baselines.h"
+#include "models/task.h"
 
 namespace shoal {
 

@@ -16,7 +16,9 @@
 #include "launch/job/failure.h"
 #include "launch/step/session.h"
 #include "launch/weights/open_checkpoint.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
+#include "runtime/base/text_table.h"
 
 namespace shoal {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "launch/evaluate/evaluation.h"
-#include "models/references.h"
+#include "models/task.h"
 #include "runtime/data/data_source.h"
 
 namespace shoal {

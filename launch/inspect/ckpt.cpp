@@ -6,10 +6,10 @@
 #include <set>
 #include <vector>
 
-#include "launch/job/console.h"
 #include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/records/metrics.h"
 

@@ -8,7 +8,6 @@
 #include "launch/inspect/ckpt.h"
 #include "launch/inspect/sparsity_maps.h"
 #include "launch/inspect/tensor_summary.h"
-#include "launch/job/console.h"
 #include "launch/maps/activation_maps.h"
 #include "launch/maps/expert_maps.h"
 #include "launch/maps/gate_maps.h"
@@ -16,6 +15,7 @@
 #include "launch/runs/expert_records.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 

@@ -8,11 +8,12 @@
 
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
-#include "launch/job/console.h"
 #include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
+#include "runtime/base/text_table.h"
 #include "runtime/files/file_system.h"
 
 namespace shoal {

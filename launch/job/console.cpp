@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
+#include "runtime/base/text.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {
@@ -80,25 +79,6 @@ std::string joined(const std::vector<LinePart>& parts) {
 
 }  // namespace
 
-std::string human_seconds(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds > 0 && seconds < 0.95) return fmt::format("{:.1f}s", std::max(0.1, seconds));
-  const auto whole = static_cast<int64_t>(std::lround(seconds));
-  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
-  if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
-  return fmt::format("{}s", whole);
-}
-
-std::string human_bytes(double bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 || bytes >= 100 ? 0 : 1, kUnits[unit]);
-}
-
 std::string share_done(const std::string& what, int64_t done, int64_t total) {
   return fmt::format("{} {}%", what, 100 * done / std::max<int64_t>(1, total));
 }
@@ -122,31 +102,6 @@ std::string live_line(const Progress& progress, int64_t columns) {
     parts.erase(last);
   }
   return joined(parts).substr(0, room);
-}
-
-std::string text_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t column = 0; column < row.size(); ++column) {
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  }
-  std::string text;
-  for (size_t index = 0; index < rows.size(); ++index) {
-    std::string line;
-    for (size_t column = 0; column < rows[index].size(); ++column) {
-      line += fmt::format("{:<{}}  ", rows[index][column], widths[column]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += "  " + line + "\n";
-    if (index == 0) {
-      size_t total = 0;
-      for (const size_t width : widths) total += width + 2;
-      text += "  " + std::string(total - 2, '-') + "\n";
-    }
-  }
-  return text;
 }
 
 Console::Console(std::FILE* stream, bool terminal, int64_t width, Clock::duration period)
@@ -210,13 +165,6 @@ std::optional<int64_t> terminal_columns(int file) {
 Console make_console(std::optional<int64_t> columns) {
   const bool is_terminal = isatty(STDERR_FILENO) == 1;
   return Console(stderr, is_terminal || columns.has_value(), columns.value_or(kUsualColumns));
-}
-
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages_total = 0, pages_resident = 0;
-  statm >> pages_total >> pages_resident;
-  return pages_resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace shoal

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace shoal {
 
@@ -42,21 +41,6 @@ std::string progress_line(const Progress& progress);
 /// For a terminal: a bar and the line, in at most `columns` columns. What does not fit is left out,
 /// from the least important on; step and time left stay.
 std::string live_line(const Progress& progress, int64_t columns);
-
-/// `1h02m`, `3m20s`, `12s`.
-std::string human_seconds(double seconds);
-/// `37 B`, `1.5 KiB`, `512 MiB`, `1.2 GiB`.
-std::string human_bytes(double bytes);
-
-/// Rows of cells as text, columns aligned, the first row underlined.
-std::string text_table(const std::vector<std::vector<std::string>>& rows);
-
-/// A nlohmann::json value as text, on one line or indented by `indent` blanks a level. Bytes that
-/// are not UTF-8, as names of files and texts of libraries may hold, become U+FFFD.
-template <typename Json>
-std::string json_text(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
 
 /// Rank 0's progress on standard error: on a terminal one line that is rewritten in place, with a
 /// bar; elsewhere one line an interval, so that log files stay readable.
@@ -100,8 +84,4 @@ std::optional<int64_t> terminal_columns(int file);
 /// A console on standard error. `columns`: those of the terminal that a launcher hands standard
 /// error on to; none: it is looked for here.
 Console make_console(std::optional<int64_t> columns = std::nullopt);
-
-/// Resident memory of this process, from /proc.
-int64_t resident_bytes();
-
 }  // namespace shoal

@@ -10,11 +10,11 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/signals.h"
+#include "runtime/base/text.h"
 #include "runtime/device/flush_denormals.h"
 #include "runtime/device/tensor_memory.h"
 
@@ -47,8 +47,7 @@ int64_t cpus_of_rank(const LaunchInfo& launch) {
 
 /// Of Slurm's `3(x2),1`, the tasks of each node, those of node `index`; nothing if it has none.
 std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
+  for (const std::string& word : split(text, ',')) {
     long tasks = 0, nodes = 1;
     std::sscanf(word.c_str(), "%ld(x%ld)", &tasks, &nodes);
     index -= nodes;

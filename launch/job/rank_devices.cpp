@@ -4,24 +4,17 @@
 #include <ATen/cpu/Utils.h>
 
 #include <cstdlib>
-#include <sstream>
 #include <utility>
 
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"
 #include "parallel/comm/gpu_binding.h"
 #include "parallel/nccl/nccl_communicator.h"
+#include "runtime/base/text.h"
 #include "runtime/options/config.h"
 
 namespace shoal {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 RankBinding binding_of(const DeviceChoice& own, const Recipe& recipe, const LaunchInfo& launch,
                        const Communicator& world) {
@@ -97,7 +90,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
     require_equal_on_ranks(world, {{"CUDA plug-in", build_id_of_loaded("libshoal_cuda.so")}});
   }
   if (world.rank() == 0 && (backend || world.size() > 1)) {
-    devices.log_lines = lines_of(binding_table(bindings));
+    devices.log_lines = split(binding_table(bindings), '\n');
   }
   // A world of one by MPI moves memory of the CPU only.
   if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();

@@ -12,15 +12,15 @@
 #include <set>
 #include <utility>
 
-#include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/machine/machine_facts.h"
 #include "runtime/base/build_info.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/device/device.h"
-#include "sparse/kernels/measure_break_evens.h"
+#include "sparse/kernels/break_even.h"
 
 namespace shoal {
 

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/job/console.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/core_use.h"
 #include "launch/machine/doctor.h"

@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/job/console.h"
 #include "launch/maps/expert_page.h"
 #include "launch/maps/image_maps.h"
+#include "runtime/base/json_text.h"
+#include "runtime/base/text_table.h"
 #include "runtime/files/new_folder.h"
 
 // b images of a batch  N patches of an image  T = b R rows of a layer

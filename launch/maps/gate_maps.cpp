@@ -8,13 +8,14 @@
 #include <utility>
 
 #include "launch/data/recipe_source.h"
-#include "launch/job/console.h"
 #include "launch/maps/gate_page.h"
 #include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
+#include "runtime/base/text_table.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/file_system.h"
 

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "launch/pages/picture.h"
 #include "models/task.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 // B samples  C channels  H height  W width
 namespace shoal {
@@ -98,11 +97,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png) {
 
 SheetFile::SheetFile(std::string path, int64_t last_step, SharedFileSystem files)
     : files_(std::move(files)), path_(std::move(path)) {
-  std::ifstream stream(path_, std::ios::binary);
-  if (!stream) return;
-  std::ostringstream bytes;
-  bytes << stream.rdbuf();
-  const std::optional<SampleSheet> sheet = read_sheet(bytes.view());
+  const std::optional<SampleSheet> sheet = read_sheet(text_of_file(path_));
   if (sheet && sheet->step > last_step) remove_path(*files_, path_);
 }
 

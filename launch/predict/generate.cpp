@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "launch/data/recipe_source.h"
-#include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/utf8.h"
 #include "runtime/files/data_file.h"
 

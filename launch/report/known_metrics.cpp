@@ -6,7 +6,7 @@
 #include <cmath>
 #include <span>
 
-#include "launch/job/console.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -76,19 +76,11 @@ MetricGroup group_by_beginning(std::string_view key) {
   return kOther;
 }
 
-/// 1234567.5 as `1,234,568`.
-std::string grouped_text(double value) {
-  std::string digits = fmt::format("{:.0f}", value);
-  const size_t begin = digits.starts_with('-') ? 1 : 0;
-  for (size_t at = digits.size(); at > begin + 3;) digits.insert(at -= 3, 1, ',');
-  return digits;
-}
-
 std::string plain_text(double value) {
   const double size = std::abs(value);
   if (value == 0.0) return "0";
   if (size >= 1e9) return fmt::format("{:.3e}", value);
-  if (size >= 1e3) return grouped_text(value);
+  if (size >= 1e3) return grouped(value);
   if (size < 1e-3) return fmt::format("{:.3g}", value);
   return fmt::format("{:.4g}", value);
 }
@@ -122,6 +114,6 @@ std::string value_text(double value, Quantity quantity) {
   return plain_text(value);
 }
 
-std::string step_text(double step) { return grouped_text(step); }
+std::string step_text(double step) { return grouped(step); }
 
 }  // namespace shoal

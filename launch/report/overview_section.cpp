@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "launch/job/console.h"
 #include "launch/pages/page.h"
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <system_error>
 
-#include "launch/job/console.h"
 #include "moe/routing/recorded_loads.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text_table.h"
 #include "runtime/files/data_file.h"
 
 namespace shoal {

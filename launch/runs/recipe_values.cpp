@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "launch/runs/run_data.h"
 #include "runtime/base/text.h"
 #include "runtime/yaml/yaml_reader.h"
@@ -62,8 +60,7 @@ std::vector<RecipeValue> recipe_values(const std::string& text) {
   const std::optional<config::Node> root = config::read_yaml(text, start, "", mistakes);
   if (!root || root->kind != config::Node::Kind::kMap) return {};
   Flattener flattener;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) flattener.lines.push_back(line);
+  flattener.lines = split(text, '\n');
   flattener.add(*root, "", 1);
   return flattener.values;
 }

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "launch/pages/picture.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {
@@ -39,16 +38,9 @@ void require_run_folder(const fs::path& folder) {
       kRunHint);
 }
 
-std::string text_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 Json object_in(const fs::path& file, RunData& run) {
   if (!fs::is_regular_file(file)) return Json::object();
-  Json json = Json::parse(text_of(file), nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(text_of_file(file), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
   run.problems.push_back(fmt::format("{}: no JSON object, left out", file.filename().string()));
   return Json::object();
@@ -112,7 +104,7 @@ void read_pictures(const fs::path& folder, RunData& run) {
   const fs::path file = folder / "pictures.png";
   if (!fs::exists(file)) return;
   if (fs::is_regular_file(file) && fs::file_size(file) <= kMostBytes) {
-    std::string png = text_of(file);
+    std::string png = text_of_file(file);
     const std::optional<SampleSheet> sheet = read_sheet(png);
     const std::optional<PngHead> head = read_png_head(png);
     if (sheet) {
@@ -149,7 +141,7 @@ RunData read_run(const std::string& path) {
     run.name = fs::canonical(folder).filename().string();
     run.env = object_in(folder / "env.json", run);
     run.summary = object_in(folder / "summary.json", run);
-    run.recipe = recipe_values(text_of(folder / "resolved.yaml"));
+    run.recipe = recipe_values(text_of_file(folder / "resolved.yaml"));
     read_metrics_file(folder, run);
     run.experts = read_layers(folder, "experts.jsonl", run);
     run.gates = read_layers(folder, "gates.jsonl", run);

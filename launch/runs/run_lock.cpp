@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <system_error>
@@ -17,22 +16,16 @@
 #include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 #include "runtime/base/signals.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {
 
 constexpr int kMostAttempts = 100;  // each lost to a job that came or went meanwhile
 
-std::string read_text(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 /// Without the end of its line.
 std::string read_line(const std::string& path) {
-  const std::string text = read_text(path);
+  const std::string text = text_of_file(path);
   return text.substr(0, text.find('\n'));
 }
 
@@ -40,7 +33,7 @@ std::string read_line(const std::string& path) {
 /// not waited for, as those of a container without an init stay. The second field may hold blanks
 /// and brackets.
 int64_t start_ticks(int64_t pid) {
-  const std::string stat = read_text(fmt::format("/proc/{}/stat", pid));
+  const std::string stat = text_of_file(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return -1;
   std::istringstream fields(stat.substr(name_end + 1));
@@ -66,7 +59,7 @@ bool text_changes(const std::string& path, const std::string& text,
   const auto end = std::chrono::steady_clock::now() + timeout;
   while (std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::min(timeout / 10, std::chrono::milliseconds(500)));
-    if (read_text(path) != text) return true;
+    if (text_of_file(path) != text) return true;
   }
   return false;
 }
@@ -177,7 +170,7 @@ bool RunLock::try_acquire(const Tell& tell) {
   const auto close = [this](const int* held) { files_.close(*held); };
   std::unique_ptr<int, decltype(close)> guard(&file, close);
   const bool is_held = ::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  const std::string text = read_text(path_);
+  const std::string text = text_of_file(path_);
   const std::optional<LockOwner> owner = LockOwner::parse(text);
   if (is_held) refuse(path_, owner.has_value() ? owner->describe() : "another job that just began");
   if (!is_same_file(file, path_)) return false;

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,12 +74,8 @@ JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Commun
 int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
   const std::vector<std::string> own =
       data.substituted().empty() ? std::vector<std::string>{} : data.notes();
-  std::set<std::string> lines;
-  for (const std::string& text : gather_text(world, fmt::format("{}", fmt::join(own, "\n")))) {
-    std::istringstream read(text);
-    for (std::string line; std::getline(read, line);) lines.insert(line);
-  }
-  for (const std::string& line : lines) log.warn(fmt::format("{}: replaced: {}", split, line));
+  for (const std::string& line : gather_lines(world, own))
+    log.warn(fmt::format("{}: replaced: {}", split, line));
   return count_substituted(data, world);
 }
 

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "launch/machine/machine_memory.h"
 #include "launch/report/gate_metrics.h"
 #include "launch/report/moe_metrics.h"
 #include "launch/report/permutation_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/base/text_table.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -106,16 +105,6 @@ Found find_weights(const BuiltModel& model, const std::map<std::string, std::str
   return found;
 }
 
-/// Over all ranks, each name once. Collective.
-std::vector<std::string> gather_names(const std::vector<std::string>& own, Communicator& world) {
-  std::set<std::string> names;
-  for (const std::string& text : gather_text(world, join_words(own, "\n"))) {
-    std::istringstream lines(text);
-    for (std::string name; std::getline(lines, name);) names.insert(name);
-  }
-  return {names.begin(), names.end()};
-}
-
 std::string list_some(std::vector<std::string> names) {
   const size_t left_out = names.size() - std::min(names.size(), kMostListed);
   names.resize(names.size() - left_out);
@@ -173,8 +162,8 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
   const BuiltModel& model = to.model;
   Communicator& world = to.world;
   Found found = find_weights(model, source_of);
-  const std::vector<std::string> taken = gather_names(found.taken_names, world);
-  const std::vector<std::string> random = gather_names(found.missing, world);
+  const std::vector<std::string> taken = gather_lines(world, found.taken_names);
+  const std::vector<std::string> random = gather_lines(world, found.missing);
   if (taken.empty()) {
     throw Error(ExitCode::kMismatch,
                 fmt::format("model.init_from: no weight of '{}' has a place in the model, which "
@@ -212,7 +201,7 @@ std::string describe_other_function(const Manifest& manifest, const Recipe& reci
   const std::map<std::string, std::string> source_of = chosen_names(manifest, taken);
   std::set<std::string> unused;
   for (const auto& [name, source] : source_of) unused.insert(source);
-  for (const std::string& name : gather_names(find_weights(model, source_of).taken_names, world)) {
+  for (const std::string& name : gather_lines(world, find_weights(model, source_of).taken_names)) {
     unused.erase(name);
   }
   const std::string keys = describe(evaluated_differences(stored_recipe(manifest), recipe));

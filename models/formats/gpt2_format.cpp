@@ -6,7 +6,7 @@
 
 #include "models/backbones/gpt2.h"
 #include "models/formats/weight_format.h"
-#include "models/text_model.h"
+#include "models/text_generation.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/sequences/text.h"

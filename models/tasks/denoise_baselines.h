@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/baselines.h"
+#include "models/task.h"
 #include "models/tasks/image_noise.h"
 #include "models/tasks/linear_fit.h"
 #include "runtime/data/data_shape.h"

@@ -17,7 +17,7 @@
 #include "models/task.h"
 #include "models/tasks/gate_scores.h"
 #include "models/tasks/label_rank.h"
-#include "models/text_model.h"
+#include "models/text_generation.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
 

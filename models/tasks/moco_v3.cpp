@@ -8,7 +8,6 @@
 #include "models/moco/momentum_encoder.h"
 #include "models/moco/nearest_neighbours.h"
 #include "models/moco/projection_head.h"
-#include "models/references.h"
 #include "models/task.h"
 #include "models/tasks/label_rank.h"
 #include "moe/routing/router.h"

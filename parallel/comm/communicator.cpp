@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <set>
 #include <utility>
+
+#include "runtime/base/text.h"
 
 namespace shoal {
 
@@ -67,6 +70,14 @@ std::vector<std::string> gather_text(Communicator& comm, const std::string& text
     next += length;
   }
   return texts;
+}
+
+std::vector<std::string> gather_lines(Communicator& comm, const std::vector<std::string>& lines) {
+  std::set<std::string> all;
+  for (const std::string& text : gather_text(comm, join_words(lines, "\n"))) {
+    for (std::string& line : split(text, '\n')) all.insert(std::move(line));
+  }
+  return {all.begin(), all.end()};
 }
 
 std::string broadcast_text(Communicator& comm, std::string text, int64_t root) {

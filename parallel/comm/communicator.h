@@ -85,6 +85,8 @@ void all_reduce(Communicator& comm, torch::Tensor buffer, ReduceOp op = ReduceOp
 void broadcast(Communicator& comm, torch::Tensor buffer, int64_t root);
 /// Each rank's bytes, in rank order; lengths may differ. For control data, not for tensors.
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text);
+/// The lines of all ranks in ascending order, each once. A line has no line end in it.
+std::vector<std::string> gather_lines(Communicator& comm, const std::vector<std::string>& lines);
 /// The bytes of rank `root` on every rank; what others give is ignored. For control data.
 std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 0);
 

@@ -28,6 +28,17 @@ bool has_control_character(std::string_view text);
 /// "1 rank", "2 ranks".
 std::string counted(int64_t number, std::string_view noun);
 
+/// "59,111,472"; the number is rounded to a whole one.
+std::string grouped(double number);
+
+/// `1h02m`, `3m20s`, `12s`.
+std::string human_seconds(double seconds);
+/// `37 B`, `1.5 KiB`, `512 MiB`, `1.2 GiB`.
+std::string human_bytes(double bytes);
+
+/// The parts between separators, empty ones too; none after a separator at the end.
+std::vector<std::string> split(std::string_view text, char separator);
+
 /// "a, b, c".
 std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
 

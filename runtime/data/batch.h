@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "runtime/data/text_counts.h"
+#include "runtime/data/data_shape.h"
 #include "runtime/random/step_context.h"
 
 // b samples on this rank  V views  C channels  H height  W width  S tokens  N and M numbers

@@ -34,4 +34,11 @@ struct DataShape {
   std::string text() const;
 };
 
+/// The size of a text in three units. bytes and words are 0 where they are not known.
+struct TextCounts {
+  int64_t tokens = 0;
+  int64_t bytes = 0;  ///< of the text before it was split into tokens
+  int64_t words = 0;  ///< runs of bytes between white space
+};
+
 }  // namespace shoal

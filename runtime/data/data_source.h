@@ -12,7 +12,6 @@
 
 #include "runtime/data/augment.h"
 #include "runtime/data/data_shape.h"
-#include "runtime/data/text_counts.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 #include "runtime/text/tokenizer.h"

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -110,6 +111,13 @@ std::ifstream open_unless_pipe(const std::string& path) {
     file.open(path, std::ios::binary);
   }
   return file;
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();  // an iterator would throw where reading fails
+  return text.str();
 }
 
 bool data_file_exists(const std::string& path) {

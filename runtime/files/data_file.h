@@ -19,6 +19,9 @@ bool is_named_pipe(const std::string& path);
 /// A failed stream where nothing can be read, of a named pipe too.
 std::ifstream open_unless_pipe(const std::string& path);
 
+/// What can be read of a file; "" of none.
+std::string text_of_file(const std::string& path);
+
 /// Whether something lies at `path`, links followed. Throws DataError where the system cannot tell.
 bool data_file_exists(const std::string& path);
 

@@ -13,7 +13,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -72,10 +71,7 @@ constexpr const char* kStep = "step";
 
 Columns split_cells(std::string line) {
   if (line.ends_with('\r')) line.pop_back();  // as other programs end lines
-  Columns cells;
-  std::stringstream stream(line);
-  for (std::string cell; std::getline(stream, cell, ',');) cells.push_back(cell);
-  return cells;
+  return split(line, ',');
 }
 
 std::string row_of(const Columns& cells) { return fmt::format("{}", fmt::join(cells, ",")); }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {
@@ -86,13 +87,6 @@ std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_token
   if (info.num_tokens == static_cast<int64_t>(num_tokens)) return info;
   throw wrong(side, fmt::format("counts {} tokens, but {} holds {}: they are of two caches",
                                 info.num_tokens, path, num_tokens));
-}
-
-/// Whether a side file holds just this text.
-bool holds(const std::string& side, const std::string& text) {
-  std::ifstream file(side, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  return file && bytes == text;
 }
 
 std::string temporary_path(const std::string& path) {
@@ -278,7 +272,7 @@ TokenFileInfo TokenFileWriter::finish(TokenFileInfo info) {
 
 void TokenFileWriter::commit(const std::string& info) {
   // Another machine may have made the same cache and read it already: it stays in place then.
-  const bool is_same = holds(token_info_path(path_), info);
+  const bool is_same = text_of_file(token_info_path(path_)) == info;
   if (!is_same) remove_path(files_, path_);
   rename_path(files_, partial_info_path_, token_info_path(path_));
   is_side_file_named_ = !is_same;

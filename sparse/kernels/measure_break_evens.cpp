@@ -1,5 +1,3 @@
-#include "sparse/kernels/measure_break_evens.h"
-
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "runtime/random/random.h"
+#include "sparse/kernels/break_even.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/patterns/diagonal.h"
 

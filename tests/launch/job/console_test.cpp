@@ -167,20 +167,6 @@ TEST(Console, ShowsNotANumberWithoutASign) {
   EXPECT_THAT(progress_line(progress), HasSubstr("loss -inf  "));
 }
 
-TEST(Console, FormatsTimesAndSizes) {
-  EXPECT_EQ(human_seconds(0), "0s");
-  EXPECT_EQ(human_seconds(0.004), "0.1s");
-  EXPECT_EQ(human_seconds(0.42), "0.4s");
-  EXPECT_EQ(human_seconds(0.97), "1s");
-  EXPECT_EQ(human_seconds(12.4), "12s");
-  EXPECT_EQ(human_seconds(200), "3m20s");
-  EXPECT_EQ(human_seconds(3720), "1h02m");
-  EXPECT_EQ(human_bytes(37), "37 B");
-  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(human_bytes(512.0 * 1024 * 1024), "512 MiB");
-  EXPECT_EQ(human_bytes(1.25 * 0x1p40), "1.2 TiB");
-}
-
 TEST(Console, ShowsTheTimeOfExchangesWhereItIsKnown) {
   Progress progress;
   progress.ranks = 2;

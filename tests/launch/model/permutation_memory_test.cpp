@@ -3,6 +3,7 @@
 #include <string>
 
 #include "launch/model/sparse_layers.h"
+#include "runtime/base/text.h"
 #include "tests/support/counted_memory.h"
 #include "tests/support/session_in_training.h"
 

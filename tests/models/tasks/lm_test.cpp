@@ -13,7 +13,7 @@
 
 #include "models/causal_backbone.h"
 #include "models/task.h"
-#include "models/text_model.h"
+#include "models/text_generation.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sequences/text.h"
 #include "runtime/options/config_reader.h"

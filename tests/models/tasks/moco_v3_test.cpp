@@ -10,7 +10,7 @@
 
 #include "models/moco/nearest_neighbours.h"
 #include "models/moco/projection_head.h"
-#include "models/references.h"
+#include "models/task.h"
 #include "tests/support/build_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
