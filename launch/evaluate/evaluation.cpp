@@ -11,8 +11,8 @@
 
 #include "launch/evaluate/reference_samples.h"
 #include "launch/evaluate/sample_pictures.h"
-#include "launch/report/moe_metrics.h"
 #include "launch/runs/expert_records.h"
+#include "moe/moe_metrics.h"
 #include "runtime/base/text_table.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/records/metrics.h"

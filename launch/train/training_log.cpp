@@ -6,12 +6,12 @@
 #include <cmath>
 
 #include "launch/machine/machine_memory.h"
-#include "launch/report/gate_metrics.h"
-#include "launch/report/moe_metrics.h"
-#include "launch/report/permutation_metrics.h"
+#include "models/hspmn/gate_log.h"
+#include "moe/moe_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/base/text_table.h"
+#include "sparse/training/sparse_log.h"
 
 namespace shoal {
 namespace {

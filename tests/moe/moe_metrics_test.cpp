@@ -1,4 +1,4 @@
-#include "launch/report/moe_metrics.h"
+#include "moe/moe_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

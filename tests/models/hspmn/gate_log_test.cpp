@@ -1,4 +1,4 @@
-#include "launch/report/gate_metrics.h"
+#include "models/hspmn/gate_log.h"
 
 #include <gtest/gtest.h>
 

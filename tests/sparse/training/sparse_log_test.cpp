@@ -1,4 +1,4 @@
-#include "launch/report/permutation_metrics.h"
+#include "sparse/training/sparse_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
