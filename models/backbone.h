@@ -18,6 +18,7 @@
 #include "runtime/module/module.h"
 #include "runtime/options/registry.h"
 #include "runtime/random/step_context.h"
+#include "runtime/records/layer_log.h"
 
 // b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {
@@ -86,6 +87,10 @@ class Backbone : public ModuleBase {
   virtual int64_t patch() const { return 0; }
   /// What `sparsity` makes sparse unless told otherwise, as entries of sparsity.layers.
   virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
+  /// What its layers log beside what every step has; none by default.
+  virtual LayerLogs layer_logs() const { return {}; }
+  /// What of its loss depends on train.accumulate: sentences that begin with a key.
+  virtual std::vector<std::string> notes_on_accumulation() const { return {}; }
 };
 
 /// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which

@@ -47,7 +47,12 @@ void apply(const Rule& rule, Problems& problems) {
 ModelCounts count(const BuiltModel& model) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
-  counts.has_learned_gates = std::ranges::any_of(model.gates, &TokenGateImpl::is_learned);
+  for (const auto& module : model.task->modules()) {
+    const auto* backbone = dynamic_cast<const Backbone*>(module.get());
+    if (backbone == nullptr) continue;
+    std::ranges::move(backbone->notes_on_accumulation(),
+                      std::back_inserter(counts.notes_on_accumulation));
+  }
   for (const Parameter& parameter : model.parameters) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, model);

@@ -228,10 +228,8 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
   if (recipe.sparsity) {
     std::ranges::move(sparsity_notes(checked.counts.sparse), std::back_inserter(notes));
   }
-  if (checked.counts.has_learned_gates && recipe.train.accumulate > 1) {
-    notes.emplace_back(
-        "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
-        "depends on train.accumulate");
+  if (recipe.train.accumulate > 1) {
+    std::ranges::copy(checked.counts.notes_on_accumulation, std::back_inserter(notes));
   }
   for (const auto& [note, names] : stages_by(checked.counts.stages, &MoeStageInfo::note)) {
     notes.push_back(join_words(names) + ": " + note);

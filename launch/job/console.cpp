@@ -53,7 +53,7 @@ std::vector<LinePart> parts_of_line(const Progress& p) {
     parts.push_back({12, fmt::format("({:.0f}/rank)", share)});
   }
   if (p.dropped_share) parts.push_back({5, fmt::format("drop {:.1f}%", 100 * *p.dropped_share)});
-  if (p.gate_rate) parts.push_back({8, fmt::format("attend {:.1f}%", 100 * *p.gate_rate)});
+  for (const std::string& shown : p.layers) parts.push_back({8, shown});
   if (p.load_max_over_mean) {
     parts.push_back({6, fmt::format("load {:.2f}", *p.load_max_over_mean)});
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace shoal {
 
@@ -20,9 +21,7 @@ struct Progress {
   int64_t ranks = 1;
   std::optional<double> dropped_share;       ///< of the routed choices, mean of the MoE layers
   std::optional<double> load_max_over_mean;  ///< the largest of the MoE layers
-  /// Share of the tokens beside the anchors that attended; unset without gates and in skipped
-  /// steps.
-  std::optional<double> gate_rate;
+  std::vector<std::string> layers;           ///< LayerLog::Report::shown: `attend 41.2%`
   std::optional<double> all_to_all_ms;  ///< per step, waiting for exchanges, this rank; not on GPUs
   double data_wait_share = 0;           ///< of the interval's time
   std::optional<double> mfu;            ///< of all ranks; unset where FLOPs or peak are not known

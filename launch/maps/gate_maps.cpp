@@ -13,6 +13,7 @@
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
+#include "models/hspmn/token_gate.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/base/text_table.h"
@@ -31,22 +32,25 @@ struct GatedModel {
   std::shared_ptr<const DataSource> source;
   BuiltModel model;
   std::vector<std::shared_ptr<Backbone>> backbones = {};
+  std::vector<const TokenGateImpl*> gates = {};  ///< in forward order
 
   GatedModel(const CheckpointChoice& choice, const Environment& environment)
       : checkpoint(open_checkpoint_alone(choice, environment)),
         source(make_source(checkpoint.recipe, environment)),
         model(build_model(checkpoint.recipe, source->shape(), &checkpoint.grid, torch::kCPU)) {
-    if (model.gates.empty()) {
+    for (const auto& module : model.task->modules()) {
+      const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get());
+      if (gate != nullptr) gates.push_back(gate);
+      if (auto backbone = std::dynamic_pointer_cast<Backbone>(module)) {
+        backbones.push_back(std::move(backbone));
+      }
+    }
+    if (gates.empty()) {
       throw Error(ExitCode::kUsage,
                   fmt::format("the model of '{}' has no token gates to draw", checkpoint.path),
                   "name a checkpoint of model.backbone hspmn with model.contextual sparse");
     }
     load_model(checkpoint, model);
-    for (const auto& module : model.task->modules()) {
-      if (auto backbone = std::dynamic_pointer_cast<Backbone>(module)) {
-        backbones.push_back(std::move(backbone));
-      }
-    }
   }
   int64_t context() const {
     int64_t most = source->shape().sequence;
@@ -74,8 +78,8 @@ std::vector<GatedSample> run_gates(const GatedModel& opened, const Batch& batch,
     std::ranges::move(backbone->forward(input_of(batch), batch.context).is_open_bS,
                       std::back_inserter(is_open_bS));
   }
-  TORCH_CHECK(is_open_bS.size() == opened.model.gates.size(), "the model has ",
-              opened.model.gates.size(), " token gates, its output is of ", is_open_bS.size());
+  TORCH_CHECK(is_open_bS.size() == opened.gates.size(), "the model has ", opened.gates.size(),
+              " token gates, its output is of ", is_open_bS.size());
   std::vector<GatedSample> samples;
   for (int64_t i = 0; i < wanted; ++i) {
     const int64_t count =
@@ -181,8 +185,8 @@ void require_writable(FileSystem& files, const std::string& path) {
 }
 
 void measure(GateMaps& maps, const GatedModel& opened) {
-  for (size_t gate = 0; gate < opened.model.gates.size(); ++gate) {
-    maps.layers.push_back(opened.model.gates[gate]->path());
+  for (size_t gate = 0; gate < opened.gates.size(); ++gate) {
+    maps.layers.push_back(opened.gates[gate]->path());
     maps.numbers.push_back(gate_numbers(maps.samples, gate, opened.context()));
   }
 }

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "launch/job/launch_info.h"
 #include "launch/model/sparse_layers.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
+#include "sparse/training/sparse_log.h"
 
 namespace shoal {
 
@@ -42,9 +46,6 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
     if (follower != nullptr && !untrained.contains(module.get())) {
       model.after_step.push_back(follower);
     }
-    if (const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get())) {
-      model.gates.push_back(gate);
-    }
   }
   check_units(model.stages, device);
   model.parameters = parameters_of(*model.task);
@@ -67,6 +68,18 @@ std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel&
     if (name.starts_with(prefix) || name.starts_with("backbone." + prefix)) return stage;
   }
   throw std::logic_error(parameter.name + " belongs to no MoE stage of its model");
+}
+
+LayerLogs layer_logs_of(const BuiltModel& model) {
+  LayerLogs logs;
+  for (const auto& module : model.task->modules()) {
+    const auto* backbone = dynamic_cast<const Backbone*>(module.get());
+    if (backbone != nullptr) std::ranges::move(backbone->layer_logs(), std::back_inserter(logs));
+  }
+  if (!model.permutations.empty() || !model.soft_cells.empty()) {
+    logs.push_back(std::make_shared<SparseLog>(model.permutations, model.soft_cells));
+  }
+  return logs;
 }
 
 std::set<const torch::nn::Module*> untrained_modules(const Task& task) {

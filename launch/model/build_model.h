@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "launch/recipe/recipe.h"
-#include "models/hspmn/token_gate.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
@@ -24,7 +23,6 @@ struct BuiltModel {
   std::shared_ptr<Task> task;                     ///< owns all modules
   std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
   std::vector<AfterStep*> after_step;             ///< trained modules, MoE stages included
-  std::vector<const TokenGateImpl*> gates;        ///< of all its backbones, in forward order
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
   std::vector<std::shared_ptr<Permutation>> permutations;  ///< of sparse layers; saved as well
@@ -45,6 +43,9 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
 /// The stage that owns a stack of its units' parameters; null for a parameter that is no stack.
 /// Throws std::logic_error for a stack that belongs to no stage.
 std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel& model);
+
+/// What its backbones and sparse layers log.
+LayerLogs layer_logs_of(const BuiltModel& model);
 
 /// All modules inside Task::untrained.
 std::set<const torch::nn::Module*> untrained_modules(const Task& task);

@@ -67,8 +67,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
-           !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
-           recipe_.run.tensorboard && has_work(parts),
+           layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),
       mfu_(parts.mfu) {

@@ -6,12 +6,10 @@
 #include <cmath>
 
 #include "launch/machine/machine_memory.h"
-#include "models/hspmn/gate_log.h"
 #include "moe/moe_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/base/text_table.h"
-#include "sparse/training/sparse_log.h"
 
 namespace shoal {
 namespace {
@@ -59,15 +57,6 @@ MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   return record;
 }
 
-std::vector<GateReport> gate_reports(const StepOutcome& outcome, const Session& session) {
-  std::vector<GateReport> reports;
-  if (!outcome.applied) return reports;  // the gates hold those of an earlier step
-  for (const TokenGateImpl* gate : session.model().gates) {
-    if (std::optional<GateReport> report = gate->report()) reports.push_back(std::move(*report));
-  }
-  return reports;
-}
-
 }  // namespace
 
 double max_over_mean(const MoeReport& layer) {
@@ -107,13 +96,14 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
   files_.emplace(Files{{folder.file("metrics.jsonl"), start.first_step},
                        {folder.file("experts.jsonl"), start.first_step},
                        {},
-                       {},
                        {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step},
                        {folder.file("pictures.png"), start.first_step},
                        {}});
-  if (start.has_gates) files_->gates.emplace(folder.file("gates.jsonl"), start.first_step);
-  if (start.has_permutations) {
-    files_->permutations.emplace(folder.file("permutations.jsonl"), start.first_step);
+  for (const auto& log_of_layers : start.layers) {
+    LayerFile& file = files_->layers.emplace_back();
+    file.log = log_of_layers;
+    const std::string name = log_of_layers->file();
+    if (!name.empty()) file.lines.emplace(folder.file(name), start.first_step);
   }
   if (start.has_tensorboard) files_->events.emplace(folder.file("tb"), start.first_step + 1);
 }
@@ -142,8 +132,9 @@ void TrainingLog::finish() {
   };
   finish_file(files_->metrics);
   finish_file(files_->experts);
-  if (files_->gates) finish_file(*files_->gates);
-  if (files_->permutations) finish_file(*files_->permutations);
+  for (LayerFile& file : files_->layers) {
+    if (file.lines) finish_file(*file.lines);
+  }
   finish_file(files_->table);
   finish_file(files_->pictures);
   if (files_->events) {
@@ -196,9 +187,11 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
                        const Session& session) {
   if (!files_) return;
-  const std::vector<GateReport> gates = gate_reports(outcome, session);
+  std::vector<LayerLog::Report> layers;
+  for (const LayerFile& file : files_->layers) {
+    layers.push_back(file.log->report(outcome.step, outcome.applied));
+  }
   Progress shown = progress(outcome, report, session);
-  if (!gates.empty()) shown.gate_rate = mean_gate_rate(gates);
   const auto per_sample = static_cast<double>(session.task().unit().per_sample);
   MetricsRecord record;
   record.add("step", outcome.step);
@@ -212,10 +205,10 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   if (shown.all_to_all_ms) record.add("all_to_all_ms", *shown.all_to_all_ms);
   record.add("memory_bytes", shown.memory_bytes);
   add_moe_metrics(report.moe, record);
-  add_gate_metrics(gates, record);
-  const auto permutations = permutation_reports(session.model().permutations);
-  add_permutation_metrics(permutations, record);
-  add_cell_metrics(session.model().soft_cells, record);
+  for (const LayerLog::Report& layer : layers) {
+    for (const auto& [key, value] : layer.means.entries()) record.add(key, value);
+    if (!layer.shown.empty()) shown.layers.push_back(layer.shown);
+  }
   write(files_->metrics, record);
   write(files_->table, record);
   if (files_->events) {
@@ -227,10 +220,8 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   for (const MoeReport& layer : report.moe) {
     write(files_->experts, experts_record(layer, outcome.step));
   }
-  for (const GateReport& gate : gates)
-    write(files_->gates.value(), gate_record(gate, outcome.step));
-  for (const PermutationReport& permutation : permutations) {
-    write(files_->permutations.value(), permutation_record(permutation, outcome.step));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const MetricsRecord& layer : layers[i].records) write(*files_->layers[i].lines, layer);
   }
   log_.detail(progress_line(shown));
   console_.show(shown);

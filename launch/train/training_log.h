@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,12 +17,13 @@
 #include "launch/train/tensorboard_events.h"
 #include "runtime/base/log.h"
 #include "runtime/records/event_file.h"
+#include "runtime/records/layer_log.h"
 #include "runtime/records/metrics.h"
 
 namespace shoal {
 
-/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, gates.jsonl,
-/// permutations.jsonl, pictures.png, TensorBoard's events, the console and this rank's log. A key
+/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the files of
+/// layer logs, pictures.png, TensorBoard's events, the console and this rank's log. A key
 /// whose number is not known is left out, such as all_to_all_ms on GPUs. On other ranks every call
 /// does nothing.
 class TrainingLog {
@@ -30,8 +33,7 @@ class TrainingLog {
     Communicator& world;
     int64_t first_step = 0;            ///< steps done
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
-    bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
-    bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
+    LayerLogs layers = {};             ///< of the session's model
     bool has_tensorboard = false;      ///< whether tb/ is written
     /// Of all ranks, without dropped choices.
     std::optional<double> samples_per_second_at_peak = {};
@@ -41,8 +43,7 @@ class TrainingLog {
   /// opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
-  /// A logged step; rates are over the time since the last call. Of gates nothing if it was
-  /// skipped.
+  /// A logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
   /// Between logged steps: a terminal shows the steps done, and what they wait for (`activity`).
@@ -58,9 +59,13 @@ class TrainingLog {
   void count_data_wait(double seconds) { data_wait_s_ += seconds; }
 
  private:
+  struct LayerFile {
+    std::shared_ptr<const LayerLog> log;
+    std::optional<JsonLines> lines;
+  };
   struct Files {
     JsonLines metrics, experts;
-    std::optional<JsonLines> gates, permutations;
+    std::deque<LayerFile> layers;
     CsvTable table;
     SheetFile pictures;
     std::optional<EventFile> events;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "models/hspmn/gate_log.h"
 #include "runtime/base/error.h"
 #include "runtime/options/automatic_width.h"
 
@@ -116,6 +117,29 @@ Hspmn::DecodePass Hspmn::decode_pass(const StepContext& step, const DecodeStep& 
 KeyValueCache::Layer Hspmn::make_layer(const torch::nn::Module& block, int64_t b, int64_t capacity,
                                        const torch::TensorOptions& options) const {
   return block.as<HspmnBlockImpl>()->make_cache(b, capacity, options);
+}
+
+std::vector<TokenGate> Hspmn::gates() const {
+  std::vector<TokenGate> gates;
+  for (const auto& block : *blocks_) {
+    const TokenGate& gate = block->as<HspmnBlockImpl>()->gate();
+    if (!gate.is_empty()) gates.push_back(gate);
+  }
+  return gates;
+}
+
+LayerLogs Hspmn::layer_logs() const {
+  const std::vector<TokenGate> own = gates();
+  if (own.empty()) return {};
+  return {std::make_shared<GateLog>(own)};
+}
+
+std::vector<std::string> Hspmn::notes_on_accumulation() const {
+  const auto is_learned = [](const TokenGate& gate) { return gate->is_learned(); };
+  if (std::ranges::none_of(gates(), is_learned)) return {};
+  return {
+      "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
+      "depends on train.accumulate"};
 }
 
 double Hspmn::open_tokens() const {

@@ -75,11 +75,15 @@ class Hspmn : public DecoderBackbone, public ProductCounts {
   /// Throws ConfigError as DecoderBackbone, and where the gate does not fit the context.
   Hspmn(const Options& options, const Context& context);
   bool is_causal() const override { return options_.causal; }
+  /// The log of its gates.
+  LayerLogs layer_logs() const override;
+  std::vector<std::string> notes_on_accumulation() const override;
   /// Of a gate that is open as often as its rate says.
   double rows_of(std::string_view parameter) const override;
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
+  std::vector<TokenGate> gates() const;
   /// Tokens of a sample that attend in a block, as the gate's rate says, with those that explore.
   double open_tokens() const;
   BlockPass block_pass(const StepContext& step, const torch::Tensor& position_S) const override;

@@ -1,5 +1,7 @@
 #include "models/hspmn/gate_log.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace shoal {
@@ -11,21 +13,6 @@ double mean_of_gates(const std::vector<GateReport>& gates, double GateReport::*v
   return sum / static_cast<double>(gates.size());
 }
 
-}  // namespace
-
-double mean_gate_rate(const std::vector<GateReport>& gates) {
-  return mean_of_gates(gates, &GateReport::rate);
-}
-
-void add_gate_metrics(const std::vector<GateReport>& gates, MetricsRecord& record) {
-  if (gates.empty()) return;
-  record.add("gate_rate", mean_gate_rate(gates));
-  record.add("gate_probability", mean_of_gates(gates, &GateReport::probability));
-  record.add("gate_entropy", mean_of_gates(gates, &GateReport::entropy));
-  record.add("gate_dropped", mean_of_gates(gates, &GateReport::dropped));
-  record.add("gate_dead", static_cast<int64_t>(std::ranges::count(gates, 0.0, &GateReport::rate)));
-}
-
 MetricsRecord gate_record(const GateReport& gate, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", gate.layer);
@@ -34,6 +21,32 @@ MetricsRecord gate_record(const GateReport& gate, int64_t step) {
   record.add("threshold", gate.threshold).add("dropped", gate.dropped);
   record.add("rate_by_position", gate.rate_by_position);
   return record;
+}
+
+}  // namespace
+
+LayerLog::Report report_of(const std::vector<GateReport>& gates, int64_t step) {
+  LayerLog::Report report;
+  if (gates.empty()) return report;
+  for (const GateReport& gate : gates) report.records.push_back(gate_record(gate, step));
+  const double rate = mean_of_gates(gates, &GateReport::rate);
+  report.means.add("gate_rate", rate);
+  report.means.add("gate_probability", mean_of_gates(gates, &GateReport::probability));
+  report.means.add("gate_entropy", mean_of_gates(gates, &GateReport::entropy));
+  report.means.add("gate_dropped", mean_of_gates(gates, &GateReport::dropped));
+  report.means.add("gate_dead",
+                   static_cast<int64_t>(std::ranges::count(gates, 0.0, &GateReport::rate)));
+  report.shown = fmt::format("attend {:.1f}%", 100 * rate);
+  return report;
+}
+
+LayerLog::Report GateLog::report(int64_t step, bool applied) const {
+  std::vector<GateReport> reports;
+  for (const TokenGate& gate : gates_) {
+    if (!applied) break;
+    if (std::optional<GateReport> report = gate->report()) reports.push_back(std::move(*report));
+  }
+  return report_of(reports, step);
 }
 
 }  // namespace shoal

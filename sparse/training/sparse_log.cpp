@@ -3,8 +3,15 @@
 #include <algorithm>
 
 namespace shoal {
+namespace {
 
-std::vector<PermutationReport> permutation_reports(
+struct PermutationReport {
+  std::string layer;
+  bool is_soft = false;
+  double distance = 0.0, penalty = 0.0;
+};
+
+std::vector<PermutationReport> reports_of(
     const std::vector<std::shared_ptr<Permutation>>& permutations) {
   std::vector<PermutationReport> reports;
   for (const auto& permutation : permutations) {
@@ -18,7 +25,7 @@ std::vector<PermutationReport> permutation_reports(
   return reports;
 }
 
-void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record) {
+void add_permutations(const std::vector<PermutationReport>& reports, MetricsRecord& record) {
   if (reports.empty()) return;
   const auto mean_of = [&](double PermutationReport::*value) {
     double sum = 0.0;
@@ -31,8 +38,7 @@ void add_permutation_metrics(const std::vector<PermutationReport>& reports, Metr
   record.add("permutation_penalty", mean_of(&PermutationReport::penalty));
 }
 
-void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
-                      MetricsRecord& record) {
+void add_cells(const std::vector<std::shared_ptr<SoftCells>>& soft_cells, MetricsRecord& record) {
   int64_t soft = 0, matrices = 0;
   double distance = 0.0;
   for (const auto& cells : soft_cells) {
@@ -45,12 +51,20 @@ void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
   record.add("cells_distance", distance / static_cast<double>(matrices));
 }
 
-MetricsRecord permutation_record(const PermutationReport& report, int64_t step) {
-  MetricsRecord record;
-  record.add("step", step).add("layer", report.layer);
-  record.add("soft", int64_t{report.is_soft ? 1 : 0});
-  record.add("distance", report.distance).add("penalty", report.penalty);
-  return record;
+}  // namespace
+
+LayerLog::Report SparseLog::report(int64_t step, bool /*applied*/) const {
+  Report result;
+  const std::vector<PermutationReport> reports = reports_of(permutations_);
+  add_permutations(reports, result.means);
+  add_cells(soft_cells_, result.means);
+  for (const PermutationReport& report : reports) {
+    MetricsRecord& record = result.records.emplace_back();
+    record.add("step", step).add("layer", report.layer);
+    record.add("soft", int64_t{report.is_soft ? 1 : 0});
+    record.add("distance", report.distance).add("penalty", report.penalty);
+  }
+  return result;
 }
 
 }  // namespace shoal

@@ -2,36 +2,34 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "runtime/records/metrics.h"
+#include "runtime/records/layer_log.h"
 #include "sparse/layers/soft_cells.h"
 #include "sparse/permutations/permutation.h"
 
 namespace shoal {
 
-/// The order of one sparse layer's inputs or outputs in one step; of a stack of experts the mean
-/// of those on this rank.
-struct PermutationReport {
-  std::string layer;
-  bool is_soft = false;
-  double distance = 0.0;  ///< Permutation::distance
-  double penalty = 0.0;   ///< the mean of Permutation::penalty; 0 when hard
+/// The order of inputs or outputs of each sparse layer, of a stack of experts the mean of those on
+/// this rank, and the cells that are not chosen yet.
+///
+/// Means over the layers: `permutation_soft`, the number of soft ones, `permutation_distance`
+/// (Permutation::distance) and `permutation_penalty` (the mean of Permutation::penalty; 0 when
+/// hard); none without permutations. `cells_soft`, the number of layers whose cells are not chosen
+/// yet, and `cells_distance`, the mean of SoftCells::distance over all layers on this rank; none
+/// without soft cells.
+class SparseLog : public LayerLog {
+ public:
+  SparseLog(std::vector<std::shared_ptr<Permutation>> permutations,
+            std::vector<std::shared_ptr<SoftCells>> soft_cells)
+      : permutations_(std::move(permutations)), soft_cells_(std::move(soft_cells)) {}
+  std::string file() const override { return permutations_.empty() ? "" : "permutations.jsonl"; }
+  Report report(int64_t step, bool applied) const override;
+
+ private:
+  std::vector<std::shared_ptr<Permutation>> permutations_;
+  std::vector<std::shared_ptr<SoftCells>> soft_cells_;
 };
-
-std::vector<PermutationReport> permutation_reports(
-    const std::vector<std::shared_ptr<Permutation>>& permutations);
-
-/// `permutation_soft`, the number of soft layers, `permutation_distance` and `permutation_penalty`,
-/// means over the layers; none without permutations.
-void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
-
-/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the
-/// mean of SoftCells::distance over all layers on this rank; none without soft cells.
-void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
-                      MetricsRecord& record);
-
-/// A line of permutations.jsonl: one layer in one step.
-MetricsRecord permutation_record(const PermutationReport& report, int64_t step);
 
 }  // namespace shoal

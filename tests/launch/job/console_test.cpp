@@ -98,7 +98,7 @@ Progress full_progress() {
   progress.ranks = 2;
   progress.dropped_share = 0.1;
   progress.load_max_over_mean = 1.1;
-  progress.gate_rate = 0.25;
+  progress.layers = {"attend 25.0%"};
   progress.all_to_all_ms = 0.7;
   progress.data_wait_share = 0.01;
   progress.memory_bytes = int64_t{180} << 20;
@@ -143,10 +143,10 @@ TEST(Console, ShowsExpertFiguresOnlyWhereThereAreExperts) {
   EXPECT_THAT(progress_line(progress), HasSubstr("load 1.50"));
 }
 
-TEST(Console, ShowsAttendingTokensOnlyWhereThereAreGates) {
+TEST(Console, ShowsWhatLayersLog) {
   Progress progress;
   EXPECT_THAT(progress_line(progress), Not(HasSubstr("attend")));
-  progress.gate_rate = 0.123;
+  progress.layers = {"attend 12.3%"};
   EXPECT_THAT(progress_line(progress), HasSubstr("attend 12.3%"));
 }
 

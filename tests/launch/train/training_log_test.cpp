@@ -119,7 +119,7 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
 
 /// What a log has beside the lines of steps.
 struct LogExtras {
-  bool has_gates = false, has_tensorboard = false;
+  bool has_tensorboard = false;
   std::optional<double> samples_per_second_at_peak = {};
 };
 
@@ -134,7 +134,7 @@ struct LoggedSession {
         training_log({.folder = folder,
                       .world = *grid.world,
                       .metrics = {"loss", "top1"},
-                      .has_gates = extras.has_gates,
+                      .layers = layer_logs_of(session.model()),
                       .has_tensorboard = extras.has_tensorboard,
                       .samples_per_second_at_peak = extras.samples_per_second_at_peak},
                      console, log) {}
@@ -307,8 +307,7 @@ TEST(TrainingLog, TellsHowManyUnitsOfANexusLayerAreMemory) {
 TEST(TrainingLog, HasNoGatesInASkippedStep) {
   // The first step leaves weights that are not finite.
   LoggedSession run(testing::joined(testing::with_hspmn(testing::answers()),
-                                    {"optimizer={name: sgd, lr: 1e300}"}),
-                    {.has_gates = true});
+                                    {"optimizer={name: sgd, lr: 1e300}"}));
   for (const bool is_applied : {true, false}) ASSERT_EQ(run.step().outcome.applied, is_applied);
   const auto metrics = run.lines("metrics.jsonl");
   ASSERT_EQ(metrics.size(), 2u);

@@ -21,24 +21,25 @@ std::vector<GateReport> two_gates() {
 }
 
 TEST(GateMetrics, AreMeansOverLayersAndTheNumberOfDeadOnes) {
-  MetricsRecord record;
-  add_gate_metrics(two_gates(), record);
-  EXPECT_EQ(nlohmann::json::parse(record.to_json()), nlohmann::json({{"gate_rate", 0.25},
-                                                                     {"gate_probability", 0.5},
-                                                                     {"gate_entropy", 0.375},
-                                                                     {"gate_dropped", 0.0625},
-                                                                     {"gate_dead", 1}}));
-  EXPECT_EQ(mean_gate_rate(two_gates()), 0.25);
+  const LayerLog::Report report = report_of(two_gates(), 7);
+  EXPECT_EQ(nlohmann::json::parse(report.means.to_json()),
+            nlohmann::json({{"gate_rate", 0.25},
+                            {"gate_probability", 0.5},
+                            {"gate_entropy", 0.375},
+                            {"gate_dropped", 0.0625},
+                            {"gate_dead", 1}}));
+  EXPECT_EQ(report.shown, "attend 25.0%");
 }
 
 TEST(GateMetrics, AreNoneWithoutGates) {
-  MetricsRecord record;
-  add_gate_metrics({}, record);
-  EXPECT_TRUE(record.entries().empty());
+  const LayerLog::Report report = report_of({}, 7);
+  EXPECT_TRUE(report.records.empty());
+  EXPECT_TRUE(report.means.entries().empty());
+  EXPECT_EQ(report.shown, "");
 }
 
 TEST(GateRecord, HoldsAllOfOneGate) {
-  EXPECT_EQ(nlohmann::json::parse(gate_record(two_gates()[0], 7).to_json()),
+  EXPECT_EQ(nlohmann::json::parse(report_of(two_gates(), 7).records.at(0).to_json()),
             nlohmann::json({{"step", 7},
                             {"layer", "blocks.0.gate"},
                             {"rate", 0.5},

@@ -18,20 +18,18 @@ TEST(PermutationMetrics, AreMeansOverTheLayers) {
   moved->set_index(torch::tensor({{1, 2, 3, 0}}));
   soft->soften(1, 0.5, 1);
   soft->soft().detach().fill_(0.25);
-  const std::vector<PermutationReport> reports = permutation_reports({moved, soft});
-  ASSERT_EQ(reports.size(), 2u);
-  EXPECT_FALSE(reports[0].is_soft);
-  EXPECT_EQ(reports[0].distance, 1.0);
-  EXPECT_EQ(reports[0].penalty, 0.0);
-  EXPECT_TRUE(reports[1].is_soft);
-  EXPECT_NEAR(reports[1].penalty, 1.0, 1e-12);
-  MetricsRecord record;
-  add_permutation_metrics(reports, record);
-  EXPECT_THAT(record.to_json(), HasSubstr(R"("permutation_soft":1)"));
-  EXPECT_THAT(record.to_json(), HasSubstr(R"("permutation_penalty":0.5)"));
-  MetricsRecord none;
-  add_permutation_metrics({}, none);
-  EXPECT_EQ(none.to_json(), "{}");
+  const SparseLog log({moved, soft}, {});
+  EXPECT_EQ(log.file(), "permutations.jsonl");
+  const LayerLog::Report report = log.report(7, true);
+  ASSERT_EQ(report.records.size(), 2u);
+  EXPECT_EQ(report.records[0].to_json(),
+            R"({"step":7,"layer":"a.weight","soft":0,"distance":1,"penalty":0})");
+  EXPECT_THAT(report.records[1].to_json(), HasSubstr(R"("soft":1)"));
+  EXPECT_THAT(report.means.to_json(), HasSubstr(R"("permutation_soft":1)"));
+  EXPECT_THAT(report.means.to_json(), HasSubstr(R"("permutation_penalty":0.5)"));
+  const SparseLog none({}, {});
+  EXPECT_EQ(none.file(), "");
+  EXPECT_EQ(none.report(7, true).means.to_json(), "{}");
 }
 
 }  // namespace
