@@ -13,6 +13,8 @@
 #include "launch/evaluate/sample_pictures.h"
 #include "launch/runs/expert_records.h"
 #include "moe/moe_metrics.h"
+#include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/error.h"
 #include "runtime/base/text_table.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/records/metrics.h"
@@ -33,6 +35,33 @@ std::vector<double> load_shares(const MoeReport& layer) {
 std::vector<PictureColumn> draw_first(const EvaluationParts& parts, const Batch& batch) {
   const int64_t count = std::min(parts.most_pictures, batch.context.samples_in_micro);
   return gather_pictures(parts.task, batch, {0, count}, *parts.grid.world);
+}
+
+/// Gives a task new references from data.train, evenly spaced, as evaluation reads them.
+/// Collective. False if it was interrupted. Throws DataError on every rank if data.train cannot be
+/// opened or is empty.
+bool add_references(References& references, const EvaluationParts& parts,
+                    const Interrupted& interrupted) {
+  references.clear();
+  if (references.most_samples() == 0) return true;
+  std::optional<OpenSplit> opened;
+  on_every_rank(*parts.grid.world, [&] {
+    if (parts.train_data != nullptr) return;
+    opened = open_split(parts.data.source, Split::kTrain, parts.data.workers);
+    if (opened->samples->size() > 0) return;
+    throw DataError("data.train has no samples, and neighbours are looked for among them",
+                    "name files that hold some, or set task.references: 0");
+  });
+  const OpenSplit& train = opened ? *opened : *parts.train_data;
+  const auto samples = spread_samples(*train.samples, references.most_samples());
+  EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
+  int64_t batches = 0;
+  while (const std::optional<Batch> batch = loader.next()) {
+    if (interrupted && interrupted()) return false;
+    references.add(*batch);
+    if (parts.progress) parts.progress("references", ++batches, loader.num_batches());
+  }
+  return true;
 }
 
 }  // namespace

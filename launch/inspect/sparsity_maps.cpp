@@ -83,7 +83,7 @@ std::string sparsity_text(const SparsityHistory& history) {
 
 /// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
 /// cannot be read.
-std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
+std::vector<std::string> chosen_checkpoints(const SparsityArguments& arguments) {
   if (arguments.checkpoint.best) {
     return {choose_checkpoint(arguments.checkpoint.path, /*best=*/true,
                               arguments.checkpoint.override_model)};
@@ -106,7 +106,7 @@ std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
 
 }  // namespace
 
-ExitCode draw_sparsity(const InspectArguments& arguments, std::ostream& out) {
+ExitCode draw_sparsity(const SparsityArguments& arguments, std::ostream& out) {
   const std::vector<std::string> checkpoints = chosen_checkpoints(arguments);
   const bool has_page = !arguments.page.empty();
   SparsityHistory history = read_sparsity_history(checkpoints, has_page);

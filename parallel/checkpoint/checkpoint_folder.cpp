@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <system_error>
 
@@ -13,7 +12,6 @@
 namespace shoal {
 namespace {
 
-constexpr char kStepPrefix[] = "step-";
 constexpr char kSavePrefix[] = ".tmp-step-";
 constexpr char kRemovalPrefix[] = ".old-step-";
 constexpr char kUnreadable[] = ".unreadable";
@@ -74,18 +72,6 @@ void remove_checkpoint(FileSystem& files, const std::string& folder, int64_t ste
 }
 
 }  // namespace
-
-std::string step_folder(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
-
-std::optional<int64_t> parse_step_folder(const std::string& name) {
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const size_t digits = std::string_view(kStepPrefix).size();
-  std::from_chars(name.data() + digits, name.data() + name.size(), step);
-  // Other spellings, and what is no number, are not what step_folder writes.
-  if (step < 0 || step_folder(step) != name) return std::nullopt;
-  return step;
-}
 
 bool is_checkpoint_entry(const std::string& name, bool is_folder) {
   return is_folder && (parse_step_folder(name.substr(0, name.find(kUnreadable))).has_value() ||

@@ -14,10 +14,6 @@ namespace shoal {
 /// Receives one line about something that went wrong without stopping the work.
 using Warn = std::function<void(const std::string&)>;
 
-/// "step-00001200", and back; nothing if it is no such name.
-std::string step_folder(int64_t step);
-std::optional<int64_t> parse_step_folder(const std::string& name);
-
 /// Whether saves and removals make an entry of that name in a folder of checkpoints.
 bool is_checkpoint_entry(const std::string& name, bool is_folder);
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/error.h"
 #include "runtime/files/crc32c.h"
 #include "runtime/files/file_system.h"

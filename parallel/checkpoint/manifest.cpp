@@ -36,6 +36,7 @@ constexpr size_t kLongestLine = size_t{8} << 20;
 constexpr uint64_t kMostHeadBytes = uint64_t{2} << 20;
 /// No tensor takes fewer in the text.
 constexpr size_t kFewestTensorBytes = 80;
+constexpr char kStepPrefix[] = "step-";
 constexpr std::string_view kBegin = "{\"shoal_checkpoint\":";
 
 /// Receives the canonical text piece by piece.
@@ -330,6 +331,18 @@ std::optional<int64_t> format_of(std::string_view text) {
 }
 
 }  // namespace
+
+std::string step_folder(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
+
+std::optional<int64_t> parse_step_folder(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const size_t digits = std::string_view(kStepPrefix).size();
+  std::from_chars(name.data() + digits, name.data() + name.size(), step);
+  // Other spellings, and what is no number, are not what step_folder writes.
+  if (step < 0 || step_folder(step) != name) return std::nullopt;
+  return step;
+}
 
 const ManifestTensor* Manifest::find_tensor(std::string_view name) const {
   return find_by_name(tensors, name);

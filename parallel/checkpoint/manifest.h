@@ -18,6 +18,10 @@ constexpr uint64_t kBlockBytes = uint64_t{4} << 20;  ///< unit of a file's check
 constexpr uint64_t kLargestManifest = uint64_t{256} << 20;  ///< some 1,500,000 tensors
 inline constexpr char kManifestName[] = "manifest.json";
 
+/// A checkpoint's folder, "step-00001200", and back; nothing if it is no such name.
+std::string step_folder(int64_t step);
+std::optional<int64_t> parse_step_folder(const std::string& name);
+
 /// One shard: its size and the CRC-32C of each block of kBlockBytes, the last one shorter.
 struct ManifestFile {
   std::string name;

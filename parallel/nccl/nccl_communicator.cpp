@@ -38,6 +38,16 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
+/// The backend's watch forgets the link before it goes.
+std::shared_ptr<NcclLink> make_link(Communicator& control,
+                                    const std::shared_ptr<const NcclBackend>& backend,
+                                    const NcclLimits& limits) {
+  return {new NcclLink(control, backend, limits), [](NcclLink* link) {
+            if (const auto watch = link->backend().watch.lock()) watch->forget(*link);
+            delete link;
+          }};
+}
+
 /// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
 struct NcclInFlight {
   std::shared_ptr<NcclLink> link;
@@ -71,7 +81,7 @@ class NcclCommunicator : public Communicator {
       : control_(std::move(control)),
         backend_(std::move(backend)),
         limits_(limits),
-        link_(std::make_shared<NcclLink>(*control_, backend_, limits_)),
+        link_(make_link(*control_, backend_, limits_)),
         counters_(std::make_shared<Counters>()) {}
 
   int64_t rank() const override { return control_->rank(); }

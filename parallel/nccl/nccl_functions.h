@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <chrono>
 
 #include <array>
 #include <cstddef>
@@ -109,6 +110,17 @@ struct NcclFunctions {
   std::function<NcclResult(void* out, size_t count, NcclType type, int peer, NcclComm* comm,
                            GpuStream* stream)>
       recv;
+};
+
+/// How long the host waits for NCCL before it gives the group up. Fixed, without a recipe key: far
+/// longer than a save, an evaluation or a slow peer holds up the others. MPI waits for ever.
+struct NcclLimits {
+  std::chrono::milliseconds init = std::chrono::minutes(10);  ///< all ranks come together
+  /// A call is handed to the GPU; the first between two ranks also connects them.
+  std::chrono::milliseconds launch = std::chrono::minutes(30);
+  std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< some transfer ends: NcclWatch
+  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< all started calls are over
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< then it is aborted
 };
 
 class NcclWatch;

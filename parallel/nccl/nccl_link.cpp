@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "parallel/nccl/nccl_watch.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -77,7 +76,6 @@ void NcclLink::connect(const NcclId& id) {
 }
 
 NcclLink::~NcclLink() {
-  if (const auto watch = backend_->watch.lock()) watch->forget(*this);
   const auto turn = busy();
   if (comm_ == nullptr) return;
   // Ranks that fail do not come to finalize together.

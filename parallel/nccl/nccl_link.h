@@ -7,7 +7,6 @@
 #include <string>
 
 #include "parallel/comm/communicator.h"
-#include "parallel/nccl/nccl_communicator.h"
 #include "parallel/nccl/nccl_functions.h"
 
 namespace shoal {
@@ -22,8 +21,8 @@ struct NcclCall {
 };
 
 /// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls in
-/// flight. The backend's NcclWatch may call is_over() until the destructor runs, on the thread
-/// of the last of them; all other callers hold busy().
+/// flight. The backend's NcclWatch calls is_over() until it has forgotten the link; all other
+/// callers hold busy().
 class NcclLink {
  public:
   /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.

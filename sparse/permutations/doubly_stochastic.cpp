@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
 #include <vector>
 
 #include "runtime/base/integers.h"
 #include "sparse/permutations/assignment.h"
-#include "sparse/permutations/soft_method.h"
 #include "sparse/permutations/soft_permutation.h"
 
 namespace shoal {
@@ -66,22 +64,4 @@ torch::Tensor DoublyStochastic::squared_distance(const torch::Tensor& m_uGss) co
   return (wide_uGss - identity_ss).square().sum({1, 2, 3});
 }
 
-namespace {
-
-/// Doubly stochastic matrices, trained towards permutations by a penalty, then replaced by them.
-/// Source: PA-DST, section 4; Lyu et al. 2020 (AutoShuffleNet). Differs: the penalty is divided by
-/// its largest value, first values are mixed, and the nearest permutation is an assignment, because
-/// the largest entries of the rows need not be one.
-class LearnedPermutation : public SoftMethod {
- public:
-  using Options = LearningOptions;
-  LearnedPermutation(const Options& options, const Context& /*context*/)
-      : SoftMethod(options, std::make_shared<DoublyStochastic>()) {}
-  bool saves_soft_matrix() const override { return true; }
-};
-
-const Registration<PermutationMethod, LearnedPermutation> registered_learned_permutation{
-    "learned", "soft at first and trained, hard later; a matrix for each layer"};
-
-}  // namespace
 }  // namespace shoal

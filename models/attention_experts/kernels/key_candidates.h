@@ -1,15 +1,19 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/size_limits.h"
 #include "runtime/options/config.h"
 
+// R queries of all images
 namespace shoal {
 
 /// Which keys of its image a query may choose among.
@@ -63,6 +67,21 @@ struct KeyCandidates {
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
   int64_t tokens() const { return rows * columns; }
+};
+
+/// The tokens that attend: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
+struct ImageQueries {
+  /// int64 [R]: each query's token in its image; undefined: every token of every image, in order.
+  torch::Tensor token_R;
+  std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no query
+};
+
+/// What a query attends to.
+struct TopKOptions {
+  int64_t heads = 1;
+  int64_t k = 1;  ///< of the candidates; all where k is their number or more
+  KeyCandidates candidates = {};
+  PatchGrid grid = {};  ///< read by candidates other than `all`
 };
 
 }  // namespace shoal

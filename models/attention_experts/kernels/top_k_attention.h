@@ -11,21 +11,6 @@
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
-/// The tokens that attend: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
-struct ImageQueries {
-  /// int64 [R]: each query's token in its image; undefined: every token of every image, in order.
-  torch::Tensor token_R;
-  std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no query
-};
-
-/// What a query attends to.
-struct TopKOptions {
-  int64_t heads = 1;
-  int64_t k = 1;  ///< of the candidates; all where k is their number or more
-  KeyCandidates candidates = {};
-  PatchGrid grid = {};  ///< read by candidates other than `all`
-};
-
 /// Multi-head attention of some tokens to the tokens of their image: for each query and head the
 /// softmax over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Of equal
 /// q kᵀ the earlier token is taken. A query is independent of the others; on a GPU q kᵀ is

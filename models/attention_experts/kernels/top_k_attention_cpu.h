@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "models/attention_experts/kernels/top_k_attention.h"
+#include "models/attention_experts/kernels/key_candidates.h"
 
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {

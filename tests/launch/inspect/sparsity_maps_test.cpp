@@ -54,7 +54,7 @@ class SparsityMaps : public ::testing::Test {
       ASSERT_TRUE(writer.save(session, {step, step * 8, {}}).ok);
     }
   }
-  nlohmann::json draw(InspectArguments arguments) {
+  nlohmann::json draw(SparsityArguments arguments) {
     std::ostringstream out;
     arguments.json = true;
     EXPECT_EQ(draw_sparsity(arguments, out), ExitCode::kOk);
