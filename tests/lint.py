@@ -4,6 +4,7 @@
 Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
 """
 import collections
+import graphlib
 import os
 import re
 import shutil
@@ -146,6 +147,14 @@ def room_of(path):
     return parts[0], "/".join(parts[1:-1])
 
 
+def circles(uses):
+    """A circle of the graph, node to nodes that it uses, as a list; none if there is none."""
+    try:
+        graphlib.TopologicalSorter(uses).prepare()
+    except graphlib.CycleError as error:
+        yield error.args[1][:-1]
+
+
 class Linter:
     def __init__(self, root):
         self.root = root
@@ -259,6 +268,19 @@ class Linter:
             if count > MAX_ROOM_SOURCES:
                 self.report(room, 0, f"{count} sources in one room, at most {MAX_ROOM_SOURCES}")
 
+    def check_circles(self):
+        """A header and its source are one node; no way of includes leads back to its beginning."""
+        uses = {}
+        for name in self.sources:
+            if name.split("/")[0] not in ROOMS:
+                continue
+            node = os.path.splitext(name)[0]
+            others = {os.path.splitext(path)[0] for _, bracket, path in self.includes(name)
+                      if bracket == '"' and path in self.texts}
+            uses.setdefault(node, set()).update(others - {node})
+        for circle in circles(uses):
+            self.report(circle[0], 0, "includes itself by way of " + ", ".join(circle[1:]))
+
     def check_calls(self):
         for name in self.sources:
             top = name.split("/")[0]
@@ -305,6 +327,7 @@ class Linter:
         self.check_includes()
         self.check_rooms()
         self.check_room_sizes()
+        self.check_circles()
         self.check_calls()
         self.check_parsers()
         self.check_format()

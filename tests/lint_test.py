@@ -89,6 +89,16 @@ class Lint(unittest.TestCase):
         files.popitem()
         self.assertEqual(lint(files)[0], 0)
 
+    def test_finds_circles(self):
+        a, b = "moe/exchange/a", "moe/exchange/b"
+        files = {a + ".h": "#pragma once\n\nint a;\n", b + ".h": f'#pragma once\n\n#include "{a}.h"\n',
+                 b + ".cpp": f'#include "{b}.h"\n'}
+        self.assertEqual(lint(files)[0], 0)
+        files[a + ".cpp"] = f'#include "{a}.h"\n\n#include "{b}.h"\n'
+        status, findings = lint(files)
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn("includes itself by way of", findings[0])
+
     def test_names_rooms(self):
         self.finds("moe/attic/a.cpp", "int a;\n", "no room of moe")
 
