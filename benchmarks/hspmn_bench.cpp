@@ -13,7 +13,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "models/backbones/hspmn.h"
-#include "models/decoder_backbone.h"
+#include "models/decoder_shape.h"
 
 // B sequences  S tokens  C width
 namespace shoal::bench::hspmn_bench {

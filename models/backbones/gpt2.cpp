@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/blocks/recompute.h"
 #include "models/decoder/decoder_block.h"
+#include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
@@ -84,29 +86,34 @@ void Gpt2::Options::validate(Problems& problems) const {
 }
 
 Gpt2::Gpt2(const Options& options, const Context& context)
-    : DecoderBackbone(
-          {"gpt2", options.width, options.context, options.pad_vocabulary, options.init_std},
-          context),
-      options_(options),
+    : options_(options),
+      context_(decoder_context(options.context, context.data, "gpt2")),
+      tokens_(context.data.sequence),
+      features_(context.features),
+      recomputes_(context.build.recomputes),
+      compute_dtype_(context.build.compute_dtype),
       drop_embedding_(options.dropout, context.build.prefix + "embedding.dropout") {
   const BuildContext build = decoder_build(context.build);
+  const torch::TensorOptions& tensor = build.tensor_options;
+  const Init init = Init::normal(options.init_std);
+  const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
+  tokens_VC_ = add_parameter("tokens", {rows, options.width}, tensor, init);
   if (options.position == PositionKind::kLearned) {
-    positions_TC_ = add_parameter("positions", {context_, options.width}, build.tensor_options,
-                                  Init::normal(options.init_std));
+    positions_TC_ = add_parameter("positions", {context_, options.width}, tensor, init);
   }
-  torch::nn::ModuleList blocks;
   for (int64_t i = 0; i < options.depth; ++i) {
-    blocks->push_back(
+    blocks_->push_back(
         DecoderBlock(block_sizes(options, build.prefix, i), options.feed_forward, build));
   }
-  add_blocks(blocks, {options.norm, kDecoderEps, options.bias}, build);
+  register_module("blocks", blocks_);
+  norm_ = register_module("norm", LayerNorm(options.width, tensor,
+                                            NormOptions{options.norm, kDecoderEps, options.bias}));
 }
 
-torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position,
-                          const StepContext& step) const {
+torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position) const {
   torch::Tensor x_bSC = at::embedding(tokens_VC_, token_bS);
   if (positions_TC_.defined()) x_bSC = x_bSC + at::embedding(positions_TC_, position);
-  return drop_embedding_.forward(x_bSC.to(compute_dtype_), step);
+  return x_bSC.to(compute_dtype_);
 }
 
 Rotation Gpt2::rotation(const torch::Tensor& position) const {
@@ -115,24 +122,58 @@ Rotation Gpt2::rotation(const torch::Tensor& position) const {
                      options_.rope_base.value_or(kRopeBase), compute_dtype_);
 }
 
-Gpt2::BlockPass Gpt2::block_pass(const StepContext& step, const torch::Tensor& position_S) const {
-  return [step, turn = rotation(position_S)](torch::nn::Module& block, const torch::Tensor& x_bSC) {
-    return block.as<DecoderBlockImpl>()->forward(x_bSC, turn, step);
-  };
+ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
+  const torch::Tensor& token_bS = input.token_bS;
+  TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, "gpt2: tokens are ",
+              token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
+  StepContext own = step;
+  own.token_bS = token_bS;
+  own.length_b = input.length_b;
+  const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
+  const Rotation turn = rotation(position_S);
+  ModelOutput output;
+  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), own);
+  for (const auto& module : *blocks_) {
+    auto* block = module->as<DecoderBlockImpl>();
+    x_bSC = output.take(run_block(
+        recomputes_, *block, x_bSC,
+        [block, own, turn](const torch::Tensor& x) { return block->forward(x, turn, own); }));
+  }
+  output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
+  return output;
 }
 
-Gpt2::DecodePass Gpt2::decode_pass(const StepContext& step, const DecodeStep& decode) const {
-  return [&step, &decode, turn = rotation(decode.position_bS().unsqueeze(1))](
-             torch::nn::Module& block, const torch::Tensor& x_bSC, KeyValueCache::Layer& cache) {
-    return block.as<DecoderBlockImpl>()->decode(x_bSC, turn, step, {decode, cache}).y;
-  };
+KeyValueCache Gpt2::make_cache(int64_t b, int64_t capacity) const {
+  TORCH_CHECK(capacity <= context_, "gpt2: a cache of ", capacity,
+              " tokens, the model has a context of ", context_);
+  const int64_t kv_heads = options_.kv_heads.value_or(options_.heads);
+  const std::vector<int64_t> sizes{b, kv_heads, capacity, options_.width / options_.heads};
+  const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
+  KeyValueCache cache;
+  for (int64_t i = 0; i < options_.depth; ++i) {
+    cache.layers.push_back({torch::zeros(sizes, tensor), torch::zeros(sizes, tensor)});
+  }
+  cache.length_b.assign(static_cast<size_t>(b), 0);
+  return cache;
 }
 
-KeyValueCache::Layer Gpt2::make_layer(const torch::nn::Module& /*block*/, int64_t b,
-                                      int64_t capacity, const torch::TensorOptions& options) const {
-  const std::vector<int64_t> sizes{b, options_.kv_heads.value_or(options_.heads), capacity,
-                                   options_.width / options_.heads};
-  return {torch::zeros(sizes, options), torch::zeros(sizes, options)};
+torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const StepContext& step) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& token_bS = tokens.token_bS;
+  StepContext own = step;
+  own.training = false;
+  own.token_bS = token_bS;
+  const DecodeStep decode(cache, tokens);
+  own.position_bS = decode.position_bS();
+  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
+  const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
+  torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
+  auto layer = cache.layers.begin();
+  for (const auto& module : *blocks_) {
+    x_bSC = module->as<DecoderBlockImpl>()->decode(x_bSC, turn, own, {decode, *layer++}).y;
+  }
+  decode.advance(cache);
+  return norm_->forward(x_bSC);
 }
 
 double Gpt2::rows_of(std::string_view parameter) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -9,8 +11,8 @@
 #include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
+#include "models/causal_backbone.h"
 #include "models/decoder/rotary.h"
-#include "models/decoder_backbone.h"
 #include "models/kernels/layer_norm.h"
 #include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
@@ -38,9 +40,9 @@ struct EnumNames<PositionKind> {
 /// residual branch (attention.proj, mlp.fc2, also of experts) N(0, s / sqrt(2 depth)), biases 0,
 /// norms 1 and 0; routers keep their own.
 ///
-/// Parameters of its own: tokens (decoder_backbone.h) and, with learned positions, positions
-/// [context, C].
-class Gpt2 : public DecoderBackbone, public ProductCounts {
+/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
+/// with learned positions positions [context, C].
+class Gpt2 : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
     int64_t width = 768;
@@ -106,29 +108,39 @@ class Gpt2 : public DecoderBackbone, public ProductCounts {
     int64_t hidden_width() const;
   };
 
-  /// Throws ConfigError as DecoderBackbone.
+  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`.
   Gpt2(const Options& options, const Context& context);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
+  int64_t feature_width() const override { return options_.width; }
   /// Those of the paper's appendix C.5 (PA-DST).
   std::vector<std::string> sparse_layers() const override {
     return {"attention", "mlp", "experts"};
   }
+  int64_t context_length() const override { return context_; }
+  torch::Tensor token_embedding() const override { return tokens_VC_; }
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
+                       const StepContext& step) override;
   double rows_of(std::string_view parameter) const override;
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
-  /// The sum of both embeddings, with dropout.
-  torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position,
-                      const StepContext& step) const override;
-  BlockPass block_pass(const StepContext& step, const torch::Tensor& position_S) const override;
-  DecodePass decode_pass(const StepContext& step, const DecodeStep& decode) const override;
-  KeyValueCache::Layer make_layer(const torch::nn::Module& block, int64_t b, int64_t capacity,
-                                  const torch::TensorOptions& options) const override;
+  /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].
+  torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;
 
   Options options_;
+  int64_t context_;
+  int64_t tokens_;  ///< of a sample
+  Features features_;
+  bool recomputes_;
+  torch::Dtype compute_dtype_;
+  torch::Tensor tokens_VC_;
   torch::Tensor positions_TC_;  ///< undefined with `position: rope`
   Dropout drop_embedding_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
 };
 
 }  // namespace shoal

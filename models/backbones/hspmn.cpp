@@ -1,13 +1,17 @@
 #include "models/backbones/hspmn.h"
 
+#include <ATen/ops/embedding.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 
+#include "models/blocks/recompute.h"
+#include "models/decoder_shape.h"
 #include "models/hspmn/gate_log.h"
 #include "runtime/base/error.h"
+#include "runtime/base/integers.h"
 #include "runtime/options/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width
@@ -74,49 +78,93 @@ void Hspmn::Options::validate(Problems& problems) const {
 }
 
 Hspmn::Hspmn(const Options& options, const Context& context)
-    : DecoderBackbone(
-          {"hspmn", options.width, options.context, options.pad_vocabulary, options.init_std},
-          context),
-      options_(options) {
+    : options_(options),
+      context_(decoder_context(options.context, context.data, "hspmn")),
+      tokens_(context.data.sequence),
+      features_(context.features),
+      recomputes_(context.build.recomputes),
+      compute_dtype_(context.build.compute_dtype) {
   if (options.contextual == ContextualStream::kSparse) options.gate.check_context(context_);
   const BuildContext build = decoder_build(context.build, options.causal);
-  torch::nn::ModuleList blocks;
+  const torch::TensorOptions& tensor = build.tensor_options;
+  const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
+  tokens_VC_ =
+      add_parameter("tokens", {rows, options.width}, tensor, Init::normal(options.init_std));
   for (int64_t i = 0; i < options.depth; ++i) {
     HspmnBlockImpl::Sizes sizes = hspmn_block_sizes(options, build.prefix, i);
     sizes.context = context_;
-    blocks->push_back(
+    blocks_->push_back(
         HspmnBlock(sizes, options.stream_of(i), options.gate, options.feed_forward, build));
   }
-  add_blocks(blocks, {NormKind::kRms, kDecoderEps, /*bias=*/false}, build);
+  register_module("blocks", blocks_);
+  norm_ = register_module(
+      "norm", LayerNorm(options.width, tensor, NormOptions{NormKind::kRms, kDecoderEps, false}));
+}
+
+torch::Tensor Hspmn::embed(const torch::Tensor& token_bS) const {
+  return at::embedding(tokens_VC_, token_bS).to(compute_dtype_);
 }
 
 Rotation Hspmn::rotation(const torch::Tensor& position) const {
   return rotation_at(position, options_.width / options_.heads, options_.rope_base, compute_dtype_);
 }
 
-Hspmn::BlockPass Hspmn::block_pass(const StepContext& step, const torch::Tensor& position_S) const {
-  const torch::Tensor& token_bS = step.token_bS;
-  return [step, turn = rotation(position_S), position_bS = position_S.expand_as(token_bS),
-          is_token_bS = token_mask(step, token_bS.size(1))](torch::nn::Module& block,
-                                                            const torch::Tensor& x_bSC) {
-    return block.as<HspmnBlockImpl>()->forward(x_bSC, {step, turn, position_bS, is_token_bS});
-  };
+ModelOutput Hspmn::forward(const ModelInput& input, const StepContext& step) {
+  const torch::Tensor& token_bS = input.token_bS;
+  TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, "hspmn: tokens are ",
+              token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
+  StepContext own = step;
+  own.token_bS = token_bS;
+  own.length_b = input.length_b;
+  const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
+  const torch::Tensor position_bS = position_S.expand_as(token_bS);
+  const torch::Tensor is_token_bS = token_mask(own, token_bS.size(1));
+  const Rotation turn = rotation(position_S);
+  ModelOutput output;
+  torch::Tensor x_bSC = embed(token_bS);
+  for (const auto& module : *blocks_) {
+    auto* block = module->as<HspmnBlockImpl>();
+    x_bSC = output.take(run_block(recomputes_, *block, x_bSC, [=](const torch::Tensor& x) {
+      return block->forward(x, {own, turn, position_bS, is_token_bS});
+    }));
+  }
+  output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
+  return output;
 }
 
-Hspmn::DecodePass Hspmn::decode_pass(const StepContext& step, const DecodeStep& decode) const {
-  HspmnBlockImpl::Pass pass{step, rotation(decode.position_bS().unsqueeze(1)), step.position_bS};
+KeyValueCache Hspmn::make_cache(int64_t b, int64_t capacity) const {
+  TORCH_CHECK(capacity <= context_, "hspmn: a cache of ", capacity,
+              " tokens, the model has a context of ", context_);
+  const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
+  KeyValueCache cache;
+  for (const auto& module : *blocks_) {
+    cache.layers.push_back(module->as<HspmnBlockImpl>()->make_cache(b, capacity, tensor));
+  }
+  cache.length_b.assign(static_cast<size_t>(b), 0);
+  return cache;
+}
+
+torch::Tensor Hspmn::decode(const NewTokens& tokens, KeyValueCache& cache,
+                            const StepContext& step) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& token_bS = tokens.token_bS;
+  StepContext own = step;
+  own.training = false;
+  own.token_bS = token_bS;
+  const DecodeStep decode(cache, tokens);
+  own.position_bS = decode.position_bS();
+  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
+  HspmnBlockImpl::Pass pass{own, rotation(decode.position_bS().unsqueeze(1)), own.position_bS};
   pass.decode = &decode;
-  pass.is_token_bS = token_mask(step, step.token_bS.size(1));
-  return [pass](torch::nn::Module& block, const torch::Tensor& x_bSC,
-                KeyValueCache::Layer& cache) mutable {
-    pass.cache = &cache;
-    return block.as<HspmnBlockImpl>()->forward(x_bSC, pass).y;
-  };
-}
-
-KeyValueCache::Layer Hspmn::make_layer(const torch::nn::Module& block, int64_t b, int64_t capacity,
-                                       const torch::TensorOptions& options) const {
-  return block.as<HspmnBlockImpl>()->make_cache(b, capacity, options);
+  pass.is_token_bS = token_mask(own, token_bS.size(1));
+  torch::Tensor x_bSC = embed(token_bS);
+  auto layer = cache.layers.begin();
+  for (const auto& module : *blocks_) {
+    pass.cache = &*layer++;
+    x_bSC = module->as<HspmnBlockImpl>()->forward(x_bSC, pass).y;
+  }
+  decode.advance(cache);
+  return norm_->forward(x_bSC);
 }
 
 std::vector<TokenGate> Hspmn::gates() const {

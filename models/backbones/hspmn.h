@@ -1,13 +1,16 @@
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+
 #include <cstdint>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "models/blocks/feed_forward.h"
-#include "models/decoder_backbone.h"
+#include "models/causal_backbone.h"
 #include "models/hspmn/hspmn_block.h"
+#include "models/kernels/layer_norm.h"
 #include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
 
@@ -21,7 +24,9 @@ namespace shoal {
 ///
 /// First values: weights and tokens N(0, s), s = init_std, the layers that end a stream N(0, s /
 /// sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.
-class Hspmn : public DecoderBackbone, public ProductCounts {
+///
+/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows.
+class Hspmn : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
     int64_t width = 2048;
@@ -72,9 +77,17 @@ class Hspmn : public DecoderBackbone, public ProductCounts {
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
-  /// Throws ConfigError as DecoderBackbone, and where the gate does not fit the context.
+  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`, and where
+  /// the gate does not fit them.
   Hspmn(const Options& options, const Context& context);
+  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
+  int64_t feature_width() const override { return options_.width; }
   bool is_causal() const override { return options_.causal; }
+  int64_t context_length() const override { return context_; }
+  torch::Tensor token_embedding() const override { return tokens_VC_; }
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
+                       const StepContext& step) override;
   /// The log of its gates.
   LayerLogs layer_logs() const override;
   std::vector<std::string> notes_on_accumulation() const override;
@@ -86,14 +99,19 @@ class Hspmn : public DecoderBackbone, public ProductCounts {
   std::vector<TokenGate> gates() const;
   /// Tokens of a sample that attend in a block, as the gate's rate says, with those that explore.
   double open_tokens() const;
-  BlockPass block_pass(const StepContext& step, const torch::Tensor& position_S) const override;
-  DecodePass decode_pass(const StepContext& step, const DecodeStep& decode) const override;
-  KeyValueCache::Layer make_layer(const torch::nn::Module& block, int64_t b, int64_t capacity,
-                                  const torch::TensorOptions& options) const override;
+  torch::Tensor embed(const torch::Tensor& token_bS) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;
 
   Options options_;
+  int64_t context_;
+  int64_t tokens_;  ///< of a sample
+  Features features_;
+  bool recomputes_;
+  torch::Dtype compute_dtype_;
+  torch::Tensor tokens_VC_;
+  torch::nn::ModuleList blocks_;
+  LayerNorm norm_{nullptr};
 };
 
 }  // namespace shoal
