@@ -44,7 +44,7 @@ class FlatRecord {
   std::vector<Field> fields_;
   size_t size_ = 0;
 
-  friend class RecordScanner;
+  friend class RecordReader;
   Field& next_field();
 };
 

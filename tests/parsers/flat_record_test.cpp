@@ -100,10 +100,37 @@ TEST(FlatRecord, RefusesWhatIsNoObject) {
   EXPECT_FALSE(record.parse("{\"a\":" + std::string(1000, '[') + "}"));  // no deep recursion
 }
 
+TEST(FlatRecord, ReadsAllDigitsAndSigns) {
+  FlatRecord record;
+  ASSERT_TRUE(record.parse(R"({"a":-0,"b":18446744073709551616,"c":-7,"d":2.0,"e":-0.0,"a":5})"));
+  EXPECT_TRUE(std::signbit(record[0].number));
+  EXPECT_TRUE(record[0].is_integer);
+  EXPECT_EQ(record.number("b", 0), 0x1p64);
+  EXPECT_TRUE(record.find("b")->is_integer);
+  EXPECT_EQ(record.number("c", 0), -7);
+  EXPECT_FALSE(record.find("d")->is_integer);
+  EXPECT_TRUE(std::signbit(record.number("e", 0)));
+  EXPECT_EQ(record.number("a", 0), 5);  // the last one
+}
+
+TEST(FlatRecord, RefusesBytesThatJsonHasNot) {
+  FlatRecord record;
+  EXPECT_FALSE(record.parse(std::string_view("{\"a\":1}\0", 8)));
+  EXPECT_FALSE(record.parse("\xEF\xBB\xBF{\"a\":1}"));
+  EXPECT_FALSE(record.parse("{\"a\":\"\x01\"}"));
+}
+
 TEST(FlatRecord, TakesANumberBeyondDoublesAsNotFinite) {
   FlatRecord record;
   ASSERT_TRUE(record.parse("{\"a\":1e999}"));
   EXPECT_TRUE(std::isnan(record.number("a", 0)));
+  ASSERT_TRUE(record.parse("{\"b\":[-1e99999,2,1e999],\"a\" : -1e9999 , \"c\":3}"));
+  EXPECT_TRUE(std::isnan(record.number("a", 0)));
+  EXPECT_FALSE(record.find("a")->is_integer);
+  EXPECT_EQ(record.number("c", 0), 3);
+  ASSERT_EQ(record.find("b")->numbers.size(), 3u);
+  EXPECT_TRUE(std::isnan(record.find("b")->numbers[0]));
+  EXPECT_FALSE(record.parse("{\"a\":1e999}x"));
   ASSERT_TRUE(record.parse("{\"a\":1E-999}"));
   EXPECT_EQ(record.number("a", 1), 0.0);
 }
