@@ -8,22 +8,18 @@
 #include <optional>
 
 #include "launch/convert/folded_weights.h"
+#include "launch/convert/import.h"
+#include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
 #include "launch/machine/break_even_file.h"
-#include "launch/model/model_weights.h"
 #include "launch/model/sparse_layers.h"
-#include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
-#include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
-#include "runtime/base/build_info.h"
 #include "runtime/base/exact_share.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"
-#include "runtime/options/config_writer.h"
 
 // m outputs  n inputs
 namespace shoal {
@@ -38,17 +34,6 @@ struct FoldedMasks {
 
   bool fit(const Pattern& pattern) const {
     return std::ranges::all_of(mask_mn, [&](const auto& mask) { return pattern.fits(mask); });
-  }
-};
-
-/// What is saved of a folded model.
-struct FoldedModel : Stateful {
-  ModelWeights tensors;  ///< weights, then masks
-  std::string tokenizer;
-
-  void visit_state(StateVisitor& visitor) override {
-    tensors.visit_state(visitor);
-    if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
   }
 };
 
@@ -158,25 +143,6 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
   return options;
 }
 
-/// A folder as a run's: a checkpoint of the same step, and its recipe.
-void write_folded(const Recipe& recipe, FoldedModel& folded, const Manifest& source,
-                  const std::string& path) {
-  PosixFileSystem files;
-  const auto world = make_self_communicator();
-  CheckpointWriter::Options options;
-  options.folder = path + "/ckpt";
-  options.run_id = source.run_id + "-folded";
-  options.recipe = config::canonical_text(recipe);
-  options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
-                        {"folded_from", source.run_id}};
-  const auto break_evens = source.written_by.find(kWrittenBreakEvens);
-  if (break_evens != source.written_by.end()) options.written_by.insert(*break_evens);
-  const SaveOutcome saved = CheckpointWriter(options, *world, files)
-                                .save(folded, {source.step, source.samples, source.score});
-  if (!saved.ok) throw StorageError(saved.error);
-  replace_file(files, path + "/resolved.yaml", options.recipe);
-}
-
 void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::string& path) {
   if (!model.permutations.empty()) return;
   throw Error(
@@ -197,17 +163,22 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   require_permuted(recipe, model, reader.path());
   const FoldedWeights folded(recipe, model, reader);
   NewFolder folder(arguments.out);
-  FoldedModel result;
-  read_folded_weights(folded, reader, model, arguments.raw_weights, result.tensors);
+  ModelRun run;
+  run.id = manifest.run_id + "-folded";
+  run.point = {manifest.step, manifest.samples, manifest.score};
+  run.origin = {{"folded_from", manifest.run_id}};
+  const auto break_evens = manifest.written_by.find(kWrittenBreakEvens);
+  if (break_evens != manifest.written_by.end()) run.origin.insert(*break_evens);
+  read_folded_weights(folded, reader, model, arguments.raw_weights, run.weights);
   const std::vector<FoldedMasks> masks =
-      read_masks(folded, reader, make_sparse_layers(*recipe.sparsity, model), result.tensors);
+      read_masks(folded, reader, make_sparse_layers(*recipe.sparsity, model), run.weights);
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
-    result.tokenizer = std::get<std::string>(tokenizer->value);
+    run.tokenizer = std::get<std::string>(tokenizer->value);
   }
   const std::string pattern(recipe.sparsity->pattern.name());
   recipe.sparsity = folded_sparsity(recipe, model, masks);
   const std::string new_pattern(recipe.sparsity->pattern.name());
-  write_folded(recipe, result, manifest, folder.working_path());
+  write_model_run(recipe, run, folder.working_path());
   folder.commit();
   if (arguments.json) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},

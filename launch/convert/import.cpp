@@ -11,14 +11,12 @@
 #include <optional>
 #include <set>
 
+#include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
-#include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
-#include "launch/step/session.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
-#include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
@@ -250,17 +248,6 @@ void check_copies(const std::vector<WeightName>& names,
   mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
 }
 
-/// What is saved of an import.
-struct Imported : Stateful {
-  ModelWeights weights;
-  std::string tokenizer;  ///< Tokenizer::identity(); empty where its files cannot be read
-
-  void visit_state(StateVisitor& visitor) override {
-    weights.visit_state(visitor);
-    if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
-  }
-};
-
 struct TokenizerName {
   std::string identity;     ///< Tokenizer::identity(); empty where there is none, or it is unknown
   std::string why_unknown;  ///< weights can be imported before the tokenizer's files are there
@@ -275,22 +262,26 @@ TokenizerName name_tokenizer(const DataSource& source) {
   }
 }
 
-void write_run(const Recipe& recipe, Imported& imported, const std::string& format,
-               const std::string& path) {
+}  // namespace
+
+void ModelRun::visit_state(StateVisitor& visitor) {
+  weights.visit_state(visitor);
+  if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
+}
+
+void write_model_run(const Recipe& recipe, ModelRun& run, const std::string& folder) {
   PosixFileSystem files;
   const auto world = make_self_communicator();
   CheckpointWriter::Options options;
-  options.folder = path + "/ckpt";
-  options.run_id = "import-" + format;
+  options.folder = folder + "/ckpt";
+  options.run_id = run.id;
   options.recipe = config::canonical_text(recipe);
-  options.written_by = {{"shoal", build_info().version + " " + build_info().git_revision},
-                        {"imported_as", format}};
-  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(imported, {});
+  options.written_by = run.origin;
+  options.written_by["shoal"] = build_info().version + " " + build_info().git_revision;
+  const SaveOutcome saved = CheckpointWriter(options, *world, files).save(run, run.point);
   if (!saved.ok) throw StorageError(saved.error);
-  replace_file(files, path + "/resolved.yaml", options.recipe);
+  replace_file(files, folder + "/resolved.yaml", options.recipe);
 }
-
-}  // namespace
 
 std::vector<std::string> import_formats() {
   std::vector<std::string> formats = members_of<WeightFormat>().names();
@@ -318,13 +309,15 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   const std::map<std::string, Source> sources =
       match(format ? format->ignored() : std::vector<std::string>{}, names, wanted, weights);
   check_copies(names, sources, weights);
-  Imported imported;
-  imported.weights = read_weights(sources, wanted, weights);
+  ModelRun run;
+  run.id = "import-" + arguments.format;
+  run.origin = {{"imported_as", arguments.format}};
+  run.weights = read_weights(sources, wanted, weights);
   const TokenizerName tokenizer = described.tokenizer.empty()
                                       ? name_tokenizer(*source)
                                       : TokenizerName{described.tokenizer, ""};
-  imported.tokenizer = tokenizer.identity;
-  write_run(recipe, imported, arguments.format, folder.working_path());
+  run.tokenizer = tokenizer.identity;
+  write_model_run(recipe, run, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
   if (arguments.json) {

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "launch/job/launch_info.h"
+#include "launch/model/model_weights.h"
+#include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -27,6 +30,19 @@ struct ImportArguments {
 /// StorageError if they cannot be read, or `out` is there already or cannot be written.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
+
+/// A model without the state of a training, as a run that is to be written.
+struct ModelRun : Stateful {
+  std::string id;
+  SaveInfo point = {};                             ///< of the training
+  std::map<std::string, std::string> origin = {};  ///< for Manifest::written_by
+  ModelWeights weights = {};
+  std::string tokenizer = {};  ///< Tokenizer::identity(); empty: unknown
+
+  void visit_state(StateVisitor& visitor) override;
+};
+/// Fills a folder as a run's: a checkpoint and resolved.yaml. Throws StorageError.
+void write_model_run(const Recipe& recipe, ModelRun& run, const std::string& folder);
 
 /// The values of --as.
 std::vector<std::string> import_formats();

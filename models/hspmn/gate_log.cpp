@@ -13,22 +13,19 @@ double mean_of_gates(const std::vector<GateReport>& gates, double GateReport::*v
   return sum / static_cast<double>(gates.size());
 }
 
-MetricsRecord gate_record(const GateReport& gate, int64_t step) {
-  MetricsRecord record;
-  record.add("step", step).add("layer", gate.layer);
-  record.add("rate", gate.rate).add("target", gate.target);
-  record.add("probability", gate.probability).add("entropy", gate.entropy);
-  record.add("threshold", gate.threshold).add("dropped", gate.dropped);
-  record.add("rate_by_position", gate.rate_by_position);
-  return record;
-}
-
 }  // namespace
 
 LayerLog::Report report_of(const std::vector<GateReport>& gates, int64_t step) {
   LayerLog::Report report;
   if (gates.empty()) return report;
-  for (const GateReport& gate : gates) report.records.push_back(gate_record(gate, step));
+  for (const GateReport& gate : gates) {
+    MetricsRecord& record = report.records.emplace_back();
+    record.add("step", step).add("layer", gate.layer);
+    record.add("rate", gate.rate).add("target", gate.target);
+    record.add("probability", gate.probability).add("entropy", gate.entropy);
+    record.add("threshold", gate.threshold).add("dropped", gate.dropped);
+    record.add("rate_by_position", gate.rate_by_position);
+  }
   const double rate = mean_of_gates(gates, &GateReport::rate);
   report.means.add("gate_rate", rate);
   report.means.add("gate_probability", mean_of_gates(gates, &GateReport::probability));
