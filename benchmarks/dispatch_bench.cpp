@@ -4,7 +4,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/routers/top_k.h"

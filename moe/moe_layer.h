@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 #include "moe/experts/shared_expert.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/losses/balance_losses.h"

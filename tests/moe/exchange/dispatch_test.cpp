@@ -4,7 +4,7 @@
 #include <memory>
 #include <numeric>
 
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 #include "parallel/gradients/parameter_group.h"
 #include "runtime/base/error.h"
 #include "tests/moe/routing/make_routing.h"

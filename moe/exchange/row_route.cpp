@@ -2,7 +2,7 @@
 #include <numeric>
 #include <utility>
 
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 #include "moe/kernels/count_ids.h"
 #include "runtime/device/device_copy.h"
 

@@ -1,4 +1,4 @@
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 
 #include <gtest/gtest.h>
 
