@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "moe/build_context.h"
 #include "moe/exchange/dispatch.h"
 #include "moe/experts/shared_expert.h"
 #include "moe/experts/unit_bank.h"
@@ -17,7 +18,6 @@
 #include "moe/moe_stats.h"
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
-#include "parallel/comm/build_context.h"
 #include "runtime/module/linear.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
