@@ -4,7 +4,7 @@
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/dispatch.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/moe_layer.h"
 #include "moe/routers/top_k.h"
@@ -82,12 +82,10 @@ class Problem {
 
   torch::Tensor move_by_index(const Capacity& capacity) const {
     const UnitPlacement placement = UnitPlacement::contiguous(shape_.experts, 1);
-    const auto exchanges =
-        plan_exchange({apply_capacity(routing_, capacity)}, placement, grid_, {});
-    exchanges.front()->start_dispatch(x_TD());
-    const ArrivedRows arrived = exchanges.front()->finish_dispatch();
-    exchanges.front()->start_combine(arrived.rows_RD * arrived.weight_R.unsqueeze(1));
-    return exchanges.front()->finish_combine();
+    const TokenAssignments assignments = apply_capacity(routing_, capacity);
+    const RowRoute route = start_routes({assignments}, placement, grid_, {}).wait().front();
+    const Dispatched rows = dispatch(x_TD(), assignments.weight_A, route);
+    return combine(rows.rows_RD * rows.weight_R.unsqueeze(1), route);
   }
 
   /// As V-MoE and GShard do: products, group by group, with masks [G, S, E, C]. The running count

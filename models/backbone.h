@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "models/blocks/block_output.h"
+#include "moe/build_context.h"
 #include "moe/moe_stage.h"
 #include "moe/moe_stats.h"
-#include "parallel/comm/build_context.h"
 #include "runtime/data/batch.h"
 #include "runtime/data/data_shape.h"
 #include "runtime/module/module.h"

@@ -92,6 +92,15 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   return chunks;
 }
 
+/// The tokens of each chunk.
+std::vector<torch::Tensor> split_tokens(const torch::Tensor& x_TD,
+                                        const std::vector<TokenAssignments>& chunks) {
+  if (chunks.size() == 1) return {x_TD};
+  std::vector<int64_t> tokens;
+  for (const TokenAssignments& chunk : chunks) tokens.push_back(chunk.num_tokens);
+  return x_TD.split_with_sizes(tokens);
+}
+
 /// How many tokens have no row.
 torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   const int64_t num_tokens = assignments.num_tokens;
@@ -195,17 +204,15 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   Capacity capacity = options_.capacity;
   if (!step.training) capacity.mode = CapacityMode::kDropless;
   const std::vector<TokenAssignments> chunks = assign_chunks(routing, context, capacity);
-  Exchanges exchanges;
+  std::optional<PendingRoutes> pending;
   if (!is_local()) {
-    exchanges =
-        plan_exchange(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
+    pending = start_routes(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
   }
-
   // Before the experts, so that a GPU has work while the host waits for counts.
-  const bool per_unit = router_->chooses_per_unit();
+  StatSums sums = layer_sums(routing, chunks, router_->chooses_per_unit());
+  const torch::Tensor y_TD =
+      pending ? run_exchanged(x_TD, chunks, *std::move(pending)) : run_local(x_TD, chunks.front());
   MoeOutput output;
-  StatSums sums = layer_sums(routing, chunks, per_unit);
-  const torch::Tensor y_TD = run_experts(x_TD, chunks, exchanges);
   output.y_BRD = context.put_back(y_TD).reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
   const bool has_losses = step.training && !losses_.names().empty();
   if (has_losses) {
@@ -255,49 +262,46 @@ MoeLayer::Cuts MoeLayer::cuts() const {
   return by_unit ? Cuts{1, exchange.chunks} : Cuts{exchange.chunks, 1};
 }
 
-torch::Tensor MoeLayer::run_experts(const torch::Tensor& x_TD,
-                                    const std::vector<TokenAssignments>& assignments,
-                                    const Exchanges& exchanges) {
-  std::vector<torch::Tensor> x_C(exchanges.size(), x_TD);
-  if (assignments.size() > 1) {
-    std::vector<int64_t> tokens;
-    for (const TokenAssignments& chunk : assignments) tokens.push_back(chunk.num_tokens);
-    x_C = x_TD.split_with_sizes(tokens);
-  }
-  if (!exchanges.empty()) exchanges.front()->start_dispatch(x_C.front());
+torch::Tensor MoeLayer::run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments) {
   const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
-  torch::Tensor y_TD;
-  if (is_local()) {
-    const DispatchPlan plan = plan_on_one_rank(assignments.front());
-    y_TD = bank_->forward_local(x_TD, {plan.index, assignments.front().weight_A, plan.rows_u});
-  } else {
-    y_TD = run_exchanged(x_C, exchanges);
-  }
+  const DispatchPlan plan = plan_on_one_rank(assignments);
+  const torch::Tensor y_TD =
+      bank_->forward_local(x_TD, {plan.index, assignments.weight_A, plan.rows_u});
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
 // At most one dispatch and one combine are in flight: several would share the network, and all
 // would arrive late. The backward pass runs these steps from last to first.
-torch::Tensor MoeLayer::run_exchanged(const std::vector<torch::Tensor>& x_C,
-                                      const Exchanges& exchanges) {
+torch::Tensor MoeLayer::run_exchanged(const torch::Tensor& x_TD,
+                                      const std::vector<TokenAssignments>& chunks,
+                                      PendingRoutes pending) {
+  const std::vector<torch::Tensor> x_C = split_tokens(x_TD, chunks);
+  const auto start = [&](size_t c, const RowRoute::Level& first) {
+    const size_t chunk = std::min(c, chunks.size() - 1);  // parts of units are of one chunk
+    return start_dispatch(x_C[chunk], chunks[chunk].weight_A, first);
+  };
+  DispatchInFlight next = start(0, pending.first(0));
+  const torch::Tensor shared_TD = shared_ ? shared_->forward(x_TD) : torch::Tensor();
+  const std::vector<RowRoute> routes = std::move(pending).wait();
+
   const int64_t num_parts = cuts().of_units;
   std::vector<UnitBank::ForwardWeighted> parts;
   if (num_parts > 1) parts = bank_->split(num_parts);
+  CombineInFlight back;
   std::vector<torch::Tensor> y_C;
-  for (size_t c = 0; c < exchanges.size(); ++c) {
-    const ArrivedRows arrived = exchanges[c]->finish_dispatch();
-    if (c + 1 < exchanges.size()) exchanges[c + 1]->start_dispatch(x_C[c + 1]);
-    const torch::Tensor output_RD =
-        num_parts > 1 ? parts[c](arrived.rows_RD, arrived.rows_u, arrived.weight_R)
-                      : bank_->forward_weighted(arrived.rows_RD, arrived.rows_u, arrived.weight_R);
-    if (c > 0) y_C.push_back(exchanges[c - 1]->finish_combine());
-    exchanges[c]->start_combine(output_RD);
+  for (size_t c = 0; c < routes.size(); ++c) {
+    const Dispatched rows = finish_dispatch(std::move(next), routes[c]);
+    if (c + 1 < routes.size()) next = start(c + 1, routes[c + 1].first);
+    const torch::Tensor weighted_RD =
+        num_parts > 1 ? parts[c](rows.rows_RD, rows.rows_u, rows.weight_R)
+                      : bank_->forward_weighted(rows.rows_RD, rows.rows_u, rows.weight_R);
+    if (c > 0) y_C.push_back(finish_combine(std::move(back), routes[c - 1].first));
+    back = start_combine(weighted_RD, routes[c]);
   }
-  y_C.push_back(exchanges.back()->finish_combine());
-  if (num_parts == 1) return y_C.size() == 1 ? y_C.front() : torch::cat(y_C);
-  torch::Tensor y_TD = y_C.front();
-  for (size_t part = 1; part < y_C.size(); ++part) y_TD = y_TD + y_C[part];
-  return y_TD;
+  y_C.push_back(finish_combine(std::move(back), routes.back().first));
+  torch::Tensor y_TD = chunks.size() > 1 ? torch::cat(y_C) : y_C.front();
+  for (size_t part = 1; part < parts.size(); ++part) y_TD = y_TD + y_C[part];
+  return shared_ ? y_TD + shared_TD : y_TD;
 }
 
 bool MoeLayer::is_local() const {

@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "moe/exchange/row_exchange.h"
+#include "moe/build_context.h"
+#include "moe/exchange/dispatch.h"
 #include "moe/experts/shared_expert.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/losses/balance_losses.h"
@@ -17,7 +18,6 @@
 #include "moe/moe_stats.h"
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
-#include "parallel/comm/build_context.h"
 #include "runtime/module/linear.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
@@ -78,26 +78,23 @@ class MoeLayer : public MoeStage {
   const UnitBank& units() const { return *bank_; }
 
  private:
-  using Exchanges = std::vector<std::unique_ptr<RowExchange>>;
-
   /// The rows of each chunk, in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
-  /// The summed outputs of the chosen units and the shared experts, by token.
-  torch::Tensor run_experts(const torch::Tensor& x_TD,
-                            const std::vector<TokenAssignments>& assignments,
-                            const Exchanges& exchanges);
   /// Whether nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// run_experts where rows are exchanged, after the first start_dispatch.
-  torch::Tensor run_exchanged(const std::vector<torch::Tensor>& x_C, const Exchanges& exchanges);
+  /// The sum of the chosen units' and the shared experts' outputs, by token.
+  torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
+  /// run_local where rows are exchanged.
+  torch::Tensor run_exchanged(const torch::Tensor& x_TD,
+                              const std::vector<TokenAssignments>& chunks, PendingRoutes pending);
   /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
   /// the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// All units or none.
+  /// The bank's units if they are memory units, else 0.
   int64_t num_memory_units() const;
 
   MoeOptions options_;

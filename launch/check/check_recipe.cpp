@@ -13,7 +13,7 @@
 #include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/exchange_options.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/integers.h"

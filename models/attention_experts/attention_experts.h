@@ -12,10 +12,10 @@
 
 #include "models/attention_experts/image_exchange.h"
 #include "models/attention_experts/kernels/key_candidates.h"
+#include "moe/build_context.h"
 #include "moe/losses/balance_losses.h"
 #include "moe/moe_stage.h"
 #include "moe/routing/router.h"
-#include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
 #include "runtime/options/config.h"

@@ -9,7 +9,7 @@
 
 #include "models/hspmn/gate_math.h"
 #include "models/hspmn/gate_options.h"
-#include "parallel/comm/build_context.h"
+#include "moe/build_context.h"
 #include "runtime/module/after_step.h"
 #include "runtime/module/module.h"
 #include "runtime/random/step_context.h"

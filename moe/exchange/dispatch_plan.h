@@ -12,7 +12,7 @@
 #include "parallel/comm/communicator.h"
 
 /// Plans of exchanges, made from counts of rows without communication
-/// (moe/exchange/row_exchange.h gets the counts).
+/// (moe/exchange/row_route.h gets the counts).
 // A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
 // u units on this rank  E ranks  C pieces
 namespace shoal {

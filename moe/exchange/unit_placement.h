@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/build_context.h"
+#include "moe/build_context.h"
 
 namespace shoal {
 

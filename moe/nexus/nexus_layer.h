@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "moe/build_context.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/moe_stage.h"
 #include "moe/nexus/slot_router.h"
-#include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/options/config.h"
 #include "runtime/random/step_context.h"

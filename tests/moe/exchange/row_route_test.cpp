@@ -1,10 +1,11 @@
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/row_route.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
+#include "moe/exchange/dispatch.h"
 #include "runtime/base/error.h"
 #include "tests/moe/routing/make_routing.h"
 #include "tests/support/forwarding_communicator.h"
@@ -26,7 +27,7 @@ struct Result {
 };
 
 /// Outputs of units: unit u multiplies its rows by u + 1, and by their weights.
-torch::Tensor outputs(const ArrivedRows& arrived, const std::vector<int64_t>& units) {
+torch::Tensor outputs(const Dispatched& arrived, const std::vector<int64_t>& units) {
   const std::vector<int64_t>& rows_u = arrived.rows_u.rows_u();
   std::vector<torch::Tensor> rows{arrived.rows_RD.narrow(0, 0, 0)};
   int64_t first = 0;
@@ -45,19 +46,27 @@ Result round_trip(const ExchangeOptions& options, const UnitPlacement& placement
   Routing routing = make_routing(some_numbers({kTokens, kUnits}, 20 + rank), 3);
   torch::Tensor weight = routing.weight_TK.detach().clone().set_requires_grad(true);
   routing.weight_TK = weight;
-  const auto exchanges =
-      plan_exchange({apply_capacity(routing, capacity)}, placement, grid, options, num_parts);
-  for (const auto& exchange : exchanges) exchange->start_dispatch(x);
-  for (const auto& exchange : exchanges) {
-    exchange->start_combine(outputs(exchange->finish_dispatch(), placement.units_of_rank(rank)));
+  const TokenAssignments assignments = apply_capacity(routing, capacity);
+  const std::vector<RowRoute> routes =
+      start_routes({assignments}, placement, grid, options, num_parts).wait();
+  std::vector<DispatchInFlight> there;
+  for (const RowRoute& route : routes) {
+    there.push_back(start_dispatch(x, assignments.weight_A, route.first));
+  }
+  std::vector<CombineInFlight> back;
+  for (size_t i = 0; i < routes.size(); ++i) {
+    const Dispatched arrived = finish_dispatch(std::move(there[i]), routes[i]);
+    back.push_back(start_combine(outputs(arrived, placement.units_of_rank(rank)), routes[i]));
   }
   torch::Tensor y = torch::zeros_like(x);
-  for (const auto& exchange : exchanges) y = y + exchange->finish_combine();
+  for (size_t i = 0; i < routes.size(); ++i) {
+    y = y + finish_combine(std::move(back[i]), routes[i].first);
+  }
   (y * some_numbers({kTokens, kWidth}, 30 + rank)).sum().backward();
   return {y.detach(), x.grad(), weight.grad()};
 }
 
-TEST(RowExchangeRanks, TwoLevelsEqualOne) {
+TEST(RowRouteRanks, TwoLevelsEqualOne) {
   const std::vector<UnitPlacement> placements{
       UnitPlacement::contiguous(kUnits, 4), UnitPlacement({3, 0, 1, 0, 2, 2, 1, 3}, 4),
       UnitPlacement({0, 0, 0, 0, 3, 3, 3, 3}, 4)};  // two ranks hold nothing
@@ -80,7 +89,7 @@ TEST(RowExchangeRanks, TwoLevelsEqualOne) {
   }
 }
 
-TEST(RowExchangeRanks, PartsOfUnitsTakeAllRows) {
+TEST(RowRouteRanks, PartsOfUnitsTakeAllRows) {
   const std::vector<UnitPlacement> placements{
       UnitPlacement::contiguous(kUnits, 2), UnitPlacement({1, 0, 1, 0, 0, 0, 1, 1}, 2),
       UnitPlacement({0, 0, 1, 0, 0, 0, 0, 0}, 2)};  // one rank has units for one part only
@@ -103,7 +112,7 @@ TEST(RowExchangeRanks, PartsOfUnitsTakeAllRows) {
   }
 }
 
-TEST(RowExchangeRanks, BetweenNodesATokenIsSentOnceToEachOtherNode) {
+TEST(RowRouteRanks, BetweenNodesATokenIsSentOnceToEachOtherNode) {
   const UnitPlacement placement = UnitPlacement::contiguous(kUnits, 4);
   run_grid(
       4, 1,
@@ -122,19 +131,20 @@ TEST(RowExchangeRanks, BetweenNodesATokenIsSentOnceToEachOtherNode) {
             ++choices;
           }
         }
-        const auto exchanges =
-            plan_exchange({apply_capacity(routing, {})}, placement, grid, {.hierarchical = true});
+        const TokenAssignments assignments = apply_capacity(routing, {});
+        PendingRoutes pending =
+            start_routes({assignments}, placement, grid, {.hierarchical = true});
         const int64_t before = grid.inter_node->counters().sent_bytes;
-        exchanges.front()->start_dispatch(x);
+        DispatchInFlight there = start_dispatch(x, assignments.weight_A, pending.first(0));
         const int64_t row_bytes = kWidth * static_cast<int64_t>(sizeof(double));
         // The choices' weights fill as many further rows as they need.
         const int64_t weight_rows = (choices + kWidth - 1) / kWidth;
         EXPECT_EQ(grid.inter_node->counters().sent_bytes - before,
                   (static_cast<int64_t>(pairs.size()) + weight_rows) * row_bytes);
-        const torch::Tensor rows = exchanges.front()->finish_dispatch().rows_RD;
+        const RowRoute route = std::move(pending).wait().front();
+        const torch::Tensor rows = finish_dispatch(std::move(there), route).rows_RD;
         const int64_t received = grid.inter_node->counters().sent_bytes;
-        exchanges.front()->start_combine(rows);
-        exchanges.front()->finish_combine();
+        combine(rows, route);
         // One row goes back for each that came.
         const torch::Tensor sent =
             torch::tensor({static_cast<int64_t>(pairs.size()) * row_bytes,
@@ -146,7 +156,7 @@ TEST(RowExchangeRanks, BetweenNodesATokenIsSentOnceToEachOtherNode) {
       /*ranks_per_node=*/2);
 }
 
-TEST(RowExchangeRanks, PayloadRoundsAlikeOnAnyNumberOfRanks) {
+TEST(RowRouteRanks, PayloadRoundsAlikeOnAnyNumberOfRanks) {
   std::map<int64_t, torch::Tensor> outputs;
   run_grid(1, 1, [&](RankGrid& grid) {
     outputs[1] =
@@ -165,7 +175,22 @@ TEST(RowExchangeRanks, PayloadRoundsAlikeOnAnyNumberOfRanks) {
   });
 }
 
-TEST(RowExchangeRanks, UsesNoCountsOfNodesThatHaveFailed) {
+TEST(RowRouteRanks, InTwoLevelsRowsLeaveBeforeTheCountsInsideTheNodeAreThere) {
+  run_grid(
+      4, 1,
+      [](RankGrid& grid) {
+        grid.intra_node = std::make_unique<testing::FailedCommunicator>(std::move(grid.intra_node));
+        const Routing routing = make_routing(some_numbers({kTokens, kUnits}, 2), 3);
+        PendingRoutes pending =
+            start_routes({apply_capacity(routing, {})}, UnitPlacement::contiguous(kUnits, 4), grid,
+                         {.hierarchical = true});
+        EXPECT_EQ(pending.first(0).plan.send_rows.size(), 2u);
+        EXPECT_THROW(std::move(pending).wait(), CommError);
+      },
+      /*ranks_per_node=*/2);
+}
+
+TEST(RowRouteRanks, UsesNoCountsOfNodesThatHaveFailed) {
   run_grid(
       2, 1,
       [](RankGrid& grid) {

@@ -1,15 +1,83 @@
-#include <algorithm>
-#include <numeric>
-#include <utility>
+#include "moe/exchange/row_route.h"
 
-#include "moe/exchange/row_exchange.h"
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
 #include "moe/kernels/count_ids.h"
+#include "parallel/comm/collectives.h"
 #include "runtime/device/device_copy.h"
 
-// T tokens  N nodes  P (token, node) pairs of this rank  Q pairs it receives  A choices of this
-// rank B choices it receives  U units
+// T tokens  C pieces  N nodes  P (token, node) pairs of this rank  A choices of this rank
+// B choices it receives  U units  V units in the order of their ranks  u units on this rank  E
+// ranks
 namespace shoal {
 namespace {
+
+/// Tells each rank how many rows the others send to its units: one all-to-all for all pieces, and
+/// the copy of its result to the host, both in flight between construction and `wait`.
+class CountExchange {
+ public:
+  /// Starts, in the order of the stream. Collective over `comm`, which must outlive this.
+  CountExchange(torch::Tensor sent_CV, const RowCounts& units_of_rank, Communicator& comm)
+      : comm_(comm), sent_CV_(std::move(sent_CV)) {
+    const int64_t num_pieces = sent_CV_.size(0);
+    const int64_t own = units_of_rank[static_cast<size_t>(comm.rank())];
+    std::vector<torch::Tensor> by_rank;
+    RowCounts send;
+    for (const torch::Tensor& counts_Cu : sent_CV_.split_with_sizes(units_of_rank, 1)) {
+      by_rank.push_back(counts_Cu.flatten());
+      send.push_back(counts_Cu.numel());
+    }
+    received_ECu_ = torch::empty({comm.size(), num_pieces, own}, sent_CV_.options());
+    exchange_ = comm.start_all_to_all(torch::cat(by_rank), send, received_ECu_.view({-1}),
+                                      RowCounts(send.size(), own * num_pieces));
+    if (!sent_CV_.is_cpu()) start_copy();
+  }
+
+  /// Blocks the host until the counts are there; once. Throws CommError.
+  DispatchCounts wait() {
+    if (!copy_) start_copy();
+    const torch::Tensor& counts = copy_->wait();
+    comm_.throw_if_failed();
+    const int64_t* first = counts.const_data_ptr<int64_t>();
+    const int64_t* received = first + sent_CV_.numel();
+    return {{first, received}, {received, first + counts.numel()}, received_ECu_};
+  }
+
+ private:
+  void start_copy() {
+    exchange_.wait();
+    copy_.emplace(torch::cat({sent_CV_.flatten(), received_ECu_.flatten()}));
+  }
+
+  Communicator& comm_;
+  torch::Tensor sent_CV_;
+  torch::Tensor received_ECu_;
+  Pending exchange_;
+  std::optional<HostCopy> copy_;
+};
+
+/// The plans of one level, one for each of cut_into_pieces. Collective over `comm`.
+PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks,
+                                     const UnitPlacement& placement, Communicator& comm,
+                                     int64_t num_parts) {
+  const std::vector<Piece> pieces = cut_into_pieces(chunks, placement, num_parts);
+  TORCH_CHECK(placement.num_ranks() == comm.size(), "dispatch: units are placed on ",
+              placement.num_ranks(), " ranks, the group has ", comm.size());
+  std::vector<DispatchPlan> plans;
+  if (comm.size() == 1) {
+    TORCH_CHECK(num_parts == 1, "dispatch: ", num_parts, " parts of units on one rank, expected 1");
+    for (const TokenAssignments& chunk : chunks) plans.push_back(plan_on_one_rank(chunk));
+  } else if (has_known_counts(pieces)) {
+    plans = make_plans(pieces, placement, known_counts(pieces, placement, comm.rank()));
+  } else {
+    const auto counts = std::make_shared<CountExchange>(rows_to_send(pieces, placement),
+                                                        placement.num_units_of_ranks(), comm);
+    return [=] { return make_plans(pieces, placement, counts->wait()); };
+  }
+  return [plans] { return plans; };
+}
 
 /// How often each value in [0, count) occurs; larger ones are not counted.
 torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
@@ -41,7 +109,6 @@ struct NodeRows {
   torch::Tensor token_P;   ///< token of each pair
   torch::Tensor unit_A;    ///< unit of each choice, as its node numbers it
   torch::Tensor pair_A;    ///< pair of each choice, counted from the first of its node
-  torch::Tensor weight_A;  ///< differentiable
   torch::Tensor count_N2;  ///< pairs and choices of each node
   DispatchPlan plan;       ///< between nodes: its rows are the pairs, its weights the choices'
 };
@@ -53,16 +120,6 @@ torch::Tensor unit_of_rows(const TokenAssignments& assignments) {
   return torch::searchsorted(assignments.rows_U.cumsum(0), row_A, /*out_int32=*/false,
                              /*right=*/true)
       .clamp_max_(assignments.rows_U.size(0) - 1);
-}
-
-/// 1 where a value differs from the one before it, and at the first; else 0.
-torch::Tensor begins_run(const torch::Tensor& sorted_A) {
-  const int64_t count = sorted_A.size(0);
-  torch::Tensor begins_A = torch::ones_like(sorted_A);
-  if (count < 2) return begins_A;
-  begins_A.narrow(0, 1, count - 1)
-      .copy_(sorted_A.narrow(0, 1, count - 1) != sorted_A.narrow(0, 0, count - 1));
-  return begins_A;
 }
 
 /// Gives each choice the key node * T + token, equal for the choices of a pair, and sorts by it.
@@ -82,7 +139,8 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
   const auto [key_A, order_A] = (node_A * num_tokens + assignments.token_A)
                                     .masked_fill_(assignments.token_A < 0, padding_key)
                                     .sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const torch::Tensor begins_A = begins_run(key_A);
+  // 1 where a pair begins, else 0.
+  const torch::Tensor begins_A = key_A.diff(1, 0, torch::full({1}, -1, key_A.options())).ne_(0);
   const torch::Tensor pair_of_all_A = begins_A.cumsum(0) - 1;
   const torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");  // num_nodes: padding
   const torch::Tensor pairs_N =
@@ -95,7 +153,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
   rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
   rows.pair_A =
       pair_of_all_A - first_pair_N.index_select(0, sorted_node_A.clamp_max(num_nodes - 1));
-  rows.weight_A = assignments.weight_A.index_select(0, order_A);
+  rows.plan.order_A = order_A;
   rows.count_N2 = torch::stack({pairs_N, count_values(sorted_node_A, num_nodes)}, 1);
   return rows;
 }
@@ -103,34 +161,24 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
 /// Sets the chunks' plans and drops their padding. Collective over `inter_node`: one exchange for
 /// all chunks, one wait of the host.
 void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
-  const auto num_chunks = static_cast<int64_t>(chunks.size());
+  const auto num_nodes = static_cast<size_t>(inter_node.size());
   std::vector<torch::Tensor> count_CN2;
-  for (const NodeRows& rows : chunks) count_CN2.push_back(rows.count_N2);
-  const RowCounts counts(static_cast<size_t>(inter_node.size()), 2 * num_chunks);
-  const torch::Tensor sent_NC2 = torch::stack(count_CN2, 1);
-  const torch::Tensor received_NC2 = torch::empty_like(sent_NC2);
-  inter_node.start_all_to_all(sent_NC2.view({-1}), counts, received_NC2.view({-1}), counts).wait();
-  HostCopy copy(torch::stack({sent_NC2, received_NC2}));
-  const int64_t* count = copy.wait().const_data_ptr<int64_t>();
-  inter_node.throw_if_failed();
-  const auto column = [&](int64_t direction, int64_t chunk, int64_t kind) {
-    RowCounts by_node;
-    for (int64_t node = 0; node < inter_node.size(); ++node) {
-      by_node.push_back(
-          count[((direction * inter_node.size() + node) * num_chunks + chunk) * 2 + kind]);
+  for (const NodeRows& rows : chunks) count_CN2.push_back(rows.count_N2.flatten());
+  const DispatchCounts counts =
+      CountExchange(torch::stack(count_CN2), RowCounts(num_nodes, 2), inter_node).wait();
+  for (size_t c = 0; c < chunks.size(); ++c) {
+    NodeRows& rows = chunks[c];
+    for (size_t node = 0; node < num_nodes; ++node) {
+      const auto sent = counts.sent_CV.begin() + 2 * (c * num_nodes + node);
+      const auto received = counts.received_ECu.begin() + 2 * (node * chunks.size() + c);
+      rows.plan.send_rows.push_back(sent[0]);
+      rows.plan.send_weights.push_back(sent[1]);
+      rows.plan.recv_rows.push_back(received[0]);
+      rows.plan.recv_weights.push_back(received[1]);
     }
-    return by_node;
-  };
-  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-    NodeRows& rows = chunks[static_cast<size_t>(chunk)];
-    DispatchPlan& plan = rows.plan;
-    plan.send_rows = column(0, chunk, 0);
-    plan.send_weights = column(0, chunk, 1);
-    plan.recv_rows = column(1, chunk, 0);
-    plan.recv_weights = column(1, chunk, 1);
-    rows.token_P = rows.token_P.narrow(0, 0, sum(plan.send_rows));
-    for (torch::Tensor* tensor : {&rows.unit_A, &rows.pair_A, &rows.weight_A}) {
-      *tensor = tensor->narrow(0, 0, sum(plan.send_weights));
+    rows.token_P = rows.token_P.narrow(0, 0, sum(rows.plan.send_rows));
+    for (torch::Tensor* tensor : {&rows.unit_A, &rows.pair_A, &rows.plan.order_A}) {
+      *tensor = tensor->narrow(0, 0, sum(rows.plan.send_weights));
     }
   }
 }
@@ -162,63 +210,66 @@ InnerChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communica
   return inner;
 }
 
-/// Pairs are sent by `outer` between nodes, their rows by `inner` inside this one.
-class NodeExchange : public RowExchange {
- public:
-  /// order_B: as InnerChoices has it.
-  NodeExchange(FlatExchange outer, FlatExchange inner, torch::Tensor order_B)
-      : outer_(std::move(outer)), inner_(std::move(inner)), order_B_(std::move(order_B)) {}
-
-  void start_dispatch(const torch::Tensor& x_TD) override { outer_.start_dispatch(x_TD); }
-  ArrivedRows finish_dispatch() override {
-    const ArrivedRows pairs = outer_.finish_dispatch();
-    inner_.set_weights(pairs.weight_R.index_select(0, order_B_));
-    inner_.start_dispatch(pairs.rows_RD);
-    return inner_.finish_dispatch();
-  }
-  void start_combine(const torch::Tensor& rows_RD) override {
-    inner_.start_combine(rows_RD);
-    outer_.start_combine(inner_.finish_combine());
-  }
-  torch::Tensor finish_combine() override { return outer_.finish_combine(); }
-
- private:
-  FlatExchange outer_, inner_;
-  torch::Tensor order_B_;
-};
-
-}  // namespace
-
-std::vector<std::unique_ptr<RowExchange>> plan_node_exchange(
-    const std::vector<TokenAssignments>& chunks, const UnitPlacement& placement,
-    const RankGrid& grid, Payload payload) {
+/// start_routes in two levels.
+PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
+                                const UnitPlacement& placement, const RankGrid& grid,
+                                Payload payload) {
   Communicator& inter_node = *grid.inter_node;
   const NodeUnits units = units_of_node(placement, inter_node.rank(), grid.intra_node->size());
   std::vector<NodeRows> rows;
   for (const TokenAssignments& chunk : chunks)
     rows.push_back(assign_to_nodes(chunk, units, inter_node.size()));
   exchange_counts(rows, inter_node);
-  std::vector<TokenAssignments> inner;
-  std::vector<torch::Tensor> order_CB;
+  std::vector<RowRoute> routes;
+  std::vector<TokenAssignments> inside;
   for (const NodeRows& chunk : rows) {
     InnerChoices choices = exchange_choices(chunk, units.placement.num_units(), inter_node);
-    inner.push_back(std::move(choices.assignments));
-    order_CB.push_back(choices.order_B);
+    inside.push_back(std::move(choices.assignments));
+    routes.push_back({{chunk.plan, &inter_node, payload},
+                      RowRoute::Level{{}, grid.intra_node.get(), Payload::kSame},
+                      choices.order_B});
   }
-  const PendingPlans inner_plans = start_plans(inner, units.placement, *grid.intra_node);
-  std::vector<DispatchPlan> outer;
+  const auto last_plans = start_plans(inside, units.placement, *grid.intra_node, /*num_parts=*/1);
   for (size_t c = 0; c < chunks.size(); ++c) {
-    rows[c].plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
-    outer.push_back(rows[c].plan);
+    routes[c].first.plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
   }
-  const PendingPlans outer_plans = ready_plans(std::move(outer));
-  std::vector<std::unique_ptr<RowExchange>> exchanges;
-  for (size_t c = 0; c < chunks.size(); ++c) {
-    exchanges.push_back(std::make_unique<NodeExchange>(
-        FlatExchange({outer_plans, c}, rows[c].weight_A, inter_node, payload),
-        FlatExchange({inner_plans, c}, {}, *grid.intra_node, Payload::kSame), order_CB[c]));
+  return {std::move(routes), last_plans};
+}
+
+}  // namespace
+
+const RowRoute::Level& PendingRoutes::first(size_t route) {
+  if (!routes_[route].inside) finish();
+  return routes_[route].first;
+}
+
+std::vector<RowRoute> PendingRoutes::wait() && {
+  finish();
+  return std::move(routes_);
+}
+
+void PendingRoutes::finish() {
+  if (!last_plans_) return;
+  std::vector<DispatchPlan> plans = std::exchange(last_plans_, {})();
+  for (size_t i = 0; i < routes_.size(); ++i) {
+    RowRoute& route = routes_[i];
+    (route.inside ? *route.inside : route.first).plan = std::move(plans[i]);
   }
-  return exchanges;
+}
+
+PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
+                           const UnitPlacement& placement, const RankGrid& grid,
+                           const ExchangeOptions& options, int64_t num_parts) {
+  if (options.hierarchical && grid.num_nodes() > 1) {
+    TORCH_CHECK(num_parts == 1, "exchange: ", num_parts,
+                " parts of units in two levels, expected 1");
+    return start_node_routes(chunks, placement, grid, options.payload);
+  }
+  TORCH_CHECK(num_parts == 1 || chunks.size() == 1, "exchange: ", chunks.size(), " chunks in ",
+              num_parts, " parts, expected 1 of either");
+  const RowRoute route{{{}, grid.expert.get(), options.payload}, {}, {}};
+  return {std::vector<RowRoute>(chunks.size() * static_cast<size_t>(num_parts), route),
+          start_plans(chunks, placement, *grid.expert, num_parts)};
 }
 
 }  // namespace shoal
