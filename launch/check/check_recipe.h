@@ -28,7 +28,8 @@ struct ModelCounts {
   int64_t views = 1;                ///< of each training image
   bool compares_samples = false;    ///< Task::compares_samples
   bool mixes_samples = false;       ///< Task::mixes_samples
-  bool counts_entry_steps = false;  ///< Optimizer::counts_entry_steps
+  int64_t state_kinds = 0;          ///< Optimizer::state_kinds
+  bool counts_entry_steps = false;  ///< whether Optimizer::entry_kinds has any
   CheckpointSize checkpoint;        ///< upper bounds
   std::optional<ModelWork> work;    ///< nothing if it is not known
 };

@@ -124,8 +124,7 @@ void warn_of_balance(const std::vector<MoeStageInfo>& stages, Lines& warnings) {
   for (const auto& [router, names] : stages_by(stages, &MoeStageInfo::unbalanced)) {
     warnings.push_back(fmt::format(
         "{}: nothing balances the load of the {} router, so that it may come to use few experts; "
-        "add a loss such as importance, load or switch, set router.bias.rate, or write "
-        "losses: auto",
+        "add a loss that evens it out, set router.bias.rate, or write losses: auto",
         join_words(names), router));
   }
 }

@@ -34,6 +34,9 @@ struct KeyInfo {
 /// of them, whose keys are the same.
 std::vector<KeyInfo> list_keys(const Type& type);
 
+/// The rule of the nearest field on the path of a value in `options` that has one.
+ResumeRule resume_rule(const Type& type, const void* options, std::string_view path);
+
 /// `width` of `model.mlp.width`.
 inline std::string_view last_key(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
