@@ -24,14 +24,14 @@ struct ModelCounts {
   int64_t active_parameters = 0;  ///< of each MoE stage only the units that one token is routed to
   std::vector<MoeStageInfo> stages;
   std::vector<SparseLayerInfo> sparse;
-  bool has_learned_gates = false;   ///< token gates that are trained
-  int64_t views = 1;                ///< of each training image
-  bool compares_samples = false;    ///< Task::compares_samples
-  bool mixes_samples = false;       ///< Task::mixes_samples
-  int64_t state_kinds = 0;          ///< Optimizer::state_kinds
-  bool counts_entry_steps = false;  ///< whether Optimizer::entry_kinds has any
-  CheckpointSize checkpoint;        ///< upper bounds
-  std::optional<ModelWork> work;    ///< nothing if it is not known
+  bool has_learned_gates = false;  ///< token gates that are trained
+  int64_t views = 1;               ///< of each training image
+  bool compares_samples = false;   ///< Task::compares_samples
+  bool mixes_samples = false;      ///< Task::mixes_samples
+  /// Optimizer::state_kinds, Optimizer::entry_kinds.
+  std::vector<std::string> state_kinds, entry_kinds;
+  CheckpointSize checkpoint;      ///< upper bounds
+  std::optional<ModelWork> work;  ///< nothing if it is not known
 };
 
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.

@@ -89,7 +89,7 @@ Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelC
   }
   return {{"weights", weights},
           {"gradients", trained},
-          {"optimizer", counts.state_kinds * updated},
+          {"optimizer", static_cast<int64_t>(counts.state_kinds.size()) * updated},
           {"averages", recipe.train.average ? trained : 0},
           {"sparsity", recipe.sparsity ? sparsity_bytes(counts.sparse, shares.expert_ranks) : 0},
           // One in use, and those that wait.

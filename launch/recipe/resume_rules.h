@@ -5,24 +5,23 @@
 #include <vector>
 
 #include "launch/recipe/recipe.h"
+#include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
 
-/// What a change of `key`, which the recipe has, means for a run that is resumed.
-ResumeRule resume_rule(const Recipe& recipe, std::string_view key);
+/// The rules of a key that the recipe has.
+config::KeyRules rules_of_key(const Recipe& recipe, std::string_view key);
 
 /// A key that differs between the recipes of a checkpoint and of the run that resumes it.
 struct ChangedKey : config::Difference {
-  ResumeRule rule = {};
+  config::KeyRules rules = {};
 };
 
 /// What differs between the recipes of a checkpoint and of the run that resumes it. A value that is
 /// `auto` in one of them and its value in the other do not differ where the options have
-/// AutomaticValues. `to_node`: which keys are compared.
-using ToNode = config::Node (*)(const config::Type& type, const void* options);
-std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe,
-                                       ToNode to_node = config::to_node);
+/// AutomaticValues.
+std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe);
 /// The keys of `model`, less those with the rule keeps_evaluation, that differ: they change the
 /// function that the checkpoint's weights compute.
 std::vector<ChangedKey> evaluated_differences(const Recipe& checkpoint, const Recipe& recipe);

@@ -50,7 +50,7 @@ using Percentages = std::vector<std::pair<std::string, Duration>>;
 void find_percentages(const Recipe& recipe, const config::Node& node, const std::string& key,
                       Percentages& found) {
   const auto duration = parse_duration(node.text);
-  const bool is_course = resume_rule(recipe, key).on_resume != OnResume::kFree &&
+  const bool is_course = rules_of_key(recipe, key).resume.on_resume != OnResume::kFree &&
                          !config::is_at_or_below(key, "schedule");
   if (is_course && duration && duration->unit == DurationUnit::kPercent) {
     found.emplace_back(key, *duration);

@@ -60,7 +60,7 @@ std::string overridden_keys(const Manifest& manifest, const std::vector<ChangedK
     for (std::string key; words >> key;) keys.insert(key);
   }
   for (const ChangedKey& key : differences) {
-    if (key.rule.on_resume == OnResume::kFixed) keys.insert(key.path);
+    if (key.rules.resume.on_resume == OnResume::kFixed) keys.insert(key.path);
   }
   return fmt::format("{}", fmt::join(keys, " "));
 }

@@ -107,28 +107,29 @@ class Lister {
   std::vector<KeyOwner> owners_;
 };
 
-/// Sets `rule` to that of each field on the path that has one, nearer fields last.
-void follow(const Type& type, const void* object, std::string_view path, ResumeRule& rule) {
+/// Adds the rules of the fields on the path, nearer ones last.
+void follow(const Type& type, const void* object, std::string_view path, KeyRules& rules) {
   if (path.starts_with('.')) path.remove_prefix(1);
   if (type.kind == Kind::kOptional && type.size(object) > 0) {
-    return follow(type.element(), type.at(object, 0), path, rule);
+    return follow(type.element(), type.at(object, 0), path, rules);
   }
   if (type.kind == Kind::kChoice) {
     const ChoiceValue& value = type.choice(object);
     if (value.is_empty()) return;
-    return follow(value.member()->options_type(), value.erased_options(), path, rule);
+    return follow(value.member()->options_type(), value.erased_options(), path, rules);
   }
   if (type.kind == Kind::kList && path.starts_with('[')) {
     std::size_t index = 0;
     std::from_chars(path.data() + 1, path.data() + path.size(), index);
     if (index >= type.size(object)) return;
-    return follow(type.element(), type.at(object, index), path.substr(path.find(']') + 1), rule);
+    return follow(type.element(), type.at(object, index), path.substr(path.find(']') + 1), rules);
   }
   for (const FieldInfo& field : type.fields) {
     const bool is_on_path = !field.rules.is_inlined && is_at_or_below(path, field.name);
     if (!is_on_path && !field.rules.is_inlined) continue;
-    rule = field.rules.resume.value_or(rule);
-    follow(field.type(), field.member_of(object), path.substr(field.name.size()), rule);
+    rules.resume = field.rules.resume.value_or(rules.resume);
+    rules.keeps_evaluation |= field.rules.keeps_evaluation;
+    follow(field.type(), field.member_of(object), path.substr(field.name.size()), rules);
   }
 }
 
@@ -202,10 +203,10 @@ std::vector<KeyInfo> list_keys(const Type& type) {
   return lister.take();
 }
 
-ResumeRule resume_rule(const Type& type, const void* options, std::string_view path) {
-  ResumeRule rule;
-  follow(type, options, path, rule);
-  return rule;
+KeyRules key_rules(const Type& type, const void* options, std::string_view path) {
+  KeyRules rules;
+  follow(type, options, path, rules);
+  return rules;
 }
 
 std::string owners_text(const std::vector<const KeyInfo*>& keys) {

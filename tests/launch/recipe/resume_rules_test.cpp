@@ -99,7 +99,7 @@ TEST(ResumeRules, AreThoseOfTheFieldsOfEachKey) {
     Recipe recipe;
     make_value(type, &recipe, key.path, key.owners);
     const std::string path = std::regex_replace(key.path, std::regex("\\[\\]"), "[0]");
-    const ResumeRule rule = resume_rule(recipe, path);
+    const ResumeRule rule = rules_of_key(recipe, path).resume;
     EXPECT_EQ(rule.on_resume, expected_rule(key.path)) << key.path;
     EXPECT_EQ(rule.changes_scores,
               config::is_at_or_below(key.path, "data.valid") || key.path == "evaluate.stride")
@@ -114,30 +114,31 @@ TEST(ResumeRules, ASourceInsideAnotherBringsItsOwn) {
       "model: {backbone: hspmn, causal: false}\n"
       "data: {source: pixels, images: {source: cifar, path: x, valid: {samples: 8}}}\n"
       "task: {name: classify}\ntrain: {duration: 1step, batch: 8}\n");
-  EXPECT_EQ(resume_rule(recipe, "data.images.path").on_resume, OnResume::kFree);
-  EXPECT_EQ(resume_rule(recipe, "data.images.valid.samples").on_resume, OnResume::kWarned);
-  EXPECT_TRUE(resume_rule(recipe, "data.images.valid.samples").changes_scores);
-  EXPECT_EQ(resume_rule(recipe, "data.images.train.samples").on_resume, OnResume::kFixed);
-  EXPECT_EQ(resume_rule(recipe, "data.images.source").on_resume, OnResume::kFixed);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.path").resume.on_resume, OnResume::kFree);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.valid.samples").resume.on_resume, OnResume::kWarned);
+  EXPECT_TRUE(rules_of_key(recipe, "data.images.valid.samples").resume.changes_scores);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.train.samples").resume.on_resume, OnResume::kFixed);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.source").resume.on_resume, OnResume::kFixed);
 }
 
 TEST(ResumeRules, LearningRateMayChangeWithAWarning) {
   const auto warned =
-      check_resume({{{"optimizer.lr", "0.001", "0.002"}, {OnResume::kWarned}}}, false);
+      check_resume({{{"optimizer.lr", "0.001", "0.002"}, {{OnResume::kWarned}}}}, false);
   ASSERT_EQ(warned.size(), 1u);
   EXPECT_EQ(warned[0].path, "optimizer.lr");
 }
 
 TEST(ResumeRules, ScoresCompareUnlessAKeyOfEvaluationsChanges) {
-  const ChangedKey lr{{"optimizer.lr", "1", "2"}, {OnResume::kWarned}};
+  const ChangedKey lr{{"optimizer.lr", "1", "2"}, {{OnResume::kWarned}}};
   EXPECT_FALSE(changes_scores({lr}));
-  EXPECT_TRUE(changes_scores({lr, {{"evaluate.stride", "1", "2"}, {OnResume::kWarned, true}}}));
+  EXPECT_TRUE(changes_scores({lr, {{"evaluate.stride", "1", "2"}, {{OnResume::kWarned, true}}}}));
 }
 
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   try {
     check_resume(
-        {{{"model.width", "96", "128"}}, {{"optimizer.lr", "1", "2"}, {OnResume::kWarned}}}, false);
+        {{{"model.width", "96", "128"}}, {{"optimizer.lr", "1", "2"}, {{OnResume::kWarned}}}},
+        false);
     FAIL() << "a changed model was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
