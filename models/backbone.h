@@ -76,6 +76,21 @@ class Backbone : public ModuleBase {
     DataShape data;
     Features features = Features::kPooled;
   };
+  /// A backbone in a first recipe, with values for a first training.
+  struct Sketch {
+    enum class Experts { kNone, kMay, kMust };
+    /// Where experts are, below `model`.
+    enum class ExpertsKey {
+      kMoe,        ///< `moe`
+      kSparse,     ///< `sparse.token_moe` and `sparse.channel_moe`
+      kAttention,  ///< `attention.experts`
+    };
+    Experts experts = Experts::kMay;
+    ExpertsKey key = ExpertsKey::kMoe;
+    std::string_view why = "";    ///< with kNone and kMust: what to take instead
+    std::string_view task = "";   ///< the usual one for images; "": reads tokens
+    std::string_view lines = "";  ///< keys of `model`; {patch} is 4, for large images 16
+  };
   static constexpr std::string_view kNameKey = "backbone";
   static constexpr std::string_view kNoun = "backbone";
 

@@ -89,7 +89,8 @@ struct SparsityOptions {
             "products of the layers by sparse kernels, in float32 or float64; with a dense matrix "
             "that has zeros; or by whichever is faster, on GPUs dense. The pattern n_m, stacks of "
             "experts, soft permutations and updates that read gradients of weights that are off "
-            "always take a dense one")};
+            "always take a dense one",
+            on_resume(OnResume::kWarned))};  // sums in another order
   }
 };
 

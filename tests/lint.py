@@ -41,7 +41,7 @@ ROOMS = {
 }
 COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/subcommand_options.cpp",
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
-TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi"}
+TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 MAX_ROOM_SOURCES = 25
 MAX_FILE_LINES = 500

@@ -127,7 +127,8 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
     if (!found.has_mistake_in("optimizer")) {
       const auto optimizer =
           Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
-      counts->counts_entry_steps = optimizer->counts_entry_steps();
+      counts->state_kinds = optimizer->state_kinds();
+      counts->entry_kinds = optimizer->entry_kinds();
       counts->checkpoint = estimate(model, known, *optimizer, ranks);
       check_checkpoint(counts->checkpoint, problems);
     }

@@ -28,9 +28,10 @@ struct ModelCounts {
   int64_t views = 1;                               ///< of each training image
   bool compares_samples = false;                   ///< Task::compares_samples
   bool mixes_samples = false;                      ///< Task::mixes_samples
-  bool counts_entry_steps = false;                 ///< Optimizer::counts_entry_steps
-  CheckpointSize checkpoint;                       ///< upper bounds
-  std::optional<ModelWork> work;                   ///< nothing if it is not known
+  /// Optimizer::state_kinds, Optimizer::entry_kinds.
+  std::vector<std::string> state_kinds, entry_kinds;
+  CheckpointSize checkpoint;      ///< upper bounds
+  std::optional<ModelWork> work;  ///< nothing if it is not known
 };
 
 /// A recipe in which nothing is wrong, as far as can be told before data is opened.

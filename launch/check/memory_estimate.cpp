@@ -13,7 +13,6 @@
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/step/activation_probe.h"
-#include "parallel/checkpoint/state_list.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
 #include "runtime/base/text_table.h"
@@ -46,19 +45,6 @@ int64_t bytes_on_rank(const Parameter& parameter, int64_t expert_ranks) {
   if (!parameter.is_stacked()) return bytes;
   const int64_t units = parameter.tensor.size(0);
   return bytes / units * divided_up(units, expert_ranks);
-}
-
-/// The optimizer's state over the weights it trains, in bytes.
-double state_over_weights(const Recipe& recipe, const BuiltModel& model) {
-  const auto optimizer =
-      Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
-  const auto state = static_cast<double>(
-      estimate_checkpoint(list_state(*optimizer).entries(), /*ranks=*/1).data_bytes);
-  double weights = 0;
-  for (const Parameter& parameter : model.parameters) {
-    if (parameter.tensor.requires_grad()) weights += static_cast<double>(parameter.tensor.nbytes());
-  }
-  return weights > 0 ? state / weights : 0;
 }
 
 /// Masks, at a byte a weight, and soft permutations.
@@ -101,11 +87,9 @@ Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelC
     updated = divided_up(trained - trained_stacked, shares.world) +
               divided_up(trained_stacked, shares.world / shares.expert_ranks);
   }
-  const auto optimizer =
-      static_cast<int64_t>(state_over_weights(recipe, model) * static_cast<double>(updated));
   return {{"weights", weights},
           {"gradients", trained},
-          {"optimizer", optimizer},
+          {"optimizer", static_cast<int64_t>(counts.state_kinds.size()) * updated},
           {"averages", recipe.train.average ? trained : 0},
           {"sparsity", recipe.sparsity ? sparsity_bytes(counts.sparse, shares.expert_ranks) : 0},
           // One in use, and those that wait.

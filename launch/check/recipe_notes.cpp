@@ -123,8 +123,7 @@ void warn_of_balance(const std::vector<MoeStageInfo>& stages, Lines& warnings) {
   for (const auto& [router, names] : stages_by(stages, &MoeStageInfo::unbalanced)) {
     warnings.push_back(fmt::format(
         "{}: nothing balances the load of the {} router, so that it may come to use few experts; "
-        "add a loss such as importance, load or switch, set router.bias.rate, or write "
-        "losses: auto",
+        "add a loss that evens it out, set router.bias.rate, or write losses: auto",
         join_words(names), router));
   }
 }
@@ -217,10 +216,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
         "train.average: evaluations use the averages, which are a second copy of the trained "
         "weights on each rank");
   }
-  if (checked.counts.counts_entry_steps && !recipe.sparsity) {
-    notes.emplace_back(
-        "optimizer.entry_steps: without sparsity all weights have the same age; it costs a third "
-        "state and changes nothing");
+  if (!checked.counts.entry_kinds.empty() && !recipe.sparsity) {
+    notes.push_back(fmt::format(
+        "optimizer: without sparsity all weights have the same age, so that the state {} costs "
+        "memory and changes nothing",
+        join_words(checked.counts.entry_kinds)));
   }
   const Node tree = config::to_node(recipe);
   note_usual_losses(checked, tree, notes);

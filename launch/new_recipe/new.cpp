@@ -38,7 +38,7 @@ std::string path_text(const std::string& path) {
 
 /// A stage of experts, indented.
 std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
-  const bool is_of_images = plan.backbone.reads_images;
+  const bool is_of_images = plan.is_of_images();
   const int64_t k = is_of_images ? std::min<int64_t>(2, plan.experts) : 1;
   return fmt::format(
       "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts a token\n"
@@ -62,14 +62,14 @@ std::string attention_experts(const RecipePlan& plan) {
 
 std::string expert_lines(const RecipePlan& plan) {
   if (plan.experts == 0) return "";
-  switch (plan.backbone.key) {
-    case ExpertsKey::kAttention:
+  switch (plan.backbone.sketch.key) {
+    case Backbone::Sketch::ExpertsKey::kAttention:
       return attention_experts(plan);
-    case ExpertsKey::kSparse:
+    case Backbone::Sketch::ExpertsKey::kSparse:
       return "  sparse:\n    token_moe:                     # mixes tokens\n" +
              moe_stage(plan, "      ") + "    channel_moe:                   # mixes channels\n" +
              moe_stage(plan, "      ");
-    case ExpertsKey::kMoe:
+    case Backbone::Sketch::ExpertsKey::kMoe:
       break;
   }
   return "  moe:                           # in every second block of the last half\n" +
@@ -91,17 +91,16 @@ std::string head_section(const RecipePlan& plan) {
 }
 
 std::string data_section(const RecipePlan& plan) {
-  const SourceSketch& source = plan.source;
-  std::string text = fmt::format("data:\n  source: {}\n", source.name);
+  const DataSource::Sketch& source = plan.source.sketch;
+  std::string text = fmt::format("data:\n  source: {}\n", plan.source.name);
   const std::string path = plan.path.empty() ? std::string(source.path) : plan.path;
   if (!path.empty()) {
     text += fmt::format("  {:<30} # folder of {}; or data.path=FOLDER\n", path_text(path),
                         source.files);
   }
-  const bool is_large = source.side > 64;
-  text += plan.is_denoiser() && is_large ? kSmallCrops : source.lines;
+  text += plan.is_denoiser() && plan.has_large_images() ? kSmallCrops : source.lines;
   if (plan.is_denoiser()) {
-    const auto times = static_cast<std::size_t>(source.channels);
+    const auto times = static_cast<std::size_t>(source.image->channels);
     const std::vector<std::string> zeros(times, "0"), ones(times, "1");
     return text + fmt::format("  normalise: {{mean: [{}], std: [{}]}}   # pixels stay in [0, 1]\n",
                               join_words(zeros), join_words(ones));
@@ -110,8 +109,8 @@ std::string data_section(const RecipePlan& plan) {
 }
 
 std::string model_section(const RecipePlan& plan) {
-  std::string lines(plan.backbone.lines);
-  const std::string patch = std::to_string(plan.source.side > 64 ? 16 : 4);
+  std::string lines(plan.backbone.sketch.lines);
+  const std::string patch = std::to_string(plan.has_large_images() ? 16 : 4);
   for (std::size_t at; (at = lines.find("{patch}")) != std::string::npos;) {
     lines.replace(at, 7, patch);
   }
@@ -120,7 +119,7 @@ std::string model_section(const RecipePlan& plan) {
 
 /// From `task` on.
 std::string training_sections(const RecipePlan& plan) {
-  const bool is_of_images = plan.backbone.reads_images;
+  const bool is_of_images = plan.is_of_images();
   std::string task = fmt::format("task: {{name: {}}}\n", plan.task());
   if (plan.task() == "classify") {
     task = is_of_images ? "task: {name: classify, label_smoothing: 0.1}\n"

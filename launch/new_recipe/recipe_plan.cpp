@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -12,87 +12,93 @@
 namespace shoal {
 namespace {
 
-bool fits(const BackboneSketch& backbone, const SourceSketch& source) {
-  return backbone.reads_images == (source.kind == DataKind::kImages);
+using Experts = Backbone::Sketch::Experts;
+
+bool fits(const Backbone::Sketch& backbone, const DataSource::Sketch& source) {
+  return backbone.task.empty() != source.image.has_value();
 }
 
-template <class Sketch>
-std::vector<std::string> names_of(std::span<const Sketch> sketches) {
+/// The names of the members whose sketch `fits`.
+template <class Base>
+std::vector<std::string> names_of(const std::function<bool(const typename Base::Sketch&)>& fits =
+                                      [](const auto&) { return true; }) {
   std::vector<std::string> names;
-  for (const Sketch& sketch : sketches) names.emplace_back(sketch.name);
+  for (const config::MemberInfo* member : members_of<Base>().members()) {
+    const auto* sketch = sketch_of<Base>(*member);
+    if (sketch != nullptr && fits(*sketch)) names.push_back(member->name);
+  }
   return names;
 }
 
-template <class Sketch>
-const Sketch& find(std::span<const Sketch> sketches, const std::string& option,
-                   const std::string& name) {
-  const auto found = std::ranges::find(sketches, name, &Sketch::name);
-  if (found != sketches.end()) return *found;
-  const std::vector<std::string> names = names_of(sketches);
+template <class Base>
+Sketched<Base> find(const std::string& option, const std::string& name) {
+  const config::MemberInfo* member = members_of<Base>().find(name);
+  const auto* sketch = member == nullptr ? nullptr : sketch_of<Base>(*member);
+  if (sketch != nullptr) return {member->name, *sketch};
+  const std::vector<std::string> names = names_of<Base>();
   const std::string guess = did_you_mean(name, names);
   throw Error(ExitCode::kUsage, fmt::format("{}: none is called '{}'{}", option, name, guess),
               guess.empty() ? "one of: " + join_words(names) : "");
 }
 
-const SourceSketch& source_for(const BackboneSketch& backbone, const std::string& name) {
-  const std::string usual = backbone.reads_images ? "shapes" : "text";
-  const SourceSketch& source = find(source_sketches(), "--data", name.empty() ? usual : name);
-  if (fits(backbone, source)) return source;
-  std::vector<std::string> others;
-  for (const BackboneSketch& other : backbone_sketches()) {
-    if (fits(other, source)) others.emplace_back(other.name);
-  }
-  throw Error(ExitCode::kUsage,
-              fmt::format("{} reads {}, and {} has {}", backbone.name,
-                          backbone.reads_images ? "images" : "tokens", source.name,
-                          backbone.reads_images ? "tokens" : "images"),
-              fmt::format("--data for {}: {}; --backbone for {}: {}", backbone.name,
-                          join_words(new_recipe_sources(std::string(backbone.name))), source.name,
-                          join_words(others)));
+Sketched<DataSource> source_for(const Sketched<Backbone>& backbone, const std::string& name) {
+  const auto is_usual = [&](const DataSource::Sketch& source) {
+    return source.is_usual && fits(backbone.sketch, source);
+  };
+  const std::string known = name.empty() ? names_of<DataSource>(is_usual).at(0) : name;
+  const auto source = find<DataSource>("--data", known);
+  if (fits(backbone.sketch, source.sketch)) return source;
+  const bool has_images = source.sketch.image.has_value();
+  const auto others =
+      names_of<Backbone>([&](const Backbone::Sketch& other) { return fits(other, source.sketch); });
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("{} reads {}, and {} has {}", backbone.name, has_images ? "tokens" : "images",
+                  source.name, has_images ? "images" : "tokens"),
+      fmt::format("--data for {}: {}; --backbone for {}: {}", backbone.name,
+                  join_words(new_recipe_sources(backbone.name)), source.name, join_words(others)));
 }
 
-int64_t experts_for(const BackboneSketch& backbone, std::optional<int64_t> wanted) {
+int64_t experts_for(const Sketched<Backbone>& backbone, std::optional<int64_t> wanted) {
   constexpr int64_t kUsual = 4;
-  const int64_t experts = wanted.value_or(backbone.experts == Experts::kMust ? kUsual : 0);
-  const bool is_refused = backbone.experts == (experts == 0 ? Experts::kMust : Experts::kNone);
+  const Experts rule = backbone.sketch.experts;
+  const int64_t experts = wanted.value_or(rule == Experts::kMust ? kUsual : 0);
+  const bool is_refused = rule == (experts == 0 ? Experts::kMust : Experts::kNone);
   if (!is_refused) return experts;
   throw Error(ExitCode::kUsage,
               fmt::format("{} {} experts", backbone.name, experts == 0 ? "always has" : "has no"),
-              std::string(backbone.why));
+              std::string(backbone.sketch.why));
 }
 
 }  // namespace
 
 std::string RecipePlan::task() const {
-  if (backbone.reads_images) return std::string(backbone.task);
-  return source.kind == DataKind::kSequences ? "classify" : "lm";
+  if (is_of_images()) return std::string(backbone.sketch.task);
+  return source.sketch.has_classes ? "classify" : "lm";
 }
 
 std::string RecipePlan::name() const {
   return fmt::format("{}_{}{}", backbone.name, source.name,
-                     backbone.experts == Experts::kMay && experts > 0 ? "_moe" : "");
+                     backbone.sketch.experts == Experts::kMay && experts > 0 ? "_moe" : "");
 }
 
 RecipePlan plan_recipe(const NewArguments& arguments) {
-  const BackboneSketch& backbone = find(backbone_sketches(), "--backbone", arguments.backbone);
-  const SourceSketch& source = source_for(backbone, arguments.data);
-  if (!arguments.path.empty() && source.path.empty()) {
+  const auto backbone = find<Backbone>("--backbone", arguments.backbone);
+  const auto source = source_for(backbone, arguments.data);
+  if (!arguments.path.empty() && source.sketch.path.empty()) {
     throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name));
   }
   return {backbone, source, experts_for(backbone, arguments.experts), arguments.path};
 }
 
-std::vector<std::string> new_recipe_backbones() { return names_of(backbone_sketches()); }
+std::vector<std::string> new_recipe_backbones() { return names_of<Backbone>(); }
 
-std::vector<std::string> new_recipe_sources() { return names_of(source_sketches()); }
+std::vector<std::string> new_recipe_sources() { return names_of<DataSource>(); }
 
 std::vector<std::string> new_recipe_sources(const std::string& backbone) {
-  const BackboneSketch& known = find(backbone_sketches(), "--backbone", backbone);
-  std::vector<std::string> names;
-  for (const SourceSketch& source : source_sketches()) {
-    if (fits(known, source)) names.emplace_back(source.name);
-  }
-  return names;
+  const auto known = find<Backbone>("--backbone", backbone);
+  return names_of<DataSource>(
+      [&](const DataSource::Sketch& source) { return fits(known.sketch, source); });
 }
 
 }  // namespace shoal

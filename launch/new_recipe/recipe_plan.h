@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/new_recipe/backbone_sketches.h"
-#include "launch/new_recipe/source_sketches.h"
+#include "models/backbone.h"
+#include "runtime/data/data_source.h"
 
 namespace shoal {
 
@@ -18,14 +18,23 @@ struct NewArguments {
   std::string path = {};                ///< data.path; default: the environment's, or a dummy
 };
 
+/// A member of Base that has a sketch.
+template <class Base>
+struct Sketched {
+  const std::string& name;
+  const typename Base::Sketch& sketch;
+};
+
 /// What a first recipe is made of.
 struct RecipePlan {
-  const BackboneSketch& backbone;
-  const SourceSketch& source;
+  Sketched<Backbone> backbone;
+  Sketched<DataSource> source;
   int64_t experts;   ///< of a layer; 0: none
   std::string path;  ///< data.path; "": the source's
 
-  bool is_denoiser() const { return backbone.task == "denoise"; }
+  bool is_of_images() const { return source.sketch.image.has_value(); }
+  bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
+  bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
   std::string task() const;
   /// `gpt2_text_moe`.
   std::string name() const;

@@ -90,7 +90,8 @@ struct RunOptions {
         field("name", &RunOptions::name, "folder of the run below root", not_empty()),
         field("root", &RunOptions::root, "folder that holds the runs", not_empty(), file_path()),
         field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
-        field("seed", &RunOptions::seed, "key of every random draw", at_least(0)),
+        field("seed", &RunOptions::seed, "key of every random draw", at_least(0),
+              on_resume(OnResume::kFixed)),
         field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
         field("threads", &RunOptions::threads, "threads of a rank", in_range(1, 4096),
               unset_word("auto")),
@@ -153,10 +154,10 @@ struct ModelOptions {
         inlined(&ModelOptions::backbone),
         field("init_from", &ModelOptions::init_from,
               "checkpoint or run whose weights training starts from", unset_word("none"),
-              keeps_evaluation()),
+              keeps_evaluation(), on_resume(OnResume::kFree)),
         field("upcycle", &ModelOptions::upcycle,
               "init_from is a dense model: each MLP becomes all the experts in its place",
-              keeps_evaluation())};
+              keeps_evaluation(), on_resume(OnResume::kFree))};
   }
   void validate(Problems& problems) const {
     if (upcycle && !init_from) {
@@ -184,7 +185,7 @@ struct TrainOptions {
   static constexpr auto fields() {
     return std::tuple{
         required("duration", &TrainOptions::duration, "length of the training", above(0),
-                 kCountedUnits),
+                 kCountedUnits, on_resume(OnResume::kFree)),
         required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
                  in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
@@ -193,9 +194,10 @@ struct TrainOptions {
         field("accumulate", &TrainOptions::accumulate, "micro-steps of a step",
               in_range(1, kMostSamples)),
         field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
-              at_least(0.0)),
+              at_least(0.0), on_resume(OnResume::kWarned)),
         field("clip_norm_type", &TrainOptions::clip_norm_type,
-              "l2: of all gradients as one vector; inf: the largest absolute value"),
+              "l2: of all gradients as one vector; inf: the largest absolute value",
+              on_resume(OnResume::kWarned)),
         field("precision", &TrainOptions::precision,
               "numbers of activations, weights and all state; bfloat16: of activations alone, the "
               "rest is float32"),
@@ -204,14 +206,15 @@ struct TrainOptions {
               "checkpoints but a resume use; training goes on with the weights themselves",
               unset_word("none")),
         field("recompute", &TrainOptions::recompute,
-              "run each block again in the backward pass instead of keeping its activations"),
+              "run each block again in the backward pass instead of keeping its activations",
+              on_resume(OnResume::kFree)),
         field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
-              kCountedUnits),
+              kCountedUnits, on_resume(OnResume::kFree)),
         field(
             "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
             "steps in a row with a loss or gradients that are not finite after which training ends "
             "(exit 30)",
-            at_least(1))};
+            at_least(1), on_resume(OnResume::kWarned))};
   }
   /// batch / accumulate is a multiple of group.
   void validate(Problems& problems) const;
@@ -229,7 +232,7 @@ struct EvaluateOptions {
         field("stride", &EvaluateOptions::stride,
               "of text: windows begin this far apart, and of each but the first only as many last "
               "tokens are scored; none: windows do not overlap",
-              at_least(1), unit("tokens"), unset_word("none"))};
+              at_least(1), unit("tokens"), unset_word("none"), changes_scores())};
   }
 };
 
@@ -304,18 +307,21 @@ struct Recipe {
   ParallelOptions parallel;
 
   static constexpr auto fields() {
-    return std::tuple{field("run", &Recipe::run, "where and how to run"),
-                      required("data", &Recipe::data, "what to train on"),
-                      required("model", &Recipe::model, "what to train"),
-                      required("task", &Recipe::task, "what to train for"),
-                      field("optimizer", &Recipe::optimizer, "how weights are updated"),
-                      field("schedule", &Recipe::schedule, "how the learning rate changes"),
-                      required("train", &Recipe::train, "how long, and what a step is"),
-                      field("sparsity", &Recipe::sparsity,
-                            "which layers are trained sparse, and how", unset_word("none")),
-                      field("evaluate", &Recipe::evaluate, "when to evaluate"),
-                      field("checkpoint", &Recipe::checkpoint, "when to save, and what stays"),
-                      field("parallel", &Recipe::parallel, "how the ranks are used")};
+    return std::tuple{
+        field("run", &Recipe::run, "where and how to run", on_resume(OnResume::kFree)),
+        required("data", &Recipe::data, "what to train on"),
+        required("model", &Recipe::model, "what to train"),
+        required("task", &Recipe::task, "what to train for"),
+        field("optimizer", &Recipe::optimizer, "how weights are updated"),
+        field("schedule", &Recipe::schedule, "how the learning rate changes",
+              on_resume(OnResume::kWarned)),
+        required("train", &Recipe::train, "how long, and what a step is"),
+        field("sparsity", &Recipe::sparsity, "which layers are trained sparse, and how",
+              unset_word("none")),
+        field("evaluate", &Recipe::evaluate, "when to evaluate", on_resume(OnResume::kFree)),
+        field("checkpoint", &Recipe::checkpoint, "when to save, and what stays",
+              on_resume(OnResume::kFree)),
+        field("parallel", &Recipe::parallel, "how the ranks are used", on_resume(OnResume::kFree))};
   }
 };
 

@@ -47,18 +47,19 @@ std::vector<Course> courses_of(const Recipe& recipe, const Task& task, const Ste
 using Percentages = std::vector<std::pair<std::string, Duration>>;
 
 /// Those of a recipe, with their keys. What the schedule makes of its own is the learning rate.
-void find_percentages(const config::Node& node, const std::string& key, Percentages& found) {
+void find_percentages(const Recipe& recipe, const config::Node& node, const std::string& key,
+                      Percentages& found) {
   const auto duration = parse_duration(node.text);
-  const bool is_course =
-      role_of_key(key) != KeyRole::kFree && !config::is_at_or_below(key, "schedule");
+  const bool is_course = rules_of_key(recipe, key).resume.on_resume != OnResume::kFree &&
+                         !config::is_at_or_below(key, "schedule");
   if (is_course && duration && duration->unit == DurationUnit::kPercent) {
     found.emplace_back(key, *duration);
   }
   for (const auto& entry : node.entries) {
-    find_percentages(entry.value, config::join_path(key, entry.key), found);
+    find_percentages(recipe, entry.value, config::join_path(key, entry.key), found);
   }
   for (std::size_t i = 0; i < node.items.size(); ++i) {
-    find_percentages(node.items[i], fmt::format("{}[{}]", key, i), found);
+    find_percentages(recipe, node.items[i], fmt::format("{}[{}]", key, i), found);
   }
 }
 
@@ -95,7 +96,7 @@ std::vector<std::string> describe_course_changes(const Recipe& before, const Rec
     }
   }
   Percentages places;
-  find_percentages(config::to_node(now), "", places);
+  find_percentages(now, config::to_node(now), "", places);
   for (const auto& [key, share] : places) {
     const int64_t was = to_steps(share, old_scale), is = to_steps(share, new_scale);
     if (was == is || std::max(was, is) <= steps_done) continue;

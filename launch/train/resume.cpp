@@ -32,7 +32,7 @@ namespace {
 
 // In a manifest's written_by: blank-separated recipe keys.
 constexpr const char* kOverridden = "overridden";
-std::vector<config::Difference> compare(const Manifest& checkpoint, const Recipe& recipe) {
+std::vector<ChangedKey> compare(const Manifest& checkpoint, const Recipe& recipe) {
   return differences_of(stored_recipe(checkpoint), recipe);
 }
 
@@ -52,16 +52,15 @@ std::map<std::string, std::string> provenance(const RankGrid& grid) {
 }
 
 // Fixed keys that --override let differ, now or before.
-std::string overridden_keys(const Manifest& manifest,
-                            const std::vector<config::Difference>& differences) {
+std::string overridden_keys(const Manifest& manifest, const std::vector<ChangedKey>& differences) {
   std::set<std::string> keys;
   const auto before = manifest.written_by.find(kOverridden);
   if (before != manifest.written_by.end()) {
     std::istringstream words(before->second);
     for (std::string key; words >> key;) keys.insert(key);
   }
-  for (const config::Difference& difference : differences) {
-    if (role_of_key(difference.path) == KeyRole::kFixed) keys.insert(difference.path);
+  for (const ChangedKey& key : differences) {
+    if (key.rules.resume.on_resume == OnResume::kFixed) keys.insert(key.path);
   }
   return fmt::format("{}", fmt::join(keys, " "));
 }
@@ -105,7 +104,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
       read_newest_manifest(writer.folder, world, options.override_fixed);
   if (!manifest) return false;
   const auto check = [&](const Manifest& checkpoint) {
-    std::vector<config::Difference> differences = compare(checkpoint, recipe);
+    std::vector<ChangedKey> differences = compare(checkpoint, recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
     if (changes_scores(warned)) {
@@ -117,7 +116,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
     check_data(checkpoint, session, options);
     return differences;
   };
-  std::vector<config::Difference> differences = check(*manifest);
+  std::vector<ChangedKey> differences = check(*manifest);
   const std::optional<LoadedCheckpoint> loaded =
       load_newest(writer.folder, session, world, writer.warn, options.override_fixed);
   if (!loaded) return false;

@@ -125,8 +125,8 @@ std::string layer_of_expert(std::string_view name) {
   return std::string(name.substr(begin, end - begin));
 }
 
-/// Throws Error (exit 12) if experts are taken from a hash router's layer into one with another
-/// run.seed or path, from which it draws their tokens.
+/// Throws Error (exit 12) if experts are taken from a layer whose router assigns_by_seed into one
+/// with another run.seed or path.
 void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
                         const std::map<std::string, std::string>& source_of) {
   const std::set<std::string> layers = seeded_layers(model);
@@ -141,15 +141,15 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
     if (is_other_seed) {
       throw Error(ExitCode::kMismatch,
                   fmt::format("model.init_from: the experts of {} were trained with run.seed {}; "
-                              "with {} the hash router would give them other tokens",
+                              "with {} their router would give them other tokens",
                               source, own.run.seed, recipe.run.seed),
                   fmt::format("set run.seed={}", own.run.seed));
     }
     throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from: the experts of {} cannot become those of {}: the "
-                            "hash router assigns tokens by the layer's name",
+                fmt::format("model.init_from: the experts of {} cannot become those of {}: their "
+                            "router assigns tokens by the layer's name",
                             source, layer),
-                "take experts of hash routers without renaming them");
+                "take these experts without renaming them");
   }
 }
 

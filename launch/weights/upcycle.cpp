@@ -45,8 +45,8 @@ std::vector<std::string> objections(const MoeLayer& layer) {
   if (!layer.router().weights_sum_to_one()) {
     lines.emplace_back(
         "model.moe.router: with model.upcycle the weights of a token's experts must sum to 1, so "
-        "that experts that are all alike compute what the dense MLP does; use top_k, or another "
-        "router whose tokens choose and that drops none, with weights: {normalise: topk_softmax} "
+        "that experts that are all alike compute what the dense MLP does; use a router whose "
+        "tokens choose and that drops none, with weights: {normalise: topk_softmax} "
         "or {normalise: sum}, k of 2 or more and scale 1");
   }
   if (options.capacity.mode != CapacityMode::kDropless) {
@@ -244,8 +244,8 @@ void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Commu
   }
 }
 
-void require_same_model(std::vector<config::Difference> differences) {
-  std::erase_if(differences, [](const config::Difference& difference) {
+void require_same_model(std::vector<ChangedKey> differences) {
+  std::erase_if(differences, [](const ChangedKey& difference) {
     return config::is_at_or_below(difference.path, "model.moe") ||
            config::is_at_or_below(difference.path, "model.sparse_blocks");
   });

@@ -29,6 +29,6 @@ void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Commu
 
 /// Throws Error (exit 12) unless evaluated_differences are those of experts alone: the number of
 /// heads, for example, changes a model's outputs, and no shape.
-void require_same_model(std::vector<config::Difference> differences);
+void require_same_model(std::vector<ChangedKey> differences);
 
 }  // namespace shoal

@@ -50,6 +50,16 @@ class AdaptiveAttention : public Backbone, public ProductCounts {
     int64_t hidden_width() const { return hidden.value_or(2 * width); }
   };
 
+  static constexpr Sketch kSketch{.experts = Sketch::Experts::kMust,
+                                  .key = Sketch::ExpertsKey::kAttention,
+                                  .why = "vit is a dense model",
+                                  .task = "denoise",
+                                  .lines =
+                                      "  patch: 4                       # side of a patch, pixels\n"
+                                      "  width: 64\n"
+                                      "  depth: 2\n"
+                                      "  heads: 4\n"};
+
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }

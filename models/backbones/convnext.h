@@ -58,6 +58,13 @@ class ConvNext : public Backbone, public ProductCounts {
     int64_t depth() const;  ///< blocks of all stages
   };
 
+  static constexpr Sketch kSketch{
+      .task = "classify",
+      .lines =
+          "  stem_patch: 2\n"
+          "  depths: [2, 2, 4]              # blocks of each stage\n"
+          "  widths: [32, 64, 128]          # channels of each stage\n"};
+
   /// Throws ConfigError unless the image can be cut into patches and halved between all stages.
   ConvNext(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;

@@ -108,6 +108,11 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
     int64_t hidden_width() const;
   };
 
+  static constexpr Sketch kSketch{.lines =
+                                      "  width: 128\n"
+                                      "  depth: 4\n"
+                                      "  heads: 4\n"};
+
   /// Throws ConfigError where the data has no tokens, or more in a sample than `context`.
   Gpt2(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;

@@ -77,6 +77,16 @@ class Hspmn : public CausalBackbone, public ProductCounts {
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
+  static constexpr Sketch kSketch{
+      .lines =
+          "  width: 128\n"
+          "  depth: 4\n"
+          "  heads: 4\n"
+          "  kv_heads: 1\n"
+          "  hidden: 256\n"
+          "  init_std: 0.06\n"
+          "  gate: {rate: 0.25, anneal_steps: 300}   # share of tokens that attend\n"};
+
   /// Throws ConfigError where the data has no tokens, or more in a sample than `context`, and where
   /// the gate does not fit them.
   Hspmn(const Options& options, const Context& context);

@@ -42,6 +42,17 @@ class Mixer : public SparseMlp {
     }
   };
 
+  static constexpr Sketch kSketch{
+      .experts = Sketch::Experts::kNone,
+      .why = "sparse_mlp is a Mixer with experts",
+      .task = "classify",
+      .lines =
+          "  patch: {patch}                       # side of a patch, pixels\n"
+          "  width: 128\n"
+          "  depth: 6\n"
+          "  token_hidden: 64               # of MLPs over tokens, half the width\n"
+          "  channel_hidden: 512            # of MLPs over channels, 4 times the width\n"};
+
   Mixer(const Options& options, const Context& context)
       : SparseMlp({.patch = options.patch,
                    .width = options.width,

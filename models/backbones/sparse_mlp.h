@@ -79,6 +79,19 @@ class SparseMlp : public Backbone, public ProductCounts {
     }
   };
 
+  static constexpr Sketch kSketch{
+      .experts = Sketch::Experts::kMust,
+      .key = Sketch::ExpertsKey::kSparse,
+      .why = "mixer is the dense model",
+      .task = "classify",
+      .lines =
+          "  patch: {patch}                       # side of a patch, pixels\n"
+          "  width: 64\n"
+          "  dense_blocks: 2\n"
+          "  token_hidden: 64\n"
+          "  channel_hidden: 256\n"
+          "  sparse_blocks: 1\n"};
+
   /// `name`: for errors.
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;

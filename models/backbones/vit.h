@@ -86,6 +86,16 @@ class Vit : public Backbone, public ProductCounts {
     void resolve() { hidden = hidden_width(); }
   };
 
+  static constexpr Sketch kSketch{
+      .task = "classify",
+      .lines =
+          "  patch: {patch}                       # side of a patch, pixels\n"
+          "  width: 128\n"
+          "  depth: 6\n"
+          "  heads: 4\n"
+          "  hidden: 512                    # of dense MLPs, 4 times the width\n"
+          "  pool: mean                     # or cls: a class token\n"};
+
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }

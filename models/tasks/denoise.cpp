@@ -48,7 +48,7 @@ class Denoise : public Task, public ProductCounts {
     if (patch_ == 0) {
       throw ConfigError(
           "model.backbone: task denoise needs a token for each patch of the image and no others; "
-          "use adaptive_attention, or vit with pool: mean");
+          "use a model of patches, with pool: mean where it may have a class token");
     }
     head_ =
         register_module("head", std::make_shared<Head>(backbone_->feature_width(), shape_.channels,

@@ -81,8 +81,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
     backbone_ = std::dynamic_pointer_cast<CausalBackbone>(backbone);
     if (backbone_ == nullptr) {
       throw ConfigError(
-          "task.name: lm needs a causal backbone, such as model.backbone gpt2; this one's tokens "
-          "see later ones");
+          "task.name: lm needs a causal model.backbone; this one's tokens see later ones");
     }
     if (!backbone_->is_causal()) {
       throw ConfigError(

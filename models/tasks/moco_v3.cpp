@@ -230,8 +230,8 @@ class MocoV3 : public Task, public References {
       const auto* router = dynamic_cast<const Router*>(module.get());
       if (router == nullptr || !router->assigns_by_seed()) continue;
       throw ConfigError(
-          "task.name: moco_v3: a hash router sends the tokens of the query and of the key encoder "
-          "to different experts, since it hashes the layer's name; choose another router");
+          "task.name: moco_v3: a router that draws a token's experts by the layer's name sends the "
+          "tokens of the query and of the key encoder to different experts; choose another");
     }
   }
 

@@ -41,9 +41,10 @@ struct ExchangeOptions {
     return std::tuple{
         field("chunks", &ExchangeOptions::chunks,
               "parts of the rows: experts compute one while the next is in flight",
-              in_range(1, kMostChunks), keeps_evaluation()),
+              in_range(1, kMostChunks), keeps_evaluation(), on_resume(OnResume::kFree)),
         field("hierarchical", &ExchangeOptions::hierarchical,
-              "send a token once to each other node, which sums its outputs", keeps_evaluation()),
+              "send a token once to each other node, which sums its outputs", keeps_evaluation(),
+              on_resume(OnResume::kFree)),
         field("payload", &ExchangeOptions::payload,
               "dtype in which rows, or a node's sums of them, are sent")};
   }

@@ -37,6 +37,7 @@ class ImportanceScoreRouter : public TopKRouter {
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// A drop compares all tokens of a routing group.
   bool is_causal() const override { return drop_ == 0 && eval_drop_ == 0; }
+  std::string causal_hint() const override { return "drop and eval_drop 0"; }
   /// The weights of a token that is left out are 0.
   bool weights_sum_to_one() const override {
     return drop_ == 0 && eval_drop_ == 0 && TopKRouter::weights_sum_to_one();

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "moe/routing/capacity.h"
+#include "runtime/base/text.h"
 #include "runtime/options/config.h"
 
 namespace shoal {
@@ -27,15 +32,33 @@ void Router::check_scores_only(const std::string& path, Problems& problems) cons
   }
 }
 
+namespace {
+
+/// Registered routers that are causal as they are, then those that some values make so.
+std::string causal_routers() {
+  std::vector<std::string> causal, hinted;
+  for (const config::MemberInfo* member : members_of<Router>().members()) {
+    const auto router = Registry<Router>::create(
+        Choice<Router>(member->name), {.width = 8, .num_units = 8, .tensor_options = torch::kMeta});
+    if (router->is_causal()) {
+      causal.push_back(member->name);
+    } else if (!router->causal_hint().empty()) {
+      hinted.push_back(member->name + " with " + router->causal_hint());
+    }
+  }
+  std::ranges::move(hinted, std::back_inserter(causal));
+  return join_words(causal);
+}
+
+}  // namespace
+
 void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
                      Problems& problems) {
   if (!router.is_causal()) {
-    problems.add(
-        "router.name",
-        fmt::format("a causal model cannot use {}, which routes a token by later tokens "
-                    "too; use top_k, noisy_top_k, mlp, sigmoid, sqrt_softplus, hash, forced, "
-                    "or importance_score with drop and eval_drop 0",
-                    name));
+    problems.add("router.name",
+                 fmt::format("a causal model cannot use {}, which routes a token by later tokens "
+                             "too; use one of {}",
+                             name, causal_routers()));
   }
   if (!is_causal(capacity, router.units_per_token())) {
     problems.add("capacity.order",

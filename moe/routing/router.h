@@ -67,6 +67,9 @@ class Router : public ModuleBase {
   virtual bool chooses_per_unit() const { return false; }
   /// Whether a token's units and weights are independent of later tokens of its sample.
   virtual bool is_causal() const { return true; }
+  /// The values of its keys that make is_causal() true where their defaults do not: "drop and
+  /// eval_drop 0"; default: there are none.
+  virtual std::string causal_hint() const { return ""; }
   /// Whether it routes by vocabulary ids (StepContext::token_bS).
   virtual bool needs_token_ids() const { return false; }
   /// Whether run.seed and the layer's path decide, for good, which tokens a unit gets: units that

@@ -79,6 +79,16 @@ class DataSource {
     std::string cache_folder =
         {};  ///< the user's, where encoded copies of files are kept; "": none
   };
+  /// A source in a first recipe, with values for a first training.
+  struct Sketch {
+    std::optional<ImageShape> image = {};  ///< none: tokens
+    bool has_classes = false;              ///< of tokens: a class for each sample
+    std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
+    std::string_view files = "";   ///< what is in the folder
+    std::string_view lines = "";   ///< further keys of `data`
+    std::string_view change = "";  ///< augmentation of images that are classified
+    bool is_usual = false;         ///< of images, or of tokens, unless the user names another
+  };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";
 
@@ -113,11 +123,12 @@ struct DataOptions {
     return std::tuple{
         inlined(&DataOptions::source),
         field("prefetch", &DataOptions::prefetch,
-              "micro-batches prepared ahead by a thread; 0 = none, no thread", in_range(0, 64)),
+              "micro-batches prepared ahead by a thread; 0 = none, no thread", in_range(0, 64),
+              on_resume(OnResume::kFree)),
         field("workers", &DataOptions::workers,
               "threads that read and augment samples; auto: the cores that a rank's threads leave, "
               "at least 1",
-              in_range(1, 256), unset_word("auto"))};
+              in_range(1, 256), unset_word("auto"), on_resume(OnResume::kFree))};
   }
 };
 

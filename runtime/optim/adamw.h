@@ -26,7 +26,9 @@ class AdamW : public Optimizer {
     }
   };
   AdamW(const Options& options, const Context& context);
-  bool counts_entry_steps() const override { return options_.entry_steps; }
+  std::vector<std::string> entry_kinds() const override {
+    return options_.entry_steps ? std::vector<std::string>{"t"} : std::vector<std::string>{};
+  }
 
  protected:
   void update(const std::vector<Batch>& batches, double learning_rate) override;

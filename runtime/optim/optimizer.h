@@ -27,10 +27,11 @@ struct OptimizerOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("lr", &OptimizerOptions::lr, "peak learning rate", above(0.0)),
+        field("lr", &OptimizerOptions::lr, "peak learning rate", above(0.0),
+              on_resume(OnResume::kWarned)),
         field("weight_decay", &OptimizerOptions::weight_decay,
               "decay of matrices; vectors and scalars decay by optimizer.rules alone",
-              at_least(0.0)),
+              at_least(0.0), on_resume(OnResume::kWarned)),
         field("no_decay", &OptimizerOptions::no_decay,
               "parameters whose name contains one of these do not decay either", not_empty()),
         field("rules", &OptimizerOptions::rules,
@@ -81,8 +82,6 @@ class Optimizer : public Stateful {
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
   double peak_learning_rate() const { return options_.lr; }
-  /// Whether it also counts the steps of each weight, from where the weight grew last.
-  virtual bool counts_entry_steps() const { return false; }
   /// Steps taken, skipped ones not among them.
   int64_t steps() const { return steps_; }
 
@@ -94,8 +93,10 @@ class Optimizer : public Stateful {
   /// shards: a cut matrix is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
-  /// The kinds of state: "m", "v".
+  /// The kinds of state, a number of each for every weight: "m", "v".
   std::vector<std::string> state_kinds() const;
+  /// The kinds among them that count the steps of each weight from where it grew last.
+  virtual std::vector<std::string> entry_kinds() const { return {}; }
   /// What this rank holds of one kind of state ("m", "v") of a parameter: the tensor, or those of
   /// its pieces here in the order of their elements. Throws TORCH_CHECK if there is no such kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;

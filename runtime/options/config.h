@@ -49,6 +49,19 @@ constexpr Range in_range(Range lower, double upper) {
 }
 constexpr Range in_range(double lower, double upper) { return in_range(at_least(lower), upper); }
 
+/// What a change of a key means for a run that is resumed.
+enum class OnResume {
+  kFixed,   ///< what is trained: may not differ
+  kWarned,  ///< changes the rest of the training on purpose: may differ, with a warning
+  kFree,    ///< where and how to run: may differ silently
+};
+
+/// How a run may be resumed with another value of a key.
+struct ResumeRule {
+  OnResume on_resume = OnResume::kFixed;
+  bool changes_scores = false;  ///< evaluations before and after the change do not compare
+};
+
 /// What is known of a field beside its name, type and place. Rules of a list hold for each element
 /// too, those of an optional for its value.
 struct FieldRules {
@@ -63,6 +76,7 @@ struct FieldRules {
   bool may_have_none = true;  ///< lists
   bool is_path = false;       ///< texts
   bool keeps_evaluation = false;
+  std::optional<ResumeRule> resume;
 
   constexpr void apply(const Range& rule) { range = rule; }
   template <class Rule>
@@ -99,6 +113,15 @@ constexpr auto file_path() {
 /// about training, first values or speed. Keys without this rule may change it.
 constexpr auto keeps_evaluation() {
   return [](FieldRules& rules) { rules.keeps_evaluation = true; };
+}
+/// What a change of this key means for a resumed run; for a section, also of the keys in it that no
+/// nearer rule names. Keys without any rule are fixed.
+constexpr auto on_resume(OnResume rule) {
+  return [rule](FieldRules& rules) { rules.resume = {rule}; };
+}
+/// A key that only evaluations read: it may change with a warning, as their scores do.
+constexpr auto changes_scores() {
+  return [](FieldRules& rules) { rules.resume = {OnResume::kWarned, /*changes_scores=*/true}; };
 }
 /// A list that must have an element.
 constexpr auto at_least_one() {

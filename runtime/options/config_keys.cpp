@@ -1,6 +1,7 @@
 #include "runtime/options/config_keys.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -106,6 +107,32 @@ class Lister {
   std::vector<KeyOwner> owners_;
 };
 
+/// Adds the rules of the fields on the path, nearer ones last.
+void follow(const Type& type, const void* object, std::string_view path, KeyRules& rules) {
+  if (path.starts_with('.')) path.remove_prefix(1);
+  if (type.kind == Kind::kOptional && type.size(object) > 0) {
+    return follow(type.element(), type.at(object, 0), path, rules);
+  }
+  if (type.kind == Kind::kChoice) {
+    const ChoiceValue& value = type.choice(object);
+    if (value.is_empty()) return;
+    return follow(value.member()->options_type(), value.erased_options(), path, rules);
+  }
+  if (type.kind == Kind::kList && path.starts_with('[')) {
+    std::size_t index = 0;
+    std::from_chars(path.data() + 1, path.data() + path.size(), index);
+    if (index >= type.size(object)) return;
+    return follow(type.element(), type.at(object, index), path.substr(path.find(']') + 1), rules);
+  }
+  for (const FieldInfo& field : type.fields) {
+    const bool is_on_path = !field.rules.is_inlined && is_at_or_below(path, field.name);
+    if (!is_on_path && !field.rules.is_inlined) continue;
+    rules.resume = field.rules.resume.value_or(rules.resume);
+    rules.keeps_evaluation |= field.rules.keeps_evaluation;
+    follow(field.type(), field.member_of(object), path.substr(field.name.size()), rules);
+  }
+}
+
 /// Keys that are the same in several places, in the order of these.
 using SameKeys = std::vector<const KeyInfo*>;
 
@@ -174,6 +201,12 @@ std::vector<KeyInfo> list_keys(const Type& type) {
   Lister lister;
   lister.list(type, defaults.get(), "");
   return lister.take();
+}
+
+KeyRules key_rules(const Type& type, const void* options, std::string_view path) {
+  KeyRules rules;
+  follow(type, options, path, rules);
+  return rules;
 }
 
 std::string owners_text(const std::vector<const KeyInfo*>& keys) {

@@ -34,6 +34,13 @@ struct KeyInfo {
 /// of them, whose keys are the same.
 std::vector<KeyInfo> list_keys(const Type& type);
 
+/// The rules of the fields on the path of a value.
+struct KeyRules {
+  ResumeRule resume;              ///< of the nearest field that has one
+  bool keeps_evaluation = false;  ///< whether any of them has that rule
+};
+KeyRules key_rules(const Type& type, const void* options, std::string_view path);
+
 /// `width` of `model.mlp.width`.
 inline std::string_view last_key(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 

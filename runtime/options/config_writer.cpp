@@ -41,8 +41,7 @@ Node scalar(const std::string& text) {
 /// Turns options into trees. With `defaults` not null, values equal to theirs are left out.
 class Writer {
  public:
-  explicit Writer(bool is_minimal, bool is_evaluated = false)
-      : is_minimal_(is_minimal), is_evaluated_(is_evaluated) {}
+  explicit Writer(bool is_minimal) : is_minimal_(is_minimal) {}
 
   /// `defaults` is an object of the same type, or nullptr: keep everything.
   Node section(const Type& type, const void* object, const void* defaults) const {
@@ -56,7 +55,6 @@ class Writer {
   void write_into(Node& node, const Type& type, const void* object, const void* defaults) const {
     if (type.kind == Kind::kChoice) return write_choice(node, type, object, defaults);
     for (const FieldInfo& field : type.fields) {
-      if (is_evaluated_ && field.rules.keeps_evaluation) continue;
       const void* member = field.member_of(object);
       const void* other = defaults ? field.member_of(defaults) : nullptr;
       if (field.rules.is_inlined) {
@@ -163,7 +161,7 @@ class Writer {
     return node;
   }
 
-  bool is_minimal_, is_evaluated_;
+  bool is_minimal_;
 };
 
 std::string quoted_text(const Node& node) {
@@ -292,10 +290,6 @@ void flatten(const Node& node, const std::string& path,
 
 Node to_node(const Type& type, const void* options) {
   return Writer(false).section(type, options, nullptr);
-}
-
-Node to_evaluated_node(const Type& type, const void* options) {
-  return Writer(false, /*is_evaluated=*/true).section(type, options, nullptr);
 }
 
 Node to_minimal_node(const Type& type, const void* options) {

@@ -17,9 +17,6 @@ Node to_node(const Options& options) {
   return to_node(type_of<Options>(), &options);
 }
 
-/// The same without the keys that have the rule keeps_evaluation.
-Node to_evaluated_node(const Type& type, const void* options);
-
 /// Only what differs from a default-constructed struct, and the names of choices where something
 /// below them differs; required keys always.
 Node to_minimal_node(const Type& type, const void* options);

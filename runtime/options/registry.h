@@ -31,6 +31,9 @@
 ///     const Registration<Router, TopKRouter> registered_top_k{"top_k", "top-k softmax routing"};
 ///     }  // a name of its own: files of a folder are compiled as one
 ///
+/// A base may have a struct Sketch, which tells how a member stands in a first recipe. Members may
+/// then have a `static constexpr Base::Sketch kSketch`; see sketch_of.
+///
 /// Objects with a registration are linked into one shared library: a static library drops them.
 /// Torch-free.
 namespace shoal {
@@ -44,6 +47,7 @@ struct MemberInfo {
   const Type& (*options_type)();
   /// A std::shared_ptr of the base class, from the member's options and the base's Context.
   std::shared_ptr<void> (*create)(const void* options, const void* context);
+  const void* sketch = nullptr;  ///< the Base::Sketch that is its kSketch; null if it has none
 };
 
 /// The members registered for one base class, by name.
@@ -105,6 +109,12 @@ config::MemberSet& members_of() {
   return members;
 }
 
+/// How a member of Base stands in a first recipe; null if it does not say so.
+template <class Base>
+const typename Base::Sketch* sketch_of(const config::MemberInfo& member) {
+  return static_cast<const typename Base::Sketch*>(member.sketch);
+}
+
 /// A recipe's choice among the members registered for Base, with the member's options:
 /// `{name: top_k, k: 2}`.
 template <class Base>
@@ -162,8 +172,12 @@ class Registration {
   Registration(std::string name, std::string doc) {
     static_assert(std::is_base_of_v<Base, Member>);
     static_assert(!std::is_abstract_v<Member>, "some virtual method of the base is not overridden");
-    members_of<Base>().add(
-        {std::move(name), std::move(doc), &config::type_of<typename Member::Options>, &create});
+    config::MemberInfo info{std::move(name), std::move(doc),
+                            &config::type_of<typename Member::Options>, &create};
+    if constexpr (requires { Member::kSketch; }) {
+      info.sketch = static_cast<const typename Base::Sketch*>(&Member::kSketch);
+    }
+    members_of<Base>().add(std::move(info));
   }
 
  private:

@@ -46,7 +46,7 @@ class CifarSource : public DataSource {
           field("path", &Options::path,
                 "folder of the files, relative to the working directory; auto = the archive's own "
                 "name, cifar-10-batches-bin or cifar-100-binary",
-                unset_word("auto"), not_empty(), file_path()),
+                unset_word("auto"), not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("classes", &Options::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
           field("image_size", &Options::image_size, "height and width after the crop",
                 unit("pixels"), in_range(1, 4096)),
@@ -54,7 +54,7 @@ class CifarSource : public DataSource {
                 "a record with a wrong label: fail, or skip = take the next good one, for at most "
                 "1e-4 of the records"),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on"),
+          field("valid", &Options::valid, "what is evaluated on", changes_scores()),
           inlined(&Options::images)};
     }
     /// Refuses other class counts and a file named twice.
@@ -65,6 +65,16 @@ class CifarSource : public DataSource {
     /// The files of a split as they will be opened.
     std::vector<std::string> paths(Split split) const;
   };
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{3, 32, 32},
+      .path = "${env:CIFAR10}",
+      .files = "data_batch_1.bin, ...",
+      .lines =
+          "  train: {files: [data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, "
+          "data_batch_4.bin]}\n"
+          "  valid: {files: [data_batch_5.bin]}   # held out of the training files\n",
+      .change = "  augment: {crop_padding: 4, flip: true}\n"};
 
   explicit CifarSource(const Options& options) : options_(options) {}
 

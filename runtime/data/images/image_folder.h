@@ -46,14 +46,25 @@ class ImageFolderSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the data set, relative to the working directory",
-                not_empty(), file_path()),
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("classes", &Options::classes,
                 "number of class folders, labelled in order of name; none = images without labels",
                 unset_word("none"), in_range(2, 1e6)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on"), inlined(&Options::photographs)};
+          field("valid", &Options::valid, "what is evaluated on", changes_scores()),
+          inlined(&Options::photographs)};
     }
   };
+
+  static constexpr Sketch kSketch{.image = ImageShape{3, 224, 224},
+                                  .path = "images",
+                                  .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
+                                  .lines =
+                                      "  classes: 1000                  # folders of each split\n"
+                                      "  image_size: 224\n"
+                                      "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
+                                      "  valid: {crop: {name: center, resize: 256}}\n",
+                                  .change = "  augment: {flip: true}\n"};
 
   explicit ImageFolderSource(const Options& options) : options_(options) {}
 

@@ -46,10 +46,20 @@ class ShapesSource : public DataSource {
                 in_range(0, 1)),
           field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on; never the training images"),
+          field("valid", &Options::valid, "what is evaluated on; never the training images",
+                changes_scores()),
           inlined(&Options::images)};
     }
   };
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{3, 32, 32},
+      .lines =
+          "  image_size: 32\n"
+          "  classes: 10\n"
+          "  train: {samples: 8192}         # drawn images; no files are needed\n"
+          "  valid: {samples: 1024}\n",
+      .is_usual = true};
 
   explicit ShapesSource(const Options& options) : options_(options) {}
 

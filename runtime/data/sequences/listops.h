@@ -47,10 +47,11 @@ class ListOpsSource : public DataSource {
           field("seed", &Options::seed, "of the expressions; run.seed leaves them alone",
                 at_least(0)),
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty(), file_path()),
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid,
-                "what is evaluated on; if drawn, never an expression of the training")};
+                "what is evaluated on; if drawn, never an expression of the training",
+                changes_scores())};
     }
     /// Refuses a file named twice and, where a split is drawn, a rule that hardly draws any.
     void validate(Problems& problems) const;
@@ -58,6 +59,14 @@ class ListOpsSource : public DataSource {
     /// The files of a split as they will be opened; none if it is drawn.
     std::vector<std::string> paths(Split split) const;
   };
+
+  static constexpr Sketch kSketch{
+      .has_classes = true,
+      .lines =
+          "  min_length: 3\n"
+          "  max_length: 64                 # 2000 in the Long Range Arena\n"
+          "  max_depth: 3\n"
+          "  max_args: 5\n"};
 
   explicit ListOpsSource(const Options& options) : options_(options) {}
 

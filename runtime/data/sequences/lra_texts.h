@@ -42,11 +42,11 @@ class LraTextsSource : public DataSource {
     static constexpr auto fields() {
       const std::tuple shared{
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty(), file_path()),
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("max_length", &Options::max_length, "bytes that are read of each text",
                 unit("tokens"), in_range(1, (1 << 20) / kTexts)),
           required("train", &Options::train, "what is trained on"),
-          required("valid", &Options::valid, "what is evaluated on")};
+          required("valid", &Options::valid, "what is evaluated on", changes_scores())};
       if constexpr (kTexts > 1) {
         return shared;
       } else {
@@ -62,6 +62,22 @@ class LraTextsSource : public DataSource {
     /// The files of a split as they will be opened.
     std::vector<std::string> paths(Split split) const;
   };
+
+  static constexpr Sketch kSketch =
+      kTexts == 1 ? Sketch{.has_classes = true,
+                           .path = "lra",
+                           .files = "label<TAB>text, a line a sample",
+                           .lines =
+                               "  max_length: 1024               # bytes of each text\n"
+                               "  train: {files: [train.tsv]}\n"
+                               "  valid: {files: [valid.tsv]}\n"}
+                  : Sketch{.has_classes = true,
+                           .path = "lra",
+                           .files = "LRA's files",
+                           .lines =
+                               "  max_length: 1024               # bytes of each text\n"
+                               "  train: {files: [new_aan_pairs.train.tsv]}\n"
+                               "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};
 
   explicit LraTextsSource(const Options& options) : options_(options) {}
 

@@ -52,13 +52,18 @@ class MixedComplexitySource : public DataSource {
                 at_least(0)),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid,
-                "what is evaluated on; never an expression of the training")};
+                "what is evaluated on; never an expression of the training", changes_scores())};
     }
     /// Refuses expressions that are hardly drawn, and a sequence too short for the longest islands.
     void validate(Problems& problems) const;
   };
 
   static constexpr int64_t kEquals = kListOpsVocabulary, kFiller = kListOpsVocabulary + 1;
+
+  static constexpr Sketch kSketch{
+      .lines =
+          "  sequence: 128\n"
+          "  islands: 3                     # expressions of a sample\n"};
 
   explicit MixedComplexitySource(const Options& options) : options_(options) {}
 

@@ -51,11 +51,20 @@ class MqarSource : public DataSource {
           field("filler", &Options::filler, "what lies between the queries"),
           field("seed", &Options::seed, "of the samples; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on, from a stream of its own")};
+          field("valid", &Options::valid, "what is evaluated on, from a stream of its own",
+                changes_scores())};
     }
     /// Refuses sequences and vocabularies that are too small for the pairs.
     void validate(Problems& problems) const;
   };
+
+  static constexpr Sketch kSketch{
+      .lines =
+          "  sequence: 64                   # pairs of keys and values, then keys to answer\n"
+          "  vocabulary: 128\n"
+          "  pairs: 8\n"
+          "  train: {samples: 100000}\n"
+          "  valid: {samples: 1000}\n"};
 
   explicit MqarSource(const Options& options) : options_(options) {}
 

@@ -45,12 +45,22 @@ class PathfinderSource : public DataSource {
                 unit("degrees"), in_range(0, 90)),
           field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on, from a stream of its own"),
+          field("valid", &Options::valid, "what is evaluated on, from a stream of its own",
+                changes_scores()),
           inlined(&Options::images)};
     }
     /// Refuses curves that hardly find room in the image, or are too many to try.
     void validate(Problems& problems) const;
   };
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{1, 32, 32},
+      .lines =
+          "  image_size: 32\n"
+          "  length: 6                      # dashes of the long curves\n"
+          "  distractors: 2                 # short curves\n"
+          "  train: {samples: 8192}         # drawn images; no files are needed\n"
+          "  valid: {samples: 1024}\n"};
 
   explicit PathfinderSource(const Options& options) : options_(options) {}
 

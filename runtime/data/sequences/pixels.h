@@ -25,6 +25,12 @@ class PixelsSource : public DataSource {
     void validate(Problems& problems) const;
   };
 
+  static constexpr Sketch kSketch{
+      .has_classes = true,
+      .lines =
+          "  images: {source: pathfinder, image_size: 20, length: 3, distractors: 1, "
+          "distractor_length: 2}\n"};
+
   PixelsSource(const Options& options, const Context& context);
 
   DataShape shape() const override;

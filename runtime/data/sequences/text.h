@@ -43,12 +43,13 @@ class TextSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty(), file_path()),
-          field("tokenizer", &Options::tokenizer, "how text becomes tokens"),
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
+          field("tokenizer", &Options::tokenizer, "how text becomes tokens",
+                on_resume(OnResume::kFree)),  // its identity is in the data's fingerprint
           field("sequence", &Options::sequence, "tokens of a sample", unit("tokens"),
                 in_range(1, 1 << 20)),
           required("train", &Options::train, "what is trained on"),
-          required("valid", &Options::valid, "what is evaluated on")};
+          required("valid", &Options::valid, "what is evaluated on", changes_scores())};
     }
     /// Refuses a file named twice in a split.
     void validate(Problems& problems) const;
@@ -56,6 +57,16 @@ class TextSource : public DataSource {
     /// The files of a split as they will be opened.
     std::vector<std::string> paths(Split split) const;
   };
+
+  static constexpr Sketch kSketch{
+      .path = "${env:WIKITEXT2}",
+      .files = "the files of both splits",
+      .lines =
+          "  tokenizer: {name: bytes}       # or gpt2, with its vocab and merges\n"
+          "  sequence: 256                  # tokens of a sample\n"
+          "  train: {files: [wiki.train.tokens]}   # text, or token caches (*.bin)\n"
+          "  valid: {files: [wiki.valid.tokens]}\n",
+      .is_usual = true};
 
   TextSource(const Options& options, const Context& context)
       : options_(options), context_(context) {}

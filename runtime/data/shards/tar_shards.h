@@ -46,16 +46,28 @@ class TarShardsSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           field("path", &Options::path, "folder of the shards, relative to the working directory",
-                not_empty(), file_path()),
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("classes", &Options::classes,
                 "number of classes, which cls members name from 0 on; none = images without labels",
                 unset_word("none"), in_range(2, 1e6)),
           field("train", &Options::train, "what is trained on"),
-          field("valid", &Options::valid, "what is evaluated on"), inlined(&Options::photographs)};
+          field("valid", &Options::valid, "what is evaluated on", changes_scores()),
+          inlined(&Options::photographs)};
     }
     /// Refuses a shard named twice.
     void validate(Problems& problems) const;
   };
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{3, 224, 224},
+      .path = "shards",
+      .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
+      .lines =
+          "  classes: 1000\n"
+          "  image_size: 224\n"
+          "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
+          "  valid: {crop: {name: center, resize: 256}}\n",
+      .change = "  augment: {flip: true}\n"};
 
   explicit TarShardsSource(const Options& options) : options_(options) {}
 

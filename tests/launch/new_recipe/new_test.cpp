@@ -135,7 +135,7 @@ TEST(NewRecipe, RefusesWhatDoesNotGoTogetherWithWhatDoes) {
   EXPECT_THAT(
       refusal({.backbone = "vit", .data = "text"}),
       AllOf(HasSubstr("vit reads images, and text has tokens"),
-            HasSubstr("--data for vit: shapes, cifar, image_folder, tar_shards, pathfinder"),
+            HasSubstr("--data for vit: cifar, image_folder, pathfinder, shapes, tar_shards"),
             HasSubstr("--backbone for text: gpt2, hspmn")));
   EXPECT_THAT(refusal({.backbone = "mixer", .experts = 4}),
               HasSubstr("mixer has no experts; sparse_mlp is a Mixer with experts"));

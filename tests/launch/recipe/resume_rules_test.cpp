@@ -3,57 +3,142 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <regex>
+#include <span>
+
 #include "runtime/base/error.h"
+#include "runtime/options/config_keys.h"
 
 namespace shoal {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ResumeRules, WhereAndHowToRunIsFree) {
-  for (const char* path :
-       {"run.name", "run.threads", "evaluate.every", "checkpoint.keep_last",
-        "parallel.expert_ranks", "parallel.shard_optimizer", "data.path", "data.images.path",
-        "data.tokenizer.vocab", "train.duration", "train.recompute", "model.moe.exchange.chunks",
-        "model.sparse.token_moe.exchange.hierarchical"}) {
-    EXPECT_EQ(role_of_key(path), KeyRole::kFree) << path;
+Recipe recipe_of(const std::string& text) {
+  return config::load_options_text<Recipe>(text, "r.yaml").options;
+}
+
+struct Expected {
+  std::string_view section;
+  OnResume rule;
+};
+// The first section that a key is in decides; keys of none are fixed.
+constexpr std::array kExpected{
+    Expected{"run.seed", OnResume::kFixed},
+    Expected{"run", OnResume::kFree},
+    Expected{"evaluate.stride", OnResume::kWarned},
+    Expected{"evaluate", OnResume::kFree},
+    Expected{"checkpoint", OnResume::kFree},
+    Expected{"parallel", OnResume::kFree},
+    Expected{"data.path", OnResume::kFree},
+    Expected{"data.tokenizer", OnResume::kFree},
+    Expected{"data.valid", OnResume::kWarned},
+    Expected{"data.prefetch", OnResume::kFree},
+    Expected{"data.workers", OnResume::kFree},
+    Expected{"model.init_from", OnResume::kFree},
+    Expected{"model.upcycle", OnResume::kFree},
+    Expected{"train.duration", OnResume::kFree},
+    Expected{"train.recompute", OnResume::kFree},
+    Expected{"train.log_every", OnResume::kFree},
+    Expected{"train.clip_norm", OnResume::kWarned},
+    Expected{"train.clip_norm_type", OnResume::kWarned},
+    Expected{"train.max_nonfinite_steps", OnResume::kWarned},
+    Expected{"optimizer.lr", OnResume::kWarned},
+    Expected{"optimizer.weight_decay", OnResume::kWarned},
+    Expected{"schedule", OnResume::kWarned},
+    Expected{"sparsity.execution", OnResume::kWarned},  // sums in another order
+};
+
+OnResume expected_rule(std::string_view key) {
+  // How rows travel, in any layer; the type in which they do is a part of the model.
+  if (key.ends_with(".exchange.chunks") || key.ends_with(".exchange.hierarchical")) {
+    return OnResume::kFree;
+  }
+  const auto found = std::ranges::find_if(kExpected, [key](const Expected& expected) {
+    return config::is_at_or_below(key, expected.section);
+  });
+  return found == kExpected.end() ? OnResume::kFixed : found->rule;
+}
+
+using Owners = std::span<const config::KeyOwner>;
+
+/// Gives `object` the value at `path`, a key of list_keys: chooses the members that own it, and
+/// puts an element into lists and optionals on the way.
+void make_value(const config::Type& type, void* object, std::string_view path, Owners owners) {
+  while (path.starts_with('.') || path.starts_with("[]"))
+    path.remove_prefix(path[0] == '.' ? 1 : 2);
+  if (type.kind == config::Kind::kOptional || type.kind == config::Kind::kList) {
+    void* element =
+        type.size(object) > 0 ? const_cast<void*>(type.at(object, 0)) : type.append(object);
+    return make_value(type.element(), element, path, owners);
+  }
+  if (type.kind == config::Kind::kChoice && !owners.empty()) {
+    auto& choice = const_cast<config::ChoiceValue&>(type.choice(object));
+    ASSERT_EQ(type.members().noun(), owners[0].noun);
+    choice.choose(type.members().at(owners[0].member));
+    return make_value(choice.member()->options_type(), choice.erased_options(), path,
+                      owners.subspan(1));
+  }
+  const auto own = std::ranges::find_if(type.fields, [path](const config::FieldInfo& field) {
+    return !field.rules.is_inlined && config::is_at_or_below(path, field.name);
+  });
+  if (own != type.fields.end()) {
+    return make_value(own->type(), own->member(object), path.substr(own->name.size()), owners);
+  }
+  for (const config::FieldInfo& field : type.fields) {
+    if (field.rules.is_inlined) make_value(field.type(), field.member(object), path, owners);
   }
 }
 
-TEST(ResumeRules, WhatIsTrainedIsFixed) {
-  for (const char* path : {"run.seed", "model.width", "data.source", "optimizer.name",
-                           "optimizer.rules", "optimizer.rules[0].lr_scale", "train.batch",
-                           "train.precision", "model.sparse.token_moe.router.k",
-                           "model.sparse.token_moe.exchange.payload", "schedules"}) {
-    EXPECT_EQ(role_of_key(path), KeyRole::kFixed) << path;
+TEST(ResumeRules, AreThoseOfTheFieldsOfEachKey) {
+  const config::Type& type = config::type_of<Recipe>();
+  int64_t num_other = 0;
+  for (const config::KeyInfo& key : config::list_keys(type)) {
+    Recipe recipe;
+    make_value(type, &recipe, key.path, key.owners);
+    const std::string path = std::regex_replace(key.path, std::regex("\\[\\]"), "[0]");
+    const ResumeRule rule = rules_of_key(recipe, path).resume;
+    EXPECT_EQ(rule.on_resume, expected_rule(key.path)) << key.path;
+    EXPECT_EQ(rule.changes_scores,
+              config::is_at_or_below(key.path, "data.valid") || key.path == "evaluate.stride")
+        << key.path;
+    num_other += rule.on_resume != OnResume::kFixed ? 1 : 0;
   }
+  EXPECT_GT(num_other, 100);
+}
+
+TEST(ResumeRules, ASourceInsideAnotherBringsItsOwn) {
+  const Recipe recipe = recipe_of(
+      "model: {backbone: hspmn, causal: false}\n"
+      "data: {source: pixels, images: {source: cifar, path: x, valid: {samples: 8}}}\n"
+      "task: {name: classify}\ntrain: {duration: 1step, batch: 8}\n");
+  EXPECT_EQ(rules_of_key(recipe, "data.images.path").resume.on_resume, OnResume::kFree);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.valid.samples").resume.on_resume, OnResume::kWarned);
+  EXPECT_TRUE(rules_of_key(recipe, "data.images.valid.samples").resume.changes_scores);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.train.samples").resume.on_resume, OnResume::kFixed);
+  EXPECT_EQ(rules_of_key(recipe, "data.images.source").resume.on_resume, OnResume::kFixed);
 }
 
 TEST(ResumeRules, LearningRateMayChangeWithAWarning) {
-  const auto warned = check_resume({{"optimizer.lr", "0.001", "0.002"}}, false);
+  const auto warned =
+      check_resume({{{"optimizer.lr", "0.001", "0.002"}, {{OnResume::kWarned}}}}, false);
   ASSERT_EQ(warned.size(), 1u);
   EXPECT_EQ(warned[0].path, "optimizer.lr");
 }
 
-TEST(ResumeRules, WhatOnlyEvaluationsReadMayChangeWithAWarning) {
-  for (const char* path : {"evaluate.stride", "data.valid.samples", "data.valid.files[0]",
-                           "data.images.valid.samples"}) {
-    EXPECT_EQ(role_of_key(path), KeyRole::kWarned) << path;
-    EXPECT_TRUE(changes_scores({{"optimizer.lr", "1", "2"}, {path, "1", "2"}})) << path;
-  }
-  EXPECT_EQ(role_of_key("data.train.samples"), KeyRole::kFixed);
-  EXPECT_FALSE(changes_scores({{"optimizer.lr", "1", "2"}}));
-}
-
-// Sums of products in another order.
-TEST(ResumeRules, HowSparseLayersAreComputedMayChangeWithAWarning) {
-  EXPECT_EQ(role_of_key("sparsity.execution"), KeyRole::kWarned);
-  EXPECT_EQ(role_of_key("sparsity.pattern.name"), KeyRole::kFixed);
+TEST(ResumeRules, ScoresCompareUnlessAKeyOfEvaluationsChanges) {
+  const ChangedKey lr{{"optimizer.lr", "1", "2"}, {{OnResume::kWarned}}};
+  EXPECT_FALSE(changes_scores({lr}));
+  EXPECT_TRUE(changes_scores({lr, {{"evaluate.stride", "1", "2"}, {{OnResume::kWarned, true}}}}));
 }
 
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   try {
-    check_resume({{"model.width", "96", "128"}, {"optimizer.lr", "1", "2"}}, false);
+    check_resume(
+        {{{"model.width", "96", "128"}}, {{"optimizer.lr", "1", "2"}, {{OnResume::kWarned}}}},
+        false);
     FAIL() << "a changed model was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
@@ -65,16 +150,13 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
 }
 
 Recipe recipe_with(const std::string& lines_of_model) {
-  return config::load_options_text<Recipe>("model: {" + lines_of_model +
-                                               "}\ndata: {source: shapes}\n"
-                                               "task: {name: classify}\n"
-                                               "train: {duration: 1step, batch: 8}\n",
-                                           "r.yaml")
-      .options;
+  return recipe_of("model: {" + lines_of_model +
+                   "}\ndata: {source: shapes}\n"
+                   "task: {name: classify}\n"
+                   "train: {duration: 1step, batch: 8}\n");
 }
 
-std::vector<config::Difference> model_differences(const std::string& before,
-                                                  const std::string& after) {
+std::vector<ChangedKey> model_differences(const std::string& before, const std::string& after) {
   return differences_of(recipe_with(before), recipe_with(after));
 }
 
@@ -127,13 +209,13 @@ TEST(ResumeRules, AWidthOfNoSharedExpertsIsNoDifference) {
 }
 
 TEST(ResumeRules, DifferencesAreListedInColumns) {
-  EXPECT_EQ(describe({{"model.width", "96", "128"}, {"a", "1", "2"}}),
+  EXPECT_EQ(describe({{{"model.width", "96", "128"}}, {{"a", "1", "2"}}}),
             "\n  model.width  checkpoint: 96   recipe: 128"
             "\n  a            checkpoint: 1   recipe: 2");
 }
 
 TEST(ResumeRules, OverrideTurnsTheRefusalIntoAWarning) {
-  EXPECT_EQ(check_resume({{"model.width", "96", "128"}}, true).size(), 1u);
+  EXPECT_EQ(check_resume({{{"model.width", "96", "128"}}}, true).size(), 1u);
 }
 
 }  // namespace

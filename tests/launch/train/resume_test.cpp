@@ -429,7 +429,7 @@ TEST_F(LoadRun, ExpertsOfHashedTokensStartWithTheirOwnSeedOnly) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("become those of blocks.0.moe_c"),
                                     HasSubstr("the experts of blocks.1.moe_c")));
-    EXPECT_EQ(error.hint(), "take experts of hash routers without renaming them");
+    EXPECT_EQ(error.hint(), "take these experts without renaming them");
   }
 }
 

@@ -374,7 +374,7 @@ TEST_F(LmTest, RefusesDataWithoutLabelledTokensAndModelsThatAreNotCausal) {
     Registry<Task>::create(Choice<Task>("lm"), {{}, kBytes, make_whole});
     ADD_FAILURE();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("task.name: lm needs a causal backbone"));
+    EXPECT_THAT(error.what(), HasSubstr("task.name: lm needs a causal model.backbone"));
   }
 }
 

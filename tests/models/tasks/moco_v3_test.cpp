@@ -247,7 +247,8 @@ TEST_F(MocoV3Test, MistakesAreNamed) {
   const std::string hashed =
       "model: {backbone: vit, patch: 4, width: 8, depth: 1, heads: 2, hidden: 12, moe: {router: "
       "{name: hash, k: 1}, experts: {count: 3, hidden: 6}}}\n";
-  EXPECT_THAT(error_of(hashed + kTask, images), HasSubstr("a hash router"));
+  EXPECT_THAT(error_of(hashed + kTask, images),
+              HasSubstr("a router that draws a token's experts by the layer's name"));
 }
 
 TEST(LinearProbe, FeaturesAreThoseOfAnEvaluationWithoutGradients) {
