@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "launch/job/console.h"
-#include "launch/job/launch_info.h"
+#include "launch/job/environment.h"
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"

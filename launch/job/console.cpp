@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "runtime/records/metrics.h"
 
@@ -210,13 +209,6 @@ std::optional<int64_t> terminal_columns(int file) {
 Console make_console(std::optional<int64_t> columns) {
   const bool is_terminal = isatty(STDERR_FILENO) == 1;
   return Console(stderr, is_terminal || columns.has_value(), columns.value_or(kUsualColumns));
-}
-
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages_total = 0, pages_resident = 0;
-  statm >> pages_total >> pages_resident;
-  return pages_resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace shoal

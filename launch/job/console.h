@@ -101,7 +101,4 @@ std::optional<int64_t> terminal_columns(int file);
 /// error on to; none: it is looked for here.
 Console make_console(std::optional<int64_t> columns = std::nullopt);
 
-/// Resident memory of this process, from /proc.
-int64_t resident_bytes();
-
 }  // namespace shoal

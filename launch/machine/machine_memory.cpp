@@ -72,4 +72,11 @@ MachineMemory machine_memory(const std::string& proc, const std::string& sys) {
   return memory;
 }
 
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages_total = 0, pages_resident = 0;
+  statm >> pages_total >> pages_resident;
+  return pages_resident * sysconf(_SC_PAGESIZE);
+}
+
 }  // namespace shoal

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "launch/machine/machine_memory.h"
 #include "launch/report/gate_metrics.h"
 #include "launch/report/moe_metrics.h"
 #include "launch/report/permutation_metrics.h"
