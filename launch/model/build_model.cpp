@@ -36,12 +36,7 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   model.task = Registry<Task>::create(
       recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
   model.stages = moe_stages_of(*model.task);
-  const std::set<const torch::nn::Module*> untrained = untrained_modules(*model.task);
   for (const auto& module : model.task->modules()) {
-    auto* follower = dynamic_cast<AfterStep*>(module.get());
-    if (follower != nullptr && !untrained.contains(module.get())) {
-      model.after_step.push_back(follower);
-    }
     if (const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get())) {
       model.gates.push_back(gate);
     }
