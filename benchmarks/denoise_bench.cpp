@@ -84,7 +84,8 @@ class MeasuredModel {
     data_.source = make_source(recipe_);
     const ImageShape shape = data_.source->shape().image.value();
     data_.samples = std::make_unique<DrawnImages>(shape, recipe_.train.batch);
-    session_ = std::make_unique<Session>(recipe_, data_, grid_);
+    session_ = std::make_unique<Session>(
+        recipe_, build_model(recipe_, data_.source->shape(), &grid_, grid_.device), data_, grid_);
     evaluated_ = make_batch(/*is_training=*/false);
   }
 

@@ -185,7 +185,8 @@ void measure(const Arguments& arguments, bench::Report& out) {
   RankGrid own_grid = make_grid(recipe, make_self_communicator(), device);
   const OpenSplit images =
       open_split(std::make_shared<bench::StoredSource>(make_source(recipe)), Split::kTrain);
-  Session ranks(recipe, images, grid);
+  const DataShape shape = images.source->shape();
+  Session ranks(recipe, build_model(recipe, shape, &grid, grid.device), images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();
                                                       return us_a_step(ranks);
@@ -194,7 +195,8 @@ void measure(const Arguments& arguments, bench::Report& out) {
   bench::TensorFile file;
   Peers peers;
   if (grid.world->rank() == 0) {
-    alone = std::make_unique<Session>(recipe, images, own_grid);
+    alone = std::make_unique<Session>(
+        recipe, build_model(recipe, shape, &own_grid, own_grid.device), images, own_grid);
     std::printf("shoal: parameters %s\n", num_parameters(*alone).dump().c_str());
     if (grid.world->size() > 1) {
       contenders.push_back({"shoal_one_rank", [&alone] { return us_a_step(*alone); }});

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -76,12 +75,6 @@ struct PictureColumn {
   torch::Tensor image_bCHW;     ///< in [0, 1]
   std::string number = {};      ///< for people: what number_b is
   torch::Tensor number_b = {};  ///< a number of each picture; undefined: none
-};
-
-/// A number that changes over a training towards its end, such as a momentum that rises to 1.
-struct Course {
-  std::string name;                        ///< for people: a recipe key
-  std::function<double(int64_t step)> at;  ///< of steps counted from 0
 };
 
 /// What a task keeps of training samples while it is evaluated, such as the neighbours that an
@@ -167,15 +160,10 @@ class Task : public ModuleBase, public Stateful {
   /// Modules that gradients do not train, such as a momentum encoder. They stay dense, and are not
   /// told of the end of a step (AfterStep).
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
-  /// What depends on where a training ends, for one of so many steps. A task learns of the end only
-  /// here, so that a resume that moves it can tell what changes. Default: nothing.
-  virtual std::vector<Course> courses(int64_t total_steps) const {
-    (void)total_steps;
-    return {};
-  }
-  /// What changes the model beside the optimizer, by these courses(); default: null.
-  virtual std::unique_ptr<StepRule> make_step_rule(const std::vector<Course>& courses) {
-    (void)courses;
+  /// What changes the model beside the optimizer, in a training of this length; default: null. A
+  /// task learns only here where the training ends.
+  virtual std::unique_ptr<StepRule> make_step_rule(const StepScale& scale) {
+    (void)scale;
     return nullptr;
   }
   /// Training samples that an evaluation shows the task first; default: null, none.

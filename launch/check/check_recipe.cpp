@@ -1,28 +1,25 @@
 #include "launch/check/check_recipe.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <utility>
 
+#include "launch/check/topology.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
 #include "moe/exchange/exchange_options.h"
 #include "parallel/checkpoint/state_list.h"
-#include "parallel/comm/rank_grid.h"
-#include "runtime/base/integers.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
 
-/// Of the stage that owns this parameter the units that one token is not routed to, in elements.
+/// The elements of the units of this parameter's stage that one token is not routed to.
 int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
   const std::shared_ptr<MoeStage> owner = stage_of(parameter, model);
   if (owner == nullptr) return 0;
@@ -30,7 +27,7 @@ int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
   return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
 }
 
-/// Runs a rule; what it throws, lines of `PATH: what`, is added.
+/// Runs a rule and adds what it throws, lines of `PATH: what`.
 template <class Rule>
 void apply(const Rule& rule, Problems& problems) {
   try {
@@ -64,7 +61,7 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-/// Adds both moments, named alike, of the tensors whose names begin with `prefix`.
+/// Adds two entries, of both moments, for each tensor whose name begins with `prefix`.
 void add_moments(const std::string& moment_prefix, const std::string& prefix,
                  std::vector<SafetensorsEntry>& entries) {
   const size_t count = entries.size();
@@ -76,7 +73,8 @@ void add_moments(const std::string& moment_prefix, const std::string& prefix,
   }
 }
 
-/// Weights, their averages, masks and optimizer state, which is nearly all of a checkpoint.
+/// The size of weights, their averages, masks and optimizer state, which are nearly all of a
+/// checkpoint.
 CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer& optimizer,
                         int64_t ranks) {
   std::vector<SafetensorsEntry> entries;
@@ -107,37 +105,39 @@ void check_checkpoint(const CheckpointSize& size, Problems& problems) {
 }
 
 /// Nothing if the model cannot be built. `source`: null if it has mistakes; `found`: by reading.
-std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* source,
-                                       int64_t ranks, const config::Diagnostics& found,
-                                       Problems& problems) {
-  std::optional<ModelCounts> counts;
+std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* source,
+                                        int64_t ranks, const config::Diagnostics& found,
+                                        Problems& problems) {
+  std::optional<CheckedModel> checked;
   // train.precision is read too, but no rule depends on it.
   if (source == nullptr || found.has_mistake_in("model") || found.has_mistake_in("task")) {
-    return counts;
+    return checked;
   }
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const BuiltModel model = build_model(known, source->shape(), nullptr, torch::kMeta);
-    counts = count(model);
+    const BuiltModel built = build_model(known, source->shape(), nullptr, torch::kMeta);
+    checked = CheckedModel{built, count(built)};
+    const BuiltModel& model = checked->built;
+    ModelCounts& counts = checked->counts;
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
-    if (known.sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
-    if (counts->sparse.empty()) known.sparsity.reset();
-    counts->work = work_of(model, counts->sparse);
+    if (known.sparsity) apply([&] { counts.sparse = describe_sparse(recipe, model); }, problems);
+    if (counts.sparse.empty()) known.sparsity.reset();
+    counts.work = work_of(model, counts.sparse);
     if (!found.has_mistake_in("optimizer")) {
       const auto optimizer =
           Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
-      counts->state_kinds = optimizer->state_kinds();
-      counts->entry_kinds = optimizer->entry_kinds();
-      counts->checkpoint = estimate(model, known, *optimizer, ranks);
-      check_checkpoint(counts->checkpoint, problems);
+      counts.state_kinds = optimizer->state_kinds();
+      counts.entry_kinds = optimizer->entry_kinds();
+      counts.checkpoint = estimate(model, known, *optimizer, ranks);
+      check_checkpoint(counts.checkpoint, problems);
     }
   };
   apply(rule, problems);
-  return counts;
+  return checked;
 }
 
-/// Layers that are soft until then would stay so.
+/// Adds a problem for layers that are still soft at the end of the training.
 void check_ends(const Recipe& recipe, const StepScale& scale, Problems& problems) {
   constexpr const char* kBehind = "lies behind the end of the training, layers would stay soft";
   const auto choice_ends = [&](const StepScale& known) {
@@ -232,124 +232,6 @@ void check_mix(const Recipe& recipe, const ModelCounts& counts, Problems& proble
                "images are mixed within routing groups, and train.group is 1; raise it");
 }
 
-/// Names of the stages of each number of units.
-using StagesOfCount = std::map<int64_t, std::vector<std::string>>;
-
-/// Whether so many expert ranks can share units of these counts.
-bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
-  return std::all_of(stages.begin(), stages.end(), [&](const auto& entry) {
-    return entry.first >= ranks && (!must_divide || entry.first % ranks == 0);
-  });
-}
-
-/// Where the rows of a layer may not be cut by unit, chunks are whole routing groups, and each
-/// needs one.
-void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages, int64_t world,
-                  Problems& problems) {
-  const TrainOptions& train = recipe.train;
-  const ParallelOptions& parallel = recipe.parallel;
-  const int64_t groups = train.batch / train.accumulate / train.group;
-  const int64_t least = groups / world;
-  if (parallel.expert_ranks == 1) return;  // nothing travels
-  for (const MoeStageInfo& stage : stages) {
-    // Of other placements and of nodes is not known here what they come to.
-    const bool by_unit = parallel.placement == PlacementRule::kContiguous &&
-                         cuts_by_unit(stage.num_chunks, stage.is_hierarchical,
-                                      stage.num_units / parallel.expert_ranks);
-    if (stage.num_chunks == 1 || by_unit || stage.num_chunks <= least) continue;
-    problems.add("batch",
-                 fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
-                             "groups, but of the {} of {} samples in a micro-step a rank of {} "
-                             "may have {}; {}train.group, or raise train.batch",
-                             stage.name, stage.num_chunks, counted(groups, "group"), train.group,
-                             world, least == 0 ? "none" : "only " + std::to_string(least),
-                             least == 0 ? "set chunks to 1, lower " : "lower chunks or "));
-  }
-}
-
-/// What a recipe asks of the ranks.
-struct RankRules {
-  const ParallelOptions& parallel;
-  bool knows_stages = false;  ///< false if the model has mistakes
-  std::optional<int64_t> known_world;
-  int64_t world = 1;  ///< by default expert_ranks
-  StagesOfCount stages;
-
-  /// Without a logged load by_load places as contiguous does.
-  bool must_divide() const {
-    return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
-  }
-  /// "valid expert_ranks for 4 ranks: 1, 2, 4".
-  std::string choices() const {
-    std::vector<int64_t> valid = divisors(world);
-    std::erase_if(valid, [&](int64_t ranks) { return !can_share(stages, ranks, must_divide()); });
-    return fmt::format("{}: {}",
-                       knows_stages ? "valid expert_ranks for " + counted(world, "rank")
-                                    : "divisors of " + std::to_string(world),
-                       fmt::join(valid, ", "));
-  }
-  /// "; or start 2 or 4 ranks", where the stages could be shared then.
-  std::string other_worlds() const {
-    const int64_t ranks = parallel.expert_ranks;
-    if (!knows_stages || !can_share(stages, ranks, must_divide())) return "";
-    const int64_t above = (world / ranks + 1) * ranks;
-    return world > ranks ? fmt::format("; or start {} or {} ranks", above - ranks, above)
-                         : fmt::format("; or start {} ranks", ranks);
-  }
-};
-
-/// The rule of topology, with what would satisfy it.
-void check_grid(const RankRules& rules, Problems& problems) {
-  const ParallelOptions& parallel = rules.parallel;
-  for (const auto& [key, what] : topology_problems(rules.known_world, parallel.expert_ranks,
-                                                   parallel.ranks_per_node.value_or(0))) {
-    std::string hint;
-    if (key == "expert_ranks") {
-      hint = "; " + rules.choices() + rules.other_worlds();
-    } else if (rules.known_world && rules.world % *parallel.ranks_per_node != 0) {
-      hint =
-          fmt::format("; divisors of {}: {}", rules.world, fmt::join(divisors(rules.world), ", "));
-    }
-    problems.add(key, what + hint);
-  }
-}
-
-/// Each expert rank has a unit of each stage, and equally many unless the recipe allows otherwise.
-void check_units_of_ranks(const RankRules& rules, Problems& problems) {
-  const int64_t ranks = rules.parallel.expert_ranks;
-  for (const auto& [num_units, names] : rules.stages) {
-    if (num_units < ranks) {
-      problems.add(
-          "expert_ranks",
-          fmt::format("{} of {} cannot be spread over {} expert ranks, some would hold "
-                      "none; {}",
-                      counted(num_units, "unit"), join_words(names), ranks, rules.choices()));
-    } else if (rules.must_divide() && num_units % ranks != 0) {
-      problems.add("expert_ranks",
-                   fmt::format("the units of {} do not divide evenly: {}; {}; or "
-                               "parallel.uneven=true",
-                               join_words(names), quotient(num_units, ranks), rules.choices()));
-    }
-  }
-}
-
-/// All of the above. `stages`: null if the model has mistakes; `world`: nothing if it is unknown;
-/// `knows_train`: whether the section can be read.
-void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
-                 std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics) {
-  config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
-  const ParallelOptions& parallel = loaded.options.parallel;
-  RankRules rules{parallel, stages != nullptr, world, world.value_or(parallel.expert_ranks), {}};
-  if (stages != nullptr) {
-    for (const MoeStageInfo& stage : *stages) rules.stages[stage.num_units].push_back(stage.name);
-  }
-  check_grid(rules, problems);
-  check_units_of_ranks(rules, problems);
-  if (stages == nullptr || !knows_train) return;
-  config::LocatedProblems train_problems(loaded.document.root, "train", diagnostics);
-  check_chunks(loaded.options, *stages, rules.world, train_problems);
-}
-
 }  // namespace
 
 bool is_behind_end(const Recipe& recipe, StepScale scale,
@@ -368,7 +250,7 @@ bool is_behind_end(const Recipe& recipe, StepScale scale,
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
-  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}};
+  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}};
   const LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
@@ -376,31 +258,27 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   if (!found.has_mistake_in("data"))
     checked.source = make_source(loaded.options, source.environment);
   const DataSource* data = checked.source.get();
-  std::optional<ModelCounts> counts = check_model(
+  std::optional<CheckedModel> model = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
+  const ModelCounts* counts = model ? &model->counts : nullptr;
   check_durations(loaded.options, data, problems);
   if (data != nullptr) {
-    const auto num_views = counts ? std::optional(counts->views) : std::nullopt;
+    const auto num_views = counts != nullptr ? std::optional(counts->views) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
   }
-  if (counts && !found.has_mistake_in("train")) {
+  if (counts != nullptr && !found.has_mistake_in("train")) {
     check_comparison(loaded.options, *counts, problems);
     check_mix(loaded.options, *counts, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
-    check_ranks(loaded, counts ? &counts->stages : nullptr, world, !found.has_mistake_in("train"),
-                diagnostics);
+    check_ranks(loaded, counts != nullptr ? &counts->stages : nullptr, world,
+                !found.has_mistake_in("train"), diagnostics);
   }
   diagnostics.throw_if_any(code);
-  checked.counts = std::move(counts).value();
+  checked.model = std::move(model->built);
+  checked.counts = std::move(model->counts);
   return checked;
-}
-
-void check_topology(const CheckedRecipe& checked, int64_t world) {
-  config::Diagnostics diagnostics;
-  check_ranks(checked.loaded, &checked.counts.stages, world, /*knows_train=*/true, diagnostics);
-  diagnostics.throw_if_any(ExitCode::kTopology);
 }
 
 }  // namespace shoal

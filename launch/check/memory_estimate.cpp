@@ -67,13 +67,20 @@ int64_t sample_bytes(const Recipe& recipe, const DataShape& shape, int64_t views
 
 using Classes = std::vector<std::pair<std::string, int64_t>>;
 
-/// All that follows from shapes, for `samples` of a micro-batch.
-Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelCounts& counts,
-                      const Shares& shares, int64_t samples) {
-  const BuiltModel model = build_model(recipe, shape, nullptr, torch::kMeta);
+/// A model that may be on `meta`, and the shape of its data.
+struct ShapedModel {
+  const BuiltModel& model;
+  const DataShape& shape;
+};
+
+/// The classes that follow from shapes, for `samples` of a micro-batch.
+Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, const Shares& shares,
+                      int64_t samples) {
+  const Recipe& recipe = checked.loaded.options;
+  const ModelCounts& counts = checked.counts;
+  const BuiltModel& model = shaped.model;
   int64_t weights = 0, trained = 0, trained_stacked = 0;
-  Task& task = *model.task;
-  const bool has_key_encoder = task.make_step_rule(task.courses(/*total_steps=*/1)) != nullptr;
+  const bool has_key_encoder = model.task->make_step_rule({.total_steps = 1}) != nullptr;
   for (const Parameter& parameter : model.parameters) {
     const int64_t bytes = bytes_on_rank(parameter, shares.expert_ranks);
     weights += bytes;
@@ -93,8 +100,8 @@ Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelC
           {"averages", recipe.train.average ? trained : 0},
           {"sparsity", recipe.sparsity ? sparsity_bytes(counts.sparse, shares.expert_ranks) : 0},
           // One in use, and those that wait.
-          {"batches",
-           samples * sample_bytes(recipe, shape, counts.views) * (recipe.data.prefetch + 1)}};
+          {"batches", samples * sample_bytes(recipe, shaped.shape, counts.views) *
+                          (recipe.data.prefetch + 1)}};
 }
 
 int64_t sum_of(const Classes& classes) {
@@ -169,16 +176,12 @@ struct Trial {
   int64_t process = 0;
 };
 
-Trial run_trial(const CheckedRecipe& checked, const Trials& trials, int64_t samples) {
-  const Recipe& recipe = checked.loaded.options;
-  const DataShape whole = checked.source->shape();
-  const ProbedMemory probed = probe_memory(recipe, *checked.source, samples, trials.sequence);
-  const int64_t known =
-      sum_of(shape_classes(probed_recipe(recipe, samples), probed_shape(whole, trials.sequence),
-                           checked.counts, {}, samples));
-  const double share = whole.sequence > 0 ? static_cast<double>(trials.sequence) /
-                                                static_cast<double>(whole.sequence)
-                                          : 1.0;
+Trial run_trial(const CheckedRecipe& checked, const ShapedModel& shaped, int64_t samples) {
+  const int64_t sequence = shaped.shape.sequence, whole = checked.source->shape().sequence;
+  const ProbedMemory probed =
+      probe_memory(checked.loaded.options, *checked.source, samples, sequence);
+  const int64_t known = sum_of(shape_classes(checked, shaped, {}, samples));
+  const double share = whole > 0 ? static_cast<double>(sequence) / static_cast<double>(whole) : 1.0;
   return {static_cast<double>(samples) * share,
           static_cast<double>(std::max<int64_t>(0, probed.tensors - known)), probed.process};
 }
@@ -196,9 +199,14 @@ double bytes_of_samples(const MemoryEstimate& estimate) {
 /// apart from theirs by two trials alone: after one, more samples are not estimated.
 void add_trials(const CheckedRecipe& checked, const Trials& trials, int64_t world,
                 MemoryEstimate& estimate) {
+  const DataShape whole = checked.source->shape(), shape = probed_shape(whole, trials.sequence);
+  const bool is_cut = shape.sequence != whole.sequence;
+  const BuiltModel small_model =
+      is_cut ? build_model(checked.loaded.options, shape, nullptr, torch::kMeta) : checked.model;
+  const ShapedModel shaped{small_model, shape};
   Trial small;
-  if (trials.small > 0) small = run_trial(checked, trials, trials.small);
-  const Trial large = run_trial(checked, trials, trials.large);
+  if (trials.small > 0) small = run_trial(checked, shaped, trials.small);
+  const Trial large = run_trial(checked, shaped, trials.large);
   double activations = large.activations;
   if (trials.small > 0) {
     const double slope =
@@ -235,8 +243,8 @@ MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world) {
   MemoryEstimate estimate;
   const int64_t groups = recipe.train.batch / recipe.train.accumulate / recipe.train.group;
   estimate.samples = divided_up(groups, world) * recipe.train.group;
-  estimate.classes =
-      shape_classes(recipe, checked.source->shape(), checked.counts, shares, estimate.samples);
+  const DataShape shape = checked.source->shape();
+  estimate.classes = shape_classes(checked, {checked.model, shape}, shares, estimate.samples);
   const auto saved = static_cast<int64_t>(checked.counts.checkpoint.data_bytes);
   estimate.classes.emplace_back("checkpoint", divided_up(saved, world));
   estimate.classes.emplace_back("exchange", exchange_bytes(checked, estimate.samples));
@@ -247,8 +255,8 @@ MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world) {
 
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate) {
-  const int64_t alone =
-      sum_of(shape_classes(checked.loaded.options, checked.source->shape(), checked.counts, {}, 1));
+  const DataShape shape = checked.source->shape();
+  const int64_t alone = sum_of(shape_classes(checked, {checked.model, shape}, {}, 1));
   if (alone > available / 2) {
     estimate.not_measured = fmt::format(
         "a trial with all experts takes {}, and this machine has {} left",

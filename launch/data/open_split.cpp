@@ -1,8 +1,12 @@
 #include "launch/data/open_split.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <string>
 #include <utility>
+
+#include "parallel/comm/on_rank_zero.h"
 
 namespace shoal {
 
@@ -12,6 +16,20 @@ OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int6
   opened.fingerprint = opened.samples->fingerprint();
   opened.tokenizer = opened.samples->tokenizer_identity();
   return opened;
+}
+
+JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
+                  Communicator& world, Console& console) {
+  JobData data{open_split(source, Split::kTrain, workers),
+               open_split(source, Split::kValid, workers)};
+  // Once, though each evaluation starts workers.
+  const auto told = std::make_shared<std::set<std::string>>();
+  data.train.warn = data.valid.warn = [&console, told, rank = world.rank()](const auto& line) {
+    if (told->insert(line).second) console.print(fmt::format("warning: rank {}: {}", rank, line));
+  };
+  require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
+                                 {"validation data", data.valid.fingerprint}});
+  return data;
 }
 
 int64_t count_substituted(const SampleSet& samples, Communicator& world) {

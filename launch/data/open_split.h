@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "launch/job/console.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
@@ -19,8 +20,13 @@ struct OpenSplit {
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
   std::string fingerprint = {};  ///< of the samples
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-  /// Told where data.workers is auto and the system gives fewer.
+  /// Called where data.workers is auto and the system gives fewer.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
+};
+
+/// What a job trains on and what it is evaluated on.
+struct JobData {
+  OpenSplit train, valid;
 };
 
 /// Name of OpenSplit::fingerprint in a checkpoint.
@@ -31,7 +37,12 @@ inline constexpr const char* kDataTokenizer = "data.tokenizer";
 /// Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// How many samples others replace, as far as any rank has met them. Collective.
+/// Opens both splits; `console` shows their warnings, each once. Collective. Throws DataError, and
+/// as require_equal_on_ranks where the ranks' data differ.
+JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
+                  Communicator& world, Console& console);
+
+/// The number of samples that others replace, as far as any rank has met them. Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);

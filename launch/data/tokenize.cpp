@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/job/launch_info.h"
+#include "launch/job/environment.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"

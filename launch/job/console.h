@@ -83,4 +83,5 @@ std::optional<int64_t> terminal_columns(int file);
 /// A console on standard error. `columns`: those of the terminal that a launcher hands standard
 /// error on to; none: it is looked for here.
 Console make_console(std::optional<int64_t> columns = std::nullopt);
+
 }  // namespace shoal

@@ -5,18 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "launch/job/environment.h"
 #include "parallel/comm/communicator.h"
-#include "runtime/yaml/recipe_document.h"
 
 namespace shoal {
-
-/// Looks up an environment variable.
-using config::Environment;
-/// That of this process.
-std::optional<std::string> environment_variable(const std::string& name);
-/// The folder of what Shoal keeps for this user, below XDG_CACHE_HOME or HOME, where launch/setup
-/// keeps what it fetches, too; empty without either.
-std::string cache_folder(const Environment& environment);
 
 /// What the launcher (Open MPI's mpirun, srun) and the user set for this process.
 struct LaunchInfo {

@@ -17,7 +17,7 @@ struct MachineMemory {
 /// as available. `proc`, `sys`: /proc and /sys; tests have others.
 MachineMemory machine_memory(const std::string& proc = "/proc", const std::string& sys = "/sys");
 
-/// Resident memory of this process.
+/// Resident memory of this process, from /proc.
 int64_t resident_bytes();
 
 }  // namespace shoal

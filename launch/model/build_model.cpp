@@ -40,13 +40,6 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   model.task = Registry<Task>::create(
       recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
   model.stages = moe_stages_of(*model.task);
-  const std::set<const torch::nn::Module*> untrained = untrained_modules(*model.task);
-  for (const auto& module : model.task->modules()) {
-    auto* follower = dynamic_cast<AfterStep*>(module.get());
-    if (follower != nullptr && !untrained.contains(module.get())) {
-      model.after_step.push_back(follower);
-    }
-  }
   check_units(model.stages, device);
   model.parameters = parameters_of(*model.task);
   if (recipe.sparsity) add_low_rank_branches(recipe, model);

@@ -11,7 +11,6 @@
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
-#include "runtime/module/after_step.h"
 #include "runtime/module/state.h"
 #include "sparse/layers/soft_cells.h"
 #include "sparse/permutations/permutation.h"
@@ -22,7 +21,6 @@ namespace shoal {
 struct BuiltModel {
   std::shared_ptr<Task> task;                     ///< owns all modules
   std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
-  std::vector<AfterStep*> after_step;             ///< trained modules, MoE stages included
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
   std::vector<std::shared_ptr<Permutation>> permutations;  ///< of sparse layers; saved as well

@@ -48,7 +48,7 @@ class DrawnSamples final : public SampleSet {
   }
 
  private:
-  /// The value at place i of a sample, not negative.
+  /// Returns the value at place i of a sample, which is not negative.
   static int64_t number(int64_t sample, int64_t i) {
     return static_cast<int64_t>(
         (static_cast<uint64_t>(sample) * 7919 + static_cast<uint64_t>(i)) * 2654435761U >> 8 &
@@ -74,8 +74,7 @@ class DrawnSource final : public DataSource {
   std::optional<ImageTransform> images_;
 };
 
-}  // namespace
-
+/// The recipe as it is probed: one rank, one micro-step of these samples, in groups of its own.
 Recipe probed_recipe(Recipe recipe, int64_t samples) {
   recipe.train.batch = samples;
   recipe.train.accumulate = 1;
@@ -83,6 +82,8 @@ Recipe probed_recipe(Recipe recipe, int64_t samples) {
   recipe.parallel = ParallelOptions{};
   return recipe;
 }
+
+}  // namespace
 
 DataShape probed_shape(DataShape shape, int64_t sequence) {
   if (shape.sequence == 0) return shape;
@@ -103,7 +104,8 @@ ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_
                  Split::kTrain);
   release_tensor_memory();
   const int64_t before = tensor_memory().used_bytes;
-  Session session(probed, data, grid);
+  Session session(probed, build_model(probed, data.source->shape(), &grid, grid.device), data,
+                  grid);
   for (int step = 0; step < kSteps; ++step) session.step({});
   const TensorMemory memory = tensor_memory();
   return {memory.held_peak_bytes - before,

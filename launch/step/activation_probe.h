@@ -21,8 +21,6 @@ struct ProbedMemory {
 ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_t samples,
                           int64_t sequence);
 
-/// The recipe as it is probed: one rank, one micro-step of these samples, in groups of its own.
-Recipe probed_recipe(Recipe recipe, int64_t samples);
 /// The data's shape with so many tokens.
 DataShape probed_shape(DataShape shape, int64_t sequence);
 

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "launch/model/model_weights.h"
-#include "launch/model/sparse_layers.h"
 
 namespace shoal {
 namespace {
@@ -30,17 +29,12 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
 
 }  // namespace
 
-StepReport reduce(const StepOutcome& outcome, Communicator& world) {
-  ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);
-  return {sums.numbers.item<double>(), std::move(sums.layers), 1.0};
-}
-
-Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& grid,
-                 const UnitLoads& unit_load, const StepRuleFactory& make_rules)
+Session::Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_data,
+                 RankGrid& grid, const StepRuleFactory& make_rules)
     : recipe_(recipe),
       train_data_(train_data),
       grid_(grid),
-      model_(build_model(recipe, train_data.source->shape(), &grid, grid.device, unit_load)),
+      model_(std::move(model)),
       loader_(*train_data.samples,
               with_views(loader_settings(recipe, train_data, grid), model_.task->views())),
       sync_(group_parameters(model_.parameters, grid), *grid.world, GradientSync::kBucketBytes,
@@ -53,36 +47,16 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
       share_(shards_ ? shards_->share() : share_of(sync_.groups())),
       scale_(step_scale(recipe, train_data)),
       schedule_(Registry<Schedule>::create(recipe.schedule, scale_)),
-      control_(grid, sync_.communicators()) {
-  Task& task = *model_.task;
+      control_(grid, sync_.communicators()),
+      rules_(make_rules(recipe, model_, scale_)) {
   for (const Parameter& buffer :
        frozen_buffers(rules_of(recipe.optimizer), model_.parameters, model_.buffers)) {
     moving_.push_back(buffer.tensor);
   }
   num_frozen_ = moving_.size();
   for (const Parameter& buffer : model_.buffers) moving_.push_back(buffer.tensor);
-  if (auto rule = task.make_step_rule(task.courses(scale_.total_steps))) {
-    rules_.push_back(std::move(rule));
-    for (const auto& module : task.untrained()) {
-      for (const torch::Tensor& weight : module->parameters()) moving_.push_back(weight.detach());
-    }
-  }
-  if (make_rules) std::ranges::move(make_rules(model_), std::back_inserter(rules_));
-  if (auto rule = make_learn_permutations(recipe, model_, scale_))
-    rules_.push_back(std::move(rule));
-  std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model_, scale_);
-  std::unique_ptr<WeightAverage> average;
-  if (recipe.train.average) {
-    average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
-  }
-  if (auto rule = make_choose_cells(recipe, model_, scale_, prune_grow.get())) {
-    rules_.push_back(std::move(rule));
-  }
-  if (prune_grow && average) prune_grow->keep_sparse(*average);
-  prune_grow_ = prune_grow.get();
-  average_ = average.get();
-  if (prune_grow) rules_.push_back(std::move(prune_grow));
-  if (average) rules_.push_back(std::move(average));
+  for (const auto& rule : rules_)
+    std::ranges::move(rule->moved_weights(), std::back_inserter(moving_));
 }
 
 StepOutcome Session::step(StepFlags own) {
@@ -113,7 +87,7 @@ StepOutcome Session::step(StepFlags own) {
     ++nonfinite_in_row_;
     ++skipped_steps_;
   }
-  outcome.step = ++step_;
+  ++step_;
   return outcome;
 }
 
@@ -157,7 +131,6 @@ void Session::update(const StepOutcome& outcome, StepTensors& tensors) {
     if (shards_) shards_->gather_weights();
   }
   for (const auto& rule : rules_) rule->after_update(step_, tensors);
-  for (AfterStep* module : model_.after_step) module->after_step();
   restore_moving_state(num_frozen_);
 }
 
@@ -189,7 +162,7 @@ void Session::visit_state(StateVisitor& visitor) {
   optimizer_->visit_state(visitor);
   model_.task->visit_state(visitor);
   loader_.visit_state(visitor);
-  // Saved is what is trained on now, whatever was loaded.
+  // The data trained on now are saved, whatever was loaded.
   std::string fingerprint = train_data_.fingerprint, tokenizer = train_data_.tokenizer;
   if (!fingerprint.empty()) visitor.text(kDataFingerprint, fingerprint);
   if (!tokenizer.empty()) visitor.text(kDataTokenizer, tokenizer);
@@ -212,6 +185,12 @@ void Session::tensors_loaded() {
 
 void Session::weights_loaded() {
   for (const auto& rule : rules_) rule->tensors_loaded();
+}
+
+std::vector<std::shared_ptr<void>> Session::lend_weights() const {
+  std::vector<std::shared_ptr<void>> lent;
+  for (const auto& rule : rules_) lent.push_back(rule->lend_weights());
+  return lent;
 }
 
 }  // namespace shoal

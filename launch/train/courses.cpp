@@ -10,8 +10,10 @@
 #include <optional>
 
 #include "launch/recipe/resume_rules.h"
+#include "runtime/optim/schedule.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 namespace {
@@ -35,10 +37,14 @@ double peak_rate(const Recipe& recipe) {
   TORCH_CHECK(false, "the options of ", recipe.optimizer.name(), " are no OptimizerOptions");
 }
 
-std::vector<Course> courses_of(const Recipe& recipe, const Task& task, const StepScale& scale) {
+std::vector<Course> courses_of(const Recipe& recipe, const StepRules& rules,
+                               const StepScale& scale) {
   const std::shared_ptr<Schedule> schedule = Registry<Schedule>::create(recipe.schedule, scale);
   const double peak = peak_rate(recipe);
-  std::vector<Course> courses = task.courses(scale.total_steps);
+  std::vector<Course> courses;
+  for (const auto& rule : rules) {
+    std::ranges::move(rule->courses(scale), std::back_inserter(courses));
+  }
   courses.push_back(
       {"the learning rate", [=](int64_t step) { return peak * schedule->factor(step); }});
   return courses;
@@ -46,7 +52,8 @@ std::vector<Course> courses_of(const Recipe& recipe, const Task& task, const Ste
 
 using Percentages = std::vector<std::pair<std::string, Duration>>;
 
-/// Those of a recipe, with their keys. What the schedule makes of its own is the learning rate.
+/// Adds the percentages of a recipe, with their keys, but for the schedule's, which are part of the
+/// learning rate's course.
 void find_percentages(const Recipe& recipe, const config::Node& node, const std::string& key,
                       Percentages& found) {
   const auto duration = parse_duration(node.text);
@@ -70,7 +77,7 @@ int64_t rests_from(const Recipe& recipe, const StepScale& scale) {
 }  // namespace
 
 std::vector<std::string> describe_course_changes(const Recipe& before, const Recipe& now,
-                                                 const Task& task, const StepScale& scale,
+                                                 const StepRules& rules, const StepScale& scale,
                                                  int64_t steps_done) {
   constexpr int64_t kMostCompared = 1000;
   const StepScale old_scale = scale_of(before, scale), new_scale = scale_of(now, scale);
@@ -79,12 +86,12 @@ std::vector<std::string> describe_course_changes(const Recipe& before, const Rec
   if (old_end != new_end) {
     since = fmt::format(", since the training now spans {} steps instead of {}", new_end, old_end);
   }
-  // Of a run that was finished the values at its end are compared.
+  // The values at its end are compared where the run was finished.
   const int64_t end = std::max(steps_done + 1, std::min(old_end, new_end));
   const int64_t stride = std::max<int64_t>(1, (end - steps_done) / kMostCompared);
   std::vector<std::string> lines;
-  const std::vector<Course> old_courses = courses_of(before, task, old_scale),
-                            new_courses = courses_of(now, task, new_scale);
+  const std::vector<Course> old_courses = courses_of(before, rules, old_scale),
+                            new_courses = courses_of(now, rules, new_scale);
   for (std::size_t i = 0; i < new_courses.size(); ++i) {
     for (int64_t step = steps_done; step < end; step += stride) {
       const double was = old_courses[i].at(step), is = new_courses[i].at(step);
@@ -111,10 +118,10 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
   const Recipe before = stored_recipe(resumed);
   const StepScale& scale = session.scale();
   for (const std::string& line :
-       describe_course_changes(before, recipe, session.task(), scale, resumed.step)) {
+       describe_course_changes(before, recipe, session.rules(), scale, resumed.step)) {
     options.log.warn(line);
   }
-  PruneGrow* prune_grow = session.prune_grow();
+  auto* prune_grow = find_rule<PruneGrow>(session.rules());
   if (prune_grow == nullptr || options.override_fixed) return;
   const StepScale old_scale = scale_of(before, scale);
   int64_t rest = rests_from(before, old_scale);

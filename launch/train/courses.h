@@ -5,24 +5,24 @@
 #include <vector>
 
 #include "launch/recipe/recipe.h"
+#include "launch/step/step_rules.h"
 #include "launch/train/resume.h"
-#include "models/task.h"
 #include "runtime/base/duration.h"
 
 namespace shoal {
 
 /// Lines for the log of a resumed run, one for each part of the training that is relative to its
 /// end and differs from the run so far, such as a cosine that a longer train.duration stretches:
-/// the learning rate, Task::courses, and every duration in percent whose key may not differ freely.
-/// Compared are the steps that are left of both, `steps_done` in; `scale` is that of the resumed
-/// run.
+/// the courses of the rules, the learning rate, and every duration in percent whose key may not
+/// differ freely. The steps from `steps_done` to the nearer of both ends are compared; `rules` and
+/// `scale` are those of the resumed run.
 std::vector<std::string> describe_course_changes(const Recipe& before, const Recipe& now,
-                                                 const Task& task, const StepScale& scale,
+                                                 const StepRules& rules, const StepScale& scale,
                                                  int64_t steps_done);
 
-/// Logs these lines for a session that has loaded `resumed`. Masks that the run so far has trained
-/// at rest, behind its rule's last update, stay so in this resume and, by what it gives `writer`,
-/// in later ones; with --override they follow the recipe.
+/// Logs these lines for a session that has loaded `resumed`. Masks at rest, behind their rule's
+/// last update in the run so far, stay so in this resume and, by what it gives `writer`, in later
+/// ones; with --override they follow the recipe.
 void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& session,
                     const ResumeOptions& options, CheckpointWriter::Options& writer);
 

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "launch/check/recipe_notes.h"
+#include "launch/check/topology.h"
 #include "launch/model/model_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -43,7 +45,7 @@ Json build_json() {
           {"cuda_toolkit", build.cuda_toolkit}};
 }
 
-/// Those that the file lists, and this one.
+/// The starts that the file lists, and this one.
 Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world) {
   std::ifstream stream = open_unless_pipe(file);
   const Json before = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
@@ -74,7 +76,7 @@ std::string newest_checkpoint(const RunFolder& folder) {
   return steps.empty() ? "" : folder.checkpoints() + "/" + step_folder(steps.back());
 }
 
-/// Without evaluations.
+/// The time of training, evaluations left out.
 double training_seconds(const TrainingResult& result) {
   return result.seconds - result.evaluation_seconds;
 }
@@ -86,7 +88,7 @@ double samples_per_second(const TrainingResult& result) {
   return seconds > 0 ? samples / seconds : 0.0;
 }
 
-/// Whether a summary of the run's last step is there.
+/// True if a summary of the run's last step is there.
 bool is_summarised(const std::string& path, int64_t step) {
   std::ifstream stream = open_unless_pipe(path);
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
@@ -111,7 +113,8 @@ std::string describe_nothing_done(const RunFolder& folder, const TrainingResult&
 
 using Rows = std::vector<std::vector<std::string>>;
 
-/// Steps, and the time of those of this process: that of a run's earlier ones is not known.
+/// Adds the number of steps, and the time of this process's steps: how long a run's earlier ones
+/// took is not known.
 void add_steps(const TrainingResult& result, Rows& rows) {
   rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
                                        counted(result.samples_per_step, "sample"))});
@@ -152,6 +155,79 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
   return rows;
 }
 
+void log_split(const char* split, const SampleSet& data, Log& log) {
+  for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
+  const auto num_corrupt = std::ssize(data.substituted());
+  if (num_corrupt == 0) return;
+  log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
+                       num_corrupt, data.size()));
+}
+
+/// Logs devices, notes on the recipe, and where units are.
+void log_layout(const RunStart& start, Log& log) {
+  const CheckedRecipe& checked = start.checked;
+  const RankGrid& grid = start.session.grid();
+  const DeviceChoice& device = start.devices.own;
+  log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
+  for (const std::string& line : start.devices.log_lines) log.info(line);
+  for (const std::string& note : recipe_notes(checked)) log.info(note);
+  PosixFileSystem files;
+  for (const std::string& line : recipe_warnings(checked, grid.world->size(), files)) {
+    log.warn(line);
+  }
+  if (has_hierarchical_exchange(checked.counts.stages)) {
+    log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
+                         counted(grid.num_nodes(), "node"),
+                         counted(grid.intra_node->size(), "rank")));
+  }
+  if (checked.loaded.options.parallel.placement == PlacementRule::kByLoad) {
+    log.info(start.has_loads
+                 ? "parallel.placement by_load: experts are placed by the load that was logged last"
+                 : "parallel.placement by_load: no load has been logged yet, experts are placed in "
+                   "runs; a resume places them by load");
+  }
+}
+
+/// Logs where the training begins and ends. A run that is past the end of its recipe trains
+/// nothing, which is hardly what was asked for.
+void log_course(const RunStart& start, Log& log) {
+  const Session& session = start.session;
+  if (!start.weights.empty()) log.info("weights start from " + start.weights);
+  if (session.steps_done() > session.total_steps()) {
+    log.warn(past_end_warning(session.total_steps(), session.steps_done()));
+  }
+  for (const std::string& line : schedule_warnings(start.checked, session.scale())) log.warn(line);
+}
+
+/// Logs corrupt samples, and that there are fewer samples than a step takes.
+void log_data(const Recipe& recipe, const JobData& data, Log& log) {
+  log_split("data.train", *data.train.samples, log);
+  log_split("data.valid", *data.valid.samples, log);
+  const int64_t samples = data.train.samples->size();
+  if (samples >= recipe.train.batch) return;
+  log.warn(
+      fmt::format("data.train: {} for a train.batch of {}: each step takes some of them more "
+                  "than once; name more data, or lower train.batch",
+                  counted(samples, "sample"), recipe.train.batch));
+}
+
+/// Model size, data, ranks and length of the run in a line.
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
+  const RankGrid& grid = session.grid();
+  const bool has_steps = session.steps_done() < session.total_steps();
+  const std::string steps =
+      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+                              counted(recipe.train.batch, "sample"))
+                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
+                              session.steps_done(), session.total_steps());
+  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
+                     recipe.model.backbone.name(), count_elements(session.parameters()),
+                     counted(grid.world->size(), "rank"),
+                     counted(grid.expert->size(), "expert rank"),
+                     counted(grid.replica->size(), "replica"),
+                     counted(at::get_num_threads(), "thread"), steps, folder.path);
+}
+
 }  // namespace
 
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result) {
@@ -180,20 +256,19 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
   write_file(folder.file("env.json"), lines_of(env));
 }
 
-std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
-  const RankGrid& grid = session.grid();
-  const bool has_steps = session.steps_done() < session.total_steps();
-  const std::string steps =
-      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
-                              counted(recipe.train.batch, "sample"))
-                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
-                              session.steps_done(), session.total_steps());
-  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
-                     recipe.model.backbone.name(), count_elements(session.parameters()),
-                     counted(grid.world->size(), "rank"),
-                     counted(grid.expert->size(), "expert rank"),
-                     counted(grid.replica->size(), "replica"),
-                     counted(at::get_num_threads(), "thread"), steps, folder.path);
+void record_start(const RunOrigin& origin, const LoadedRecipe& recipe, const Session& session,
+                  const RunFolder& folder, Log& log) {
+  // Without a step left, this start had no part in the run.
+  if (session.steps_done() < session.total_steps()) {
+    write_run_records(folder, recipe, origin, *session.grid().world);
+  }
+  log.info(describe_start(session, recipe.options, folder));
+}
+
+void log_start(const RunStart& start, Log& log) {
+  log_layout(start, log);
+  log_course(start, log);
+  log_data(start.checked.loaded.options, start.data, log);
 }
 
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world) {

@@ -3,12 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
+#include "launch/data/open_split.h"
 #include "launch/job/launch_info.h"
+#include "launch/job/rank_devices.h"
 #include "launch/recipe/recipe.h"
 #include "launch/runs/run_folder.h"
 #include "launch/step/session.h"
 #include "launch/train/trainer.h"
-#include "runtime/data/data_source.h"
+#include "runtime/base/log.h"
 #include "runtime/device/device.h"
 
 namespace shoal {
@@ -21,7 +24,7 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before
 };
 
-/// Whether no step was left for this process, and nothing else that a run of this length still
+/// True if no step was left for this process, and nothing else that a run of this length still
 /// lacked: what the folder has of the run stays as it is.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
@@ -31,13 +34,29 @@ bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
-/// Model size, data, ranks and length of the run in a few lines.
-std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
+/// Writes the records of a start that has steps left, and logs model size, ranks and length of the
+/// run. Collective. Throws StorageError.
+void record_start(const RunOrigin& origin, const LoadedRecipe& recipe, const Session& session,
+                  const RunFolder& folder, Log& log);
 
-/// Whether the folder holds no summary of a run that ended in order at this step. Collective.
+/// What the log of a start tells.
+struct RunStart {
+  const CheckedRecipe& checked;
+  const RankDevices& devices;
+  const Session& session;
+  const JobData& data;
+  bool has_loads = false;      ///< parallel.placement by_load has loads to place by
+  const std::string& weights;  ///< as load_initial_weights describes them; "": not loaded
+};
+
+/// Logs devices, notes and warnings on the recipe, the placement of units, where the training
+/// begins and ends, and what is wrong with the data.
+void log_start(const RunStart& start, Log& log);
+
+/// True if the folder holds no summary of a run that ended in order at this step. Collective.
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
-/// Samples of a run that others replace, because they are corrupt.
+/// How many samples of a run others replace, because they are corrupt.
 struct Substituted {
   int64_t train = 0, valid = 0;
 };
@@ -48,7 +67,7 @@ struct Substituted {
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes);
 
-/// What the user may do next, the last line of a run that was stopped; "" of others.
+/// What the user may do next: the last line of a run that was stopped, "" for others.
 std::string next_step(const TrainingResult& result);
 
 }  // namespace shoal

@@ -19,55 +19,30 @@
 #include "launch/check/check_recipe.h"
 #include "launch/check/memory_check.h"
 #include "launch/check/recipe_notes.h"
-#include "launch/evaluate/evaluation.h"
+#include "launch/check/topology.h"
+#include "launch/data/open_split.h"
+#include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
+#include "launch/model/build_model.h"
 #include "launch/model/sparse_execution.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
 #include "launch/runs/run_folder.h"
 #include "launch/runs/unit_loads.h"
+#include "launch/step/session.h"
 #include "launch/train/mfu_basis.h"
 #include "launch/train/resume.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
-#include "runtime/base/text.h"
+#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 namespace {
-
-void log_split(const char* split, const SampleSet& data, Log& log) {
-  for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
-  const auto num_corrupt = std::ssize(data.substituted());
-  if (num_corrupt == 0) return;
-  log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
-                       num_corrupt, data.size()));
-}
-
-/// What a job trains on and what it is evaluated on.
-struct JobData {
-  OpenSplit train, valid;
-};
-
-/// Collective. Throws what require_equal_on_ranks throws where the ranks' data differ.
-JobData open_data(const CheckedRecipe& checked, const LaunchInfo& launch, Communicator& world,
-                  Console& console) {
-  const int64_t workers = choose_workers(launch);
-  JobData data{open_split(checked.source, Split::kTrain, workers),
-               open_split(checked.source, Split::kValid, workers)};
-  // Once, though each evaluation starts workers.
-  const auto told = std::make_shared<std::set<std::string>>();
-  data.train.warn = data.valid.warn = [&console, told, rank = world.rank()](const auto& line) {
-    if (told->insert(line).second) console.print(fmt::format("warning: rank {}: {}", rank, line));
-  };
-  require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
-                                 {"validation data", data.valid.fingerprint}});
-  return data;
-}
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
@@ -79,96 +54,20 @@ int64_t log_replaced(const char* split, const SampleSet& data, Communicator& wor
   return count_substituted(data, world);
 }
 
-bool has_hierarchical_exchange(const CheckedRecipe& checked) {
-  return std::ranges::any_of(checked.counts.stages, &MoeStageInfo::is_hierarchical);
-}
-
-/// What make_rank_grid takes for a node: 0 unless some stage asks. Collective.
-int64_t ranks_per_node(const CheckedRecipe& checked, Communicator& world) {
-  if (!has_hierarchical_exchange(checked)) return 0;
-  const std::optional<int64_t> wanted = checked.loaded.options.parallel.ranks_per_node;
-  if (wanted) return *wanted;
-  const LocalRank own = local_rank_of(world);
-  const int64_t is_apart = own.rank == world.rank() % own.size ? 0 : 1;
-  const torch::Tensor facts = torch::tensor({own.size, -own.size, is_apart}, torch::kInt64);
-  all_reduce(world, facts, ReduceOp::kMax);
-  const int64_t most = facts[0].item<int64_t>(), least = -facts[1].item<int64_t>();
-  const bool are_apart = facts[2].item<int64_t>() != 0;
-  if (most == least && !are_apart) return own.size;
-  if (most == least) {
-    throw ConfigError(
-        "parallel.ranks_per_node: neighbouring ranks are on different machines, a hierarchical "
-        "exchange needs them together; start with mpirun --map-by slot, srun --distribution=block",
-        ExitCode::kTopology);
-  }
-  throw ConfigError(
-      fmt::format("parallel.ranks_per_node: machines run {} to {} ranks each, a hierarchical "
-                  "exchange needs equally many; start equally many, or set ranks_per_node",
-                  least, most),
-      ExitCode::kTopology);
-}
-
-/// What the log opens with: devices, notes on the recipe, and where units are.
-void log_layout(const CheckedRecipe& checked, const RankDevices& devices, const RankGrid& grid,
-                const UnitLoads& unit_load, Log& log) {
-  log.info(fmt::format("device {}: {}", devices.own.device.str(), devices.own.reason));
-  for (const std::string& line : devices.log_lines) log.info(line);
-  for (const std::string& note : recipe_notes(checked)) log.info(note);
-  PosixFileSystem files;
-  for (const std::string& line : recipe_warnings(checked, grid.world->size(), files)) {
-    log.warn(line);
-  }
-  if (has_hierarchical_exchange(checked)) {
-    log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
-                         counted(grid.num_nodes(), "node"),
-                         counted(grid.intra_node->size(), "rank")));
-  }
-  if (checked.loaded.options.parallel.placement == PlacementRule::kByLoad) {
-    log.info(unit_load.empty()
-                 ? "parallel.placement by_load: no load has been logged yet, experts are placed in "
-                   "runs; a resume places them by load"
-                 : "parallel.placement by_load: experts are placed by the load that was logged "
-                   "last");
-  }
-}
-
-/// Where the training begins and ends. A run that is past the end of its recipe trains nothing,
-/// which is hardly what was asked for.
-void log_course(const Session& session, const CheckedRecipe& checked, const std::string& weights,
-                Log& log) {
-  if (!weights.empty()) log.info("weights start from " + weights);
-  if (session.steps_done() > session.total_steps()) {
-    log.warn(past_end_warning(session.total_steps(), session.steps_done()));
-  }
-  for (const std::string& line : schedule_warnings(checked, session.scale())) log.warn(line);
-}
-
-/// Corrupt samples, and fewer samples than a step takes.
-void log_data(const Recipe& recipe, const JobData& data, Log& log) {
-  log_split("data.train", *data.train.samples, log);
-  log_split("data.valid", *data.valid.samples, log);
-  const int64_t samples = data.train.samples->size();
-  if (samples >= recipe.train.batch) return;
-  log.warn(
-      fmt::format("data.train: {} for a train.batch of {}: each step takes some of them more "
-                  "than once; name more data, or lower train.batch",
-                  counted(samples, "sample"), recipe.train.batch));
-}
-
-/// The console may go before the training ends, as in `shoal train … 2>&1 | head`: the rest of the
+/// Prints a text unless the console is gone, as behind `shoal train … 2>&1 | head`: the rest of the
 /// run is in its folder.
 void print_summary(const std::string& text, Log& log) {
   if (std::cout << text << std::flush) return;
   log.detail("standard output is lost: the table of results is dropped");
 }
 
-/// Whether the run was finished but for its last evaluation. Collective.
+/// True if the run was finished but for its last evaluation. Collective.
 bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   return session.steps_done() == session.total_steps() && recipe.evaluate.every &&
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
-/// What MFU is relative to, after warnings about the cores; nothing without a step left.
+/// Returns what MFU is relative to, after warnings about the cores; nothing without a step left.
 /// Collective.
 std::optional<MfuBasis> mfu_of(const CheckedRecipe& checked, const LaunchInfo& launch,
                                Session& session, Log& log) {
@@ -177,7 +76,7 @@ std::optional<MfuBasis> mfu_of(const CheckedRecipe& checked, const LaunchInfo& l
   return mfu_basis(checked, timed, session.grid(), log);
 }
 
-/// On the recipe and on what training met.
+/// Notes on the recipe and on what training met.
 std::vector<std::string> all_notes(const CheckedRecipe& checked, const TrainingResult& result) {
   std::vector<std::string> notes = recipe_notes(checked);
   notes.insert(notes.end(), result.notes.begin(), result.notes.end());
@@ -197,11 +96,37 @@ void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
   }
 }
 
+/// The folder of a run, and this rank's log in it.
+struct OpenRun {
+  /// `told`: lines for the log that the console has shown already. Collective. Throws as
+  /// open_run_folder and Log.
+  OpenRun(const RunOptions& options, Communicator& world, Console& console,
+          const std::vector<std::string>& told)
+      : folder(open_run_folder(
+            (std::filesystem::path(options.root) / options.name).string(), options.on_existing,
+            world, files,
+            [&console](const std::string& line) { console.print("warning: " + line); })),
+        log(fmt::format("{}/rank-{:05}.log", folder.logs(), world.rank()), world.rank(),
+            [&console](const std::string& line) { console.print(line); }) {
+    console.when_lost([this](const std::string& why) {
+      log.detail(fmt::format("the console is lost ({}): what is meant for it is dropped", why));
+    });
+    for (const std::string& line : told) log.detail(line);
+  }
+  OpenRun(const OpenRun&) = delete;
+  OpenRun& operator=(const OpenRun&) = delete;
+
+  PosixFileSystem files;
+  RunFolder folder;
+  Log log;
+};
+
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
-/// console's bar. Of several ranks, one that fails ends the job here: the trainer's end would first
-/// wait for a checkpoint being written, and the others for this rank. `let_go` is called before.
-TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communicator& guard,
-                          const std::function<void()>& let_go) {
+/// console's bar. If one of several ranks fails, it ends the job here: the trainer's end would
+/// first wait for a checkpoint being written, and the others for this rank. The signals and the
+/// run's lock are let go before.
+TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Communicator& guard,
+                          std::unique_ptr<const StopSignals>& signals) {
   try {
     TrainingResult result = trainer.run();
     console.finish();
@@ -209,8 +134,9 @@ TrainingResult run_logged(Trainer& trainer, Console& console, Log& log, Communic
   } catch (...) {
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
-    log.detail(describe_failure(error, guard.rank()).text);
-    let_go();
+    run.log.detail(describe_failure(error, guard.rank()).text);
+    signals.reset();
+    run.folder.lock.reset();
     if (guard.size() > 1) end_job(error, guard);
     std::rethrow_exception(error);
   }
@@ -223,7 +149,7 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
                                             Session& session,
                                             const std::map<std::string, std::string>& written_by,
                                             Log& log) {
-  PruneGrow* sparse = session.prune_grow();
+  auto* sparse = find_rule<PruneGrow>(session.rules());
   if (sparse == nullptr) return std::nullopt;
   std::optional<ChosenBreakEvens> chosen;
   const bool is_on_gpu = session.grid().device.is_cuda();
@@ -251,8 +177,8 @@ struct RunEnd {
   const TrainingResult& result;
 };
 
-/// Summary and report, on rank 0, after what was found corrupt on the way, then what to do next.
-/// Collective.
+/// Writes summary and report and prints what to do next, on rank 0, after a warning of each sample
+/// that was found corrupt on the way. Collective.
 void write_results(const RunEnd& end, Log& log) {
   const Substituted substituted{
       log_replaced("data.train", *end.data.train.samples, end.world, log),
@@ -273,7 +199,33 @@ struct TrainingJob {
   const CheckedRecipe& checked;
   Communicator& guard;                        ///< of all ranks; the work has a copy
   std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
+
+  const Recipe& recipe() const { return checked.loaded.options; }
 };
+
+/// The ranks of a job, on their devices.
+struct JoinedRanks {
+  RankDevices devices;  ///< outlive the grid
+  RankGrid grid;
+};
+
+/// Brings together ranks of equal installations and recipes. Collective. Throws as
+/// require_equal_ranks, check_topology, bind_ranks and ranks_per_node.
+JoinedRanks join_ranks(const TrainingJob& job) {
+  const ParallelOptions& parallel = job.recipe().parallel;
+  const std::vector<MoeStageInfo>& stages = job.checked.counts.stages;
+  std::unique_ptr<Communicator> world = job.guard.split(0, job.guard.rank());
+  require_equal_ranks(*world, job.recipe());
+  if (world->size() != job.launch.world) {
+    check_topology(job.checked.loaded, stages, world->size());
+  }
+  RankDevices devices = bind_ranks(job.recipe(), job.launch, job.guard);
+  const int64_t per_node = ranks_per_node(parallel, stages, job.guard);
+  RankGrid grid = make_rank_grid(std::move(world), parallel.expert_ranks, per_node,
+                                 std::move(devices.gpu_world));
+  grid.device = devices.own.device;
+  return {std::move(devices), std::move(grid)};
+}
 
 /// As require_memory. Returns what the console was told, for a log that is not open yet.
 /// Collective.
@@ -289,63 +241,40 @@ std::vector<std::string> check_memory(const TrainingJob& job, const RankGrid& gr
 }
 
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
-  const CheckedRecipe& checked = job.checked;
-  const LaunchInfo& launch = job.launch;
-  Communicator& guard = job.guard;
-  const Recipe& recipe = checked.loaded.options;
-  std::unique_ptr<Communicator> world = guard.split(0, guard.rank());
-  require_equal_ranks(*world, recipe);
-  if (world->size() != launch.world) check_topology(checked, world->size());
-  RankDevices devices = bind_ranks(recipe, launch, guard);
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
-                                 ranks_per_node(checked, guard), std::move(devices.gpu_world));
-  grid.device = devices.own.device;
-  Console console = make_console(launch.columns);
-  const std::vector<std::string> memory_lines = check_memory(job, grid, console);
+  const Recipe& recipe = job.recipe();
+  JoinedRanks ranks = join_ranks(job);
+  RankGrid& grid = ranks.grid;
+  Console console = make_console(job.launch.columns);
+  const std::vector<std::string> told = check_memory(job, grid, console);
   job.stage = "opening the data";
-  const JobData data = open_data(checked, launch, *grid.world, console);
+  const JobData data =
+      open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
-  const UnitLoads unit_load = logged_loads(recipe, *grid.world);
-  Session session(recipe, data.train, grid, unit_load);
+  const UnitLoads loads = logged_loads(recipe, *grid.world);
+  BuiltModel model = build_model(recipe, data.train.source->shape(), &grid, grid.device, loads);
+  Session session(recipe, std::move(model), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
-  PosixFileSystem files;
-  RunFolder folder =
-      open_run_folder((std::filesystem::path(recipe.run.root) / recipe.run.name).string(),
-                      recipe.run.on_existing, *grid.world, files,
-                      [&console](const std::string& line) { console.print("warning: " + line); });
-  Log log(fmt::format("{}/rank-{:05}.log", folder.logs(), grid.world->rank()), grid.world->rank(),
-          [&console](const std::string& line) { console.print(line); });
-  console.when_lost([&log](const std::string& why) {
-    log.detail(fmt::format("the console is lost ({}): what is meant for it is dropped", why));
-  });
-  for (const std::string& line : memory_lines) log.detail(line);
+  OpenRun run(recipe.run, *grid.world, console, told);
   CheckpointWriter::Options checkpoints =
-      begin_or_resume(session, recipe, folder, {job.arguments.override_fixed, log});
-  const RunOrigin origin{launch, job.arguments.command_line, devices.own, session.steps_done()};
-  // Without a step left, this start had no part in the run.
-  if (session.steps_done() < session.total_steps()) {
-    write_run_records(folder, checked.loaded, origin, *grid.world);
-  }
-  log.info(describe_start(session, recipe, folder));
-  const auto break_evens = choose_execution(recipe, launch, session, checkpoints.written_by, log);
+      begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
+  record_start({job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done()},
+               job.checked.loaded, session, run.folder, run.log);
+  const auto break_evens =
+      choose_execution(recipe, job.launch, session, checkpoints.written_by, run.log);
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
-  log_layout(checked, devices, grid, unit_load, log);
-  log_course(session, checked, weights, log);
-  log_data(recipe, data, log);
+  log_start({job.checked, ranks.devices, session, data, !loads.empty(), weights}, run.log);
   job.stage = "preparing the first step";
-  Trainer trainer({recipe, session, data.valid, folder, console, log, *signals,
-                   owes_evaluation(session, recipe, folder), mfu_of(checked, launch, session, log)},
+  Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
+                   owes_evaluation(session, recipe, run.folder),
+                   mfu_of(job.checked, job.launch, session, run.log)},
                   std::move(checkpoints));
-  const TrainingResult result = run_logged(trainer, console, log, guard, [&] {
-    signals.reset();
-    folder.lock.reset();
-  });
+  const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
-  write_results({checked, data, *grid.world, folder, result}, log);
+  write_results({job.checked, data, *grid.world, run.folder, result}, run.log);
   return result.code;
 }
 

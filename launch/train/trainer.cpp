@@ -150,8 +150,9 @@ bool Trainer::reached_stop_step() const {
 void Trainer::after_step(const StepOutcome& outcome) {
   training_log_.count_data_wait(outcome.data_wait_seconds);
   if (computed_) computed_->add(outcome.moe);
-  const bool is_last = outcome.step == session_.total_steps();
-  if (is_last || falls_on(recipe_.train.log_every, outcome.step, session_.scale())) {
+  const int64_t step = session_.steps_done();
+  const bool is_last = step == session_.total_steps();
+  if (is_last || falls_on(recipe_.train.log_every, step, session_.scale())) {
     result_.report = reduce(outcome, world_);
     if (computed_) result_.report->computed_share = computed_->take_share();
     training_log_.step(outcome, *result_.report, session_);
@@ -163,13 +164,13 @@ void Trainer::after_step(const StepOutcome& outcome) {
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);
   if (outcome.agreed.wants_stop() && !is_last) return;  // whoever stops the run may not wait long
   // Before a save, so that the checkpoint has a score.
-  const bool evaluates = outcome.agreed.evaluate || evaluates_at(outcome.step);
+  const bool evaluates = outcome.agreed.evaluate || evaluates_at(step);
   const bool is_best_so_far = evaluates && evaluate_now();
-  if (outcome.agreed.save || saves_.due_at(outcome.step) || is_best_so_far) begin_save();
+  if (outcome.agreed.save || saves_.due_at(step) || is_best_so_far) begin_save();
 }
 
 void Trainer::report_skipped(const StepOutcome& outcome) {
-  log_.warn(fmt::format("step {} skipped on all ranks: {} is not finite", outcome.step,
+  log_.warn(fmt::format("step {} skipped on all ranks: {} is not finite", session_.steps_done(),
                         outcome.not_finite));
   if (session_.nonfinite_in_row() < recipe_.train.max_nonfinite_steps) return;
   if (writer_.in_flight()) commit_save(false);
@@ -195,7 +196,7 @@ bool Trainer::evaluate_now(bool is_logged) {
     return is_interrupted_;
   };
   pause_ = "evaluation";
-  const AveragedWeights averaged(session_.average());
+  const auto lent_weights = session_.lend_weights();
   const auto begin = Clock::now();
   const double waited = session_.exchange_wait_seconds().value_or(0.0);
   const auto show = [this](const char* what, int64_t done, int64_t total) {

@@ -150,10 +150,10 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   const double seconds =
       std::max(1e-9, std::chrono::duration<double>(now - last_time_).count() - left_out_s_);
   const std::optional<double> wait_s = session.exchange_wait_seconds();
-  const auto steps = static_cast<double>(outcome.step - last_step_);
-  const int64_t left = session.total_steps() - outcome.step;
   Progress result;
-  result.step = outcome.step;
+  result.step = session.steps_done();
+  const auto steps = static_cast<double>(result.step - last_step_);
+  const int64_t left = session.total_steps() - result.step;
   result.total_steps = session.total_steps();
   result.loss = report.loss;
   result.lr = outcome.lr;
@@ -178,7 +178,7 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.memory_bytes = resident_bytes();
   result.seconds_left = static_cast<double>(left) * seconds / std::max(1.0, steps);
   last_time_ = now;
-  last_step_ = outcome.step;
+  last_step_ = result.step;
   last_wait_s_ = wait_s.value_or(0.0);
   left_out_s_ = data_wait_s_ = 0.0;
   return result;
@@ -187,15 +187,16 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
                        const Session& session) {
   if (!files_) return;
+  const int64_t done = session.steps_done();
   std::vector<LayerLog::Report> layers;
   for (const LayerFile& file : files_->layers) {
-    layers.push_back(file.log->report(outcome.step, outcome.applied));
+    layers.push_back(file.log->report(done, outcome.applied));
   }
   Progress shown = progress(outcome, report, session);
   const auto per_sample = static_cast<double>(session.task().unit().per_sample);
   MetricsRecord record;
-  record.add("step", outcome.step);
-  record.add("samples", outcome.step * session.scale().samples_per_step);
+  record.add("step", done);
+  record.add("samples", done * session.scale().samples_per_step);
   record.add_exact("loss", report.loss).add("lr", outcome.lr);
   record.add_exact("grad_norm", outcome.grad_norm);
   if (!outcome.applied) record.add("skipped", "not finite: " + outcome.not_finite);
@@ -214,11 +215,11 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   if (files_->events) {
     const std::string note = has_logged_ ? "" : tag_note(report.moe.size());
     if (!note.empty()) log_.info(note);
-    write(*files_->events, events_.step(outcome.step, record, report.moe));
+    write(*files_->events, events_.step(done, record, report.moe));
   }
   has_logged_ = true;
   for (const MoeReport& layer : report.moe) {
-    write(files_->experts, experts_record(layer, outcome.step));
+    write(files_->experts, experts_record(layer, done));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const MetricsRecord& layer : layers[i].records) write(*files_->layers[i].lines, layer);

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -26,8 +25,8 @@ struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;
 
-  /// Of a step from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 - momentum), which
-  /// rises to 1. Source: MoCo v3's main_moco.py.
+  /// The momentum of a step from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 -
+  /// momentum), which rises to 1. Source: MoCo v3's main_moco.py.
   double at(int64_t step, int64_t total_steps) const;
 };
 
@@ -39,16 +38,20 @@ class MomentumEncoder : public StepRule {
   struct Pair {
     torch::Tensor key, query;
   };
-  /// `momentum`: m of a step.
+  /// `momentum`: m of each step of a training of `total_steps`.
   MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
-                  std::function<double(int64_t)> momentum);
+                  const MomentumOptions& momentum, int64_t total_steps);
 
   void before_forward(int64_t step) override;
+  std::vector<torch::Tensor> moved_weights() const override;
+  /// `task.momentum`.
+  std::vector<Course> courses(const StepScale& scale) const override;
   void visit_state(StateVisitor& /*visitor*/) override {}
 
  private:
   std::vector<Pair> weights_, buffers_;
-  std::function<double(int64_t)> momentum_;
+  MomentumOptions momentum_;
+  int64_t total_steps_;
 };
 
 }  // namespace shoal

@@ -190,17 +190,14 @@ class MocoV3 : public Task, public References {
     return {key_backbone_, key_projector_.ptr()};
   }
 
-  std::vector<Course> courses(int64_t total_steps) const override {
-    const MomentumOptions momentum{options_.momentum, options_.momentum_schedule};
-    return {{"task.momentum", [=](int64_t step) { return momentum.at(step, total_steps); }}};
-  }
-  std::unique_ptr<StepRule> make_step_rule(const std::vector<Course>& courses) override {
+  std::unique_ptr<StepRule> make_step_rule(const StepScale& scale) override {
     std::vector<MomentumEncoder::Pair> weights, buffers;
     add_pairs(parameters_of(*key_backbone_), parameters_of(*backbone_), weights);
     add_pairs(parameters_of(*key_projector_), parameters_of(*projector_), weights);
     add_pairs(buffers_of(*key_backbone_), buffers_of(*backbone_), buffers);
-    return std::make_unique<MomentumEncoder>(std::move(weights), std::move(buffers),
-                                             courses.front().at);
+    return std::make_unique<MomentumEncoder>(
+        std::move(weights), std::move(buffers),
+        MomentumOptions{options_.momentum, options_.momentum_schedule}, scale.total_steps);
   }
 
   References* references() override { return this; }

@@ -44,12 +44,16 @@ void WeightAverage::visit_state(StateVisitor& visitor) {
   }
 }
 
-AveragedWeights::AveragedWeights(const WeightAverage* average) {
-  if (average == nullptr || average->num_updates() == 0) return;
-  for (size_t i = 0; i < average->parameters_.size(); ++i) {
-    torch::Tensor parameter = average->parameters_[i].tensor;
+std::shared_ptr<void> WeightAverage::lend_weights() {
+  return std::make_shared<AveragedWeights>(*this);
+}
+
+AveragedWeights::AveragedWeights(const WeightAverage& average) {
+  if (average.num_updates() == 0) return;
+  for (size_t i = 0; i < average.parameters_.size(); ++i) {
+    torch::Tensor parameter = average.parameters_[i].tensor;
     replaced_.emplace_back(parameter, parameter.detach());
-    parameter.set_data(average->averages_[i]);
+    parameter.set_data(average.averages_[i]);
   }
 }
 

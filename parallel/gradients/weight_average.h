@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -48,13 +49,15 @@ class WeightAverage : public StepRule {
   static constexpr const char* kPrefix = "average.";
   static constexpr const char* kUpdates = "average.updates";
 
-  /// Of those parameters that require gradients.
+  /// Averages the parameters that require gradients.
   WeightAverage(const Options& options, const std::vector<Parameter>& parameters);
 
   int64_t num_updates() const { return num_updates_; }
-  /// That of a parameter, to be changed in place. TORCH_CHECK if it is not averaged.
+  /// The average of a parameter, to be changed in place. TORCH_CHECK if it is not averaged.
   const torch::Tensor& average_of(const std::string& parameter) const;
   void after_update(int64_t step, StepTensors& tensors) override;
+  /// AveragedWeights.
+  std::shared_ptr<void> lend_weights() override;
   void visit_state(StateVisitor& visitor) override;
 
  private:
@@ -69,8 +72,8 @@ class WeightAverage : public StepRule {
 /// While it lives, a model computes with the averages of its weights. Only pointers are exchanged.
 class AveragedWeights {
  public:
-  /// Changes nothing where `average` is null or has seen no update.
-  explicit AveragedWeights(const WeightAverage* average);
+  /// Changes nothing where `average` has seen no update.
+  explicit AveragedWeights(const WeightAverage& average);
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
   ~AveragedWeights();

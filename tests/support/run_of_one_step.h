@@ -7,6 +7,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -16,7 +17,7 @@ namespace shoal::testing {
 inline std::string run_of_steps(const Recipe& recipe, const ScratchFolder& scratch, int64_t steps) {
   RankGrid grid = self_grid();
   const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
+  Session session(recipe, model_on(recipe, data, grid), data, grid);
   for (int64_t step = 0; step < steps; ++step) session.step({});
   const RunFolder folder{scratch.file("run")};
   std::filesystem::create_directories(folder.checkpoints());

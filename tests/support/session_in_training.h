@@ -11,6 +11,7 @@
 #include "runtime/files/file_system.h"
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 
 namespace shoal::testing {
@@ -20,7 +21,7 @@ struct SessionInTraining {
   explicit SessionInTraining(const std::vector<std::string>& overrides)
       : recipe(equality_recipe(overrides)),
         data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid) {}
+        session(recipe, model_on(recipe, data, grid), data, grid) {}
 
   Recipe recipe;
   RankGrid grid = self_grid();

@@ -9,7 +9,9 @@
 #include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/recipe/recipe.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/model_on.h"
 
 namespace shoal::testing {
 namespace {
@@ -206,11 +208,11 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   const std::shared_ptr<const DataSource> source = make_source(recipe);
   const OpenSplit train_data = open_split(source, Split::kTrain);
   const OpenSplit valid_data = open_split(source, Split::kValid);
-  Session session(recipe, train_data, grid);
+  Session session(recipe, model_on(recipe, train_data, grid), train_data, grid);
   TrainingTrace trace;
   fill_parameters(session.task());
   // The weights are those of a dense model so far.
-  if (PruneGrow* sparse = session.prune_grow()) sparse->tensors_loaded();
+  if (PruneGrow* sparse = find_rule<PruneGrow>(session.rules())) sparse->tensors_loaded();
   for (int64_t step = 0; step < steps; ++step) {
     const StepOutcome outcome = session.step({});
     const StepReport report = reduce(outcome, *grid.world);

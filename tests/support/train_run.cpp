@@ -9,6 +9,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/train/resume.h"
 #include "parallel/checkpoint/state_list.h"
+#include "tests/support/model_on.h"
 
 namespace shoal::testing {
 
@@ -22,7 +23,7 @@ RunEnd train_run(const Recipe& recipe, const std::string& folder, RankGrid& grid
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
                     RankGrid& grid, const StopSignals& signals) {
   std::filesystem::create_directories(folder + "/ckpt");
-  Session session(recipe, data.train, grid);
+  Session session(recipe, model_on(recipe, data.train, grid), data.train, grid);
   RunFolder run;
   run.path = folder;
   run.resume = true;

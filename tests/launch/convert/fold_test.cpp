@@ -11,8 +11,10 @@
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "launch/train/train.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
 
@@ -165,9 +167,9 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
     EXPECT_EQ(recipe.sparsity->permutation.name(), "none");
     RankGrid grid = testing::self_grid();
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     load_initial_weights(session, recipe);
-    const PruneGrow& sparse = *session.prune_grow();
+    const PruneGrow& sparse = *find_rule<PruneGrow>(session.rules());
     ASSERT_EQ(sparse.layers().size(), 4u);
     for (size_t l = 0; l < sparse.layers().size(); ++l) {
       const std::string& name = sparse.layers()[l].parameter.name;

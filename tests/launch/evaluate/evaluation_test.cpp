@@ -10,6 +10,7 @@
 #include "models/backbone.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 
 namespace shoal {
@@ -23,7 +24,7 @@ Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides
   const Recipe recipe = testing::equality_recipe(overrides);
   const auto source = make_source(recipe);
   const auto data = open_split(source, Split::kTrain), valid = open_split(source, Split::kValid);
-  Session session(recipe, data, grid);
+  Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
   testing::fill_parameters(session.task());
   return evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures}, 0);
 }

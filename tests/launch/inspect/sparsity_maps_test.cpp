@@ -13,8 +13,10 @@
 #include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/options/config_writer.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_reads.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -35,7 +37,7 @@ class SparsityMaps : public ::testing::Test {
     const Recipe recipe = testing::equality_recipe(overrides);
     RankGrid grid = testing::self_grid();
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     PosixFileSystem files;
     std::filesystem::create_directories(run_ + "/ckpt");
     CheckpointWriter::Options options;
@@ -46,8 +48,8 @@ class SparsityMaps : public ::testing::Test {
     CheckpointWriter writer(options, *grid.world, files);
     for (int64_t step = 1; step <= 5; ++step) {
       session.step({});
-      masks_.push_back(session.prune_grow() ? session.prune_grow()->mask(0).clone()
-                                            : torch::Tensor());
+      const auto* sparse = find_rule<PruneGrow>(session.rules());
+      masks_.push_back(sparse != nullptr ? sparse->mask(0).clone() : torch::Tensor());
       distances_.push_back(session.model().permutations.empty()
                                ? torch::Tensor()
                                : session.model().permutations[0]->distance());

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "launch/step/session.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 
 namespace shoal {
@@ -24,8 +26,9 @@ class Chains {
   explicit Chains(const std::vector<std::string>& overrides)
       : recipe_(testing::equality_recipe(overrides)),
         data_(open_split(make_source(recipe_), Split::kTrain)),
-        session_(recipe_, data_, grid_),
-        chains_(chain_layers(session_.prune_grow()->layers(), session_.model().permutations)) {}
+        session_(recipe_, testing::model_on(recipe_, data_, grid_), data_, grid_),
+        chains_(chain_layers(find_rule<PruneGrow>(session_.rules())->layers(),
+                             session_.model().permutations)) {}
 
   /// Of each chain its layers, those that put the neurons out before the one that takes them in.
   std::vector<std::string> names() const {
@@ -34,7 +37,7 @@ class Chains {
       std::string name;
       for (const LayerChain::Side& side : chain.sides) {
         name += (side.takes_in ? " -> " : " ") +
-                session_.prune_grow()->layers()[side.layer].parameter.name;
+                find_rule<PruneGrow>(session_.rules())->layers()[side.layer].parameter.name;
       }
       names.push_back(name.substr(1));
     }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "parallel/gradients/weight_average.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"
@@ -202,7 +204,7 @@ TEST(SparseLayers, TellTheMemoryOfSwitches) {
 
 /// Weights outside the masks, their optimizer state, averages and those of the masks that changed.
 void expect_sparse(Session& session) {
-  const PruneGrow& sparse = *session.prune_grow();
+  const PruneGrow& sparse = *find_rule<PruneGrow>(session.rules());
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     const SparseLayer& layer = sparse.layers()[l];
     const torch::Tensor off = ~sparse.mask(l), weight = layer.parameter.tensor.detach();
@@ -211,7 +213,8 @@ void expect_sparse(Session& session) {
       const torch::Tensor state = session.optimizer().state_of(kind, layer.parameter.name)[0];
       EXPECT_FALSE((state * off).any().item<bool>()) << kind << " of " << layer.parameter.name;
     }
-    const torch::Tensor& average = session.average()->average_of(layer.parameter.name);
+    const torch::Tensor& average =
+        find_rule<WeightAverage>(session.rules())->average_of(layer.parameter.name);
     EXPECT_FALSE((average * off).any().item<bool>()) << layer.parameter.name;
   }
 }
@@ -222,7 +225,7 @@ const Overrides kRigl{"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
 TEST(SparseTraining, KeepsWeightsStateAndAveragesWithinTheMasks) {
   SessionInTraining run(kRigl);
   std::vector<torch::Tensor> before;
-  const PruneGrow& sparse = *run.session.prune_grow();
+  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
   for (size_t l = 0; l < sparse.layers().size(); ++l) before.push_back(sparse.mask(l).clone());
   for (int64_t step = 0; step < 5; ++step) {
     run.session.step({});
@@ -239,7 +242,7 @@ TEST(SparseTraining, AnUpdateOfRigLTakesThePlaceOfTheStep) {
   SessionInTraining run(kRigl);
   run.session.step({});
   run.session.step({});
-  const PruneGrow& sparse = *run.session.prune_grow();
+  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
   std::vector<torch::Tensor> weights, masks;
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     weights.push_back(sparse.layers()[l].parameter.tensor.detach().clone());
@@ -257,7 +260,7 @@ TEST(SparseTraining, ExpertsHaveMasksOfTheirOwn) {
   SessionInTraining run(
       {"sparsity={density: 0.25, layers: [moe_c.experts.*.fc1], pattern: "
        "{name: constant_fan_in}, rule: {name: static}}"});
-  const torch::Tensor& mask = run.session.prune_grow()->mask(0);
+  const torch::Tensor& mask = find_rule<PruneGrow>(run.session.rules())->mask(0);
   EXPECT_EQ(mask.sizes(), (at::IntArrayRef{5, 4, 6}));
   EXPECT_TRUE(torch::equal(mask.sum(1), torch::full({5, 6}, 1)));
   EXPECT_FALSE(mask[0].equal(mask[1]));
@@ -270,7 +273,7 @@ TEST(SparseTraining, FirstWeightsAreRescaled) {
       "rule: {name: static}, rescale: ";
   SessionInTraining scaled({keys + "true}"}), plain({keys + "false}"});
   const auto weight = [](const SessionInTraining& run) {
-    return run.session.prune_grow()->layers()[0].parameter.tensor.detach();
+    return find_rule<PruneGrow>(run.session.rules())->layers()[0].parameter.tensor.detach();
   };
   EXPECT_TRUE(torch::allclose(weight(scaled), 2 * weight(plain)));
 }
@@ -282,7 +285,7 @@ TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
   const std::string path = save(dense, scratch.path());
   SessionInTraining run({kTinyVit, "sparsity={density: 0.3}", "model.init_from=" + path});
   load_initial_weights(run.session, run.recipe);
-  const PruneGrow& sparse = *run.session.prune_grow();
+  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     const Parameter& parameter = sparse.layers()[l].parameter;
     const auto& all = dense.session.parameters();
@@ -300,7 +303,8 @@ TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
                        "model.init_from={from: " + path + ", raw_weights: true}"};
   SessionInTraining run(joined(init, kRigl));
   load_initial_weights(run.session, run.recipe);
-  const PruneGrow &mine = *run.session.prune_grow(), &theirs = *trained.session.prune_grow();
+  const PruneGrow& mine = *find_rule<PruneGrow>(run.session.rules());
+  const PruneGrow& theirs = *find_rule<PruneGrow>(trained.session.rules());
   for (size_t l = 0; l < mine.layers().size(); ++l) {
     EXPECT_TRUE(mine.mask(l).equal(theirs.mask(l)));
     EXPECT_TRUE(mine.layers()[l].parameter.tensor.equal(theirs.layers()[l].parameter.tensor));
@@ -321,10 +325,10 @@ TEST(SparseTraining, MasksAreTakenWithoutWhatElseARuleSaves) {
         {kTinyVit, testing::sparse("unstructured", "cht, stop_overlap: 1, exclude_dropped: true"),
          "model.init_from=" + save(trained, scratch.path())});
     load_initial_weights(run.session, run.recipe);
-    const torch::Tensor taken = run.session.prune_grow()->mask(0).clone();
-    EXPECT_TRUE(taken.equal(trained.session.prune_grow()->mask(0)));
+    const torch::Tensor taken = find_rule<PruneGrow>(run.session.rules())->mask(0).clone();
+    EXPECT_TRUE(taken.equal(find_rule<PruneGrow>(trained.session.rules())->mask(0)));
     for (int step = 0; step < 3; ++step) run.session.step({});
-    EXPECT_FALSE(run.session.prune_grow()->mask(0).equal(taken)) << rule;
+    EXPECT_FALSE(find_rule<PruneGrow>(run.session.rules())->mask(0).equal(taken)) << rule;
   }
 }
 
@@ -359,7 +363,7 @@ TEST(SparseTraining, SparseKernelsRunWhatTheyAreAskedFor) {
                                                            "density: 0.1, layers: [mlp, stem], "
                                                            "execution: " +
                                                                execution)});
-    return run.session.prune_grow()->run_by_kernels();
+    return find_rule<PruneGrow>(run.session.rules())->run_by_kernels();
   };
   EXPECT_EQ(count("sparse"), 5);
   EXPECT_EQ(count("auto"), 0);

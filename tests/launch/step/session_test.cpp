@@ -10,6 +10,7 @@
 
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/session_in_training.h"
 
@@ -58,7 +59,7 @@ TEST(SessionRanks, OneBadGradientOnOneRankChangesNothingOnAnyRank) {
       equality_recipe({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"});
   testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
     const auto data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     EXPECT_TRUE(session.step({}).applied);
     const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
     const std::string before = digest();
@@ -86,7 +87,7 @@ TEST(SessionRanks, AForwardPassThatIsNotFiniteOnOneRankChangesNothingOnAnyRank) 
       testing::moco({"optimizer={name: adamw, lr: 1e-2}", "parallel.expert_ranks=2"}));
   testing::run_grid(2, 1, [&recipe](RankGrid& grid) {
     const auto data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     EXPECT_TRUE(session.step({}).applied);
     const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
     const std::string before = digest();
@@ -191,7 +192,7 @@ TEST(SessionRanks, FrozenParametersKeepTheirBitsAndTakeNoPartInTheNorm) {
          std::string("parallel.shard_optimizer=") + sharded, "parallel.expert_ranks=2"});
     testing::run_grid(2, 2, [&recipe](RankGrid& grid) {
       const auto data = open_split(make_source(recipe), Split::kTrain);
-      Session session(recipe, data, grid);
+      Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
       std::map<std::string, torch::Tensor> before;
       for (const Parameter& parameter : session.parameters()) {
         before[parameter.name] = parameter.tensor.detach().clone();
@@ -223,7 +224,7 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
     const Recipe recipe = equality_recipe({std::string("parallel.shard_optimizer=") + sharded});
     testing::run_grid(1, 2, [&recipe](RankGrid& grid) {
       const auto data = open_split(make_source(recipe), Split::kTrain);
-      Session session(recipe, data, grid);
+      Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
       for (const Parameter& parameter : session.parameters()) {
         torch::Tensor tensor = parameter.tensor;
         if (parameter.name.find("token_mlp.fc1.weight") == std::string::npos &&

@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/files/file_system.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/routing_matrix.h"
 #include "tests/support/scratch_folder.h"
@@ -181,7 +182,7 @@ struct Training {
 
   explicit Training(const Overrides& overrides) : recipe(equality_recipe(overrides)) {
     data = open_split(make_source(recipe), Split::kTrain);
-    session = std::make_unique<Session>(recipe, data, grid);
+    session = std::make_unique<Session>(recipe, model_on(recipe, data, grid), data, grid);
   }
   std::vector<double> losses(int64_t steps) {
     std::vector<double> result;

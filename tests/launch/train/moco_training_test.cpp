@@ -14,6 +14,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/safetensors.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/config_error.h"
 #include "tests/support/session_in_training.h"
 #include "tests/support/some_batch.h"
@@ -84,7 +85,9 @@ TEST(MocoInTraining, BothEncodersPlaceTheirExpertsAlike) {
         testing::equality_recipe(moco({"parallel.expert_ranks=2", "parallel.placement=by_load"}));
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
     // All the load is the first expert's, which is then alone on a rank.
-    const Session session(recipe, data, grid, {{"blocks.1.moe_c", {100, 1, 1, 1, 1}}});
+    const UnitLoads loads{{"blocks.1.moe_c", {100, 1, 1, 1, 1}}};
+    const Session session(
+        recipe, build_model(recipe, data.source->shape(), &grid, grid.device, loads), data, grid);
     std::map<std::string, std::vector<int64_t>> units;
     for (const Parameter& parameter : session.parameters()) {
       units[parameter.name] = parameter.unit_ids;
@@ -147,7 +150,7 @@ TEST(MocoInTraining, TheMomentumEncoderIsSavedOnceAndHasNoOptimizerState) {
 
 TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
   SessionInTraining run(moco({testing::sparse("unstructured")}));
-  PruneGrow& sparse = *run.session.prune_grow();
+  PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
   std::map<std::string, torch::Tensor> mask_of_key;
   for (size_t layer = 0; layer < sparse.layers().size(); ++layer) {
     const std::string& name = sparse.layers()[layer].parameter.name;

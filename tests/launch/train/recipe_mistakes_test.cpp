@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "launch/check/topology.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -485,8 +486,8 @@ TEST_F(BadRecipes, AreNotGoodOnes) {
   const CheckedRecipe checked = check({}, {}, 4);
   EXPECT_EQ(checked.counts.stages.size(), 2u);
   EXPECT_GT(checked.counts.parameters, 0);
-  EXPECT_NO_THROW(check_topology(checked, 2));
-  EXPECT_THROW(check_topology(checked, 3), ConfigError);
+  EXPECT_NO_THROW(check_topology(checked.loaded, checked.counts.stages, 2));
+  EXPECT_THROW(check_topology(checked.loaded, checked.counts.stages, 3), ConfigError);
   // Of how many nodes the world will be is not known yet.
   EXPECT_NO_THROW(check({}, {"parallel.ranks_per_node=8"}, std::nullopt));
 }

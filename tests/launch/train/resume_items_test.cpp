@@ -12,6 +12,7 @@
 #include "launch/step/session.h"
 #include "runtime/base/text.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 
 namespace shoal::testing {
@@ -93,7 +94,8 @@ class ResumeItems : public ::testing::Test {
         train_data_(open_split(make_source(recipe_), Split::kTrain)) {}
 
   std::unique_ptr<Session> make_session(RankGrid& grid) const {
-    return std::make_unique<Session>(recipe_, train_data_, grid);
+    return std::make_unique<Session>(recipe_, model_on(recipe_, train_data_, grid), train_data_,
+                                     grid);
   }
 
   /// A step whose gradients are not finite: a bias of the head is NaN while it lasts.
@@ -131,7 +133,7 @@ class ResumeItems : public ::testing::Test {
       outcome.numbers.push_back(static_cast<double>(count));
     }
     add_weights(session, outcome);
-    const AveragedWeights averaged(session.average());  // evaluations use them, if there are any
+    const auto averages = session.lend_weights();  // evaluations use them, if there are any
     add_weights(session, outcome);
     return outcome;
   }

@@ -10,8 +10,10 @@
 
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_reads.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -35,7 +37,7 @@ struct TrainingRun {
   TrainingRun(std::string path, const std::vector<std::string>& overrides)
       : recipe(recipe_of(overrides)),
         data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid),
+        session(recipe, testing::model_on(recipe, data, grid), data, grid),
         folder{std::move(path)},
         log(folder.path + ".log", 0, nullptr) {
     std::filesystem::create_directories(folder.checkpoints());
@@ -153,9 +155,9 @@ struct LongerSparseRun : TrainingRun {
     return read_file(folder.path + ".log");
   }
   bool changes_masks() {
-    const torch::Tensor before = session.prune_grow()->mask(0).clone();
+    const torch::Tensor before = find_rule<PruneGrow>(session.rules())->mask(0).clone();
     for (int step = 0; step < 2; ++step) session.step({});
-    return !session.prune_grow()->mask(0).equal(before);
+    return !find_rule<PruneGrow>(session.rules())->mask(0).equal(before);
   }
   void save() {
     CheckpointWriter(writer, *grid.world, files)

@@ -5,8 +5,11 @@
 
 #include "launch/data/recipe_source.h"
 #include "parallel/checkpoint/state_list.h"
+#include "parallel/gradients/weight_average.h"
 #include "sparse/layers/soft_cells.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/config_error.h"
+#include "tests/support/model_on.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"
 
@@ -22,11 +25,15 @@ using testing::SessionInTraining;
 
 const std::string kSmallVit = testing::vit();
 
+const torch::Tensor& mask_of(const SessionInTraining& run) {
+  return find_rule<PruneGrow>(run.session.rules())->mask(0);
+}
+
 TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
   SessionInTraining run(
       {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
   const auto& cells = run.session.model().soft_cells;
-  const PruneGrow& prune_grow = *run.session.prune_grow();
+  const PruneGrow& prune_grow = *find_rule<PruneGrow>(run.session.rules());
   ASSERT_EQ(cells.size(), 4u);
   for (int step = 0; step < 5; ++step) {
     for (size_t l = 0; l < cells.size(); ++l) {
@@ -73,7 +80,8 @@ TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
   const SparseLayer& layer = run.session.model().soft_cells[0]->layer();
   ASSERT_FALSE(run.session.model().soft_cells[0]->is_soft());
   const torch::Tensor weight = layer.parameter.tensor.detach(),
-                      average = run.session.average()->average_of(layer.parameter.name);
+                      average = find_rule<WeightAverage>(run.session.rules())
+                                    ->average_of(layer.parameter.name);
   EXPECT_TRUE(average.allclose(weight, 1e-9, 1e-12)) << "weights did not move but by the choice";
 }
 
@@ -88,7 +96,7 @@ TEST(SoftCellsInTrainingRanks, AGradientOfScoresThatIsNotFiniteSkipsTheStep) {
            "optimizer.name=adamw", std::string("parallel.shard_optimizer=") + sharded});
       testing::run_grid(1, 2, [&](RankGrid& grid) {
         const auto data = open_split(make_source(recipe), Split::kTrain);
-        Session session(recipe, data, grid);
+        Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
         const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
         bool is_bad = false;
         torch::Tensor scores = is_of_cells ? session.model().soft_cells[1]->score()
@@ -150,7 +158,7 @@ TEST(SoftCellsInTraining, ScoresAndMasksGoWithWeightsThatAreTakenInPart) {
                &theirs = trained.session.model().soft_cells;
     ASSERT_EQ(mine[0]->is_soft(), !is_chosen);
     EXPECT_TRUE(is_chosen || mine[0]->score().equal(theirs[0]->score()));
-    EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+    EXPECT_TRUE(mask_of(next).equal(mask_of(trained)));
     EXPECT_TRUE(mine[0]->layer().parameter.tensor.equal(theirs[0]->layer().parameter.tensor));
     EXPECT_TRUE(next.session.step({}).applied);
   }
@@ -165,7 +173,7 @@ TEST(SoftCellsInTraining, AMaskThatWasChosenStays) {
   SessionInTraining next({kSmallVit, soft, "model.init_from=" + path});
   load_initial_weights(next.session, next.recipe);
   EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
-  EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+  EXPECT_TRUE(mask_of(next).equal(mask_of(trained)));
   EXPECT_TRUE(next.session.step({}).applied);
 }
 

@@ -10,6 +10,7 @@
 #include "launch/data/recipe_source.h"
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/speed_cases.h"
 #include "tests/support/thread_communicator.h"
@@ -80,7 +81,8 @@ TEST(ShardedOptimizerRanks, HoldsItsShareAndSavesTheSameState) {
   const Recipe sharded = equality_recipe(joined(kLamb, {"parallel.shard_optimizer=true"}));
   run_grid(2, 2, [&](RankGrid& grid) {
     const auto data = open_split(make_source(plain), Split::kTrain);
-    Session whole(plain, data, grid), shared(sharded, data, grid);
+    Session whole(plain, model_on(plain, data, grid), data, grid),
+        shared(sharded, model_on(sharded, data, grid), data, grid);
     for (int i = 0; i < 2; ++i) {
       whole.step({});
       shared.step({});
@@ -124,7 +126,8 @@ TEST(ShardedOptimizerRanks, StateIsSpreadEvenly) {
   const Recipe sharded = equality_recipe(joined(wide, {"parallel.shard_optimizer=true"}));
   run_grid(1, 4, [&](RankGrid& grid) {
     const auto data = open_split(make_source(plain), Split::kTrain);
-    const Session whole(plain, data, grid), shared(sharded, data, grid);
+    const Session whole(plain, model_on(plain, data, grid), data, grid),
+        shared(sharded, model_on(sharded, data, grid), data, grid);
     const double bytes = state_bytes(whole);
     EXPECT_NEAR(state_bytes(shared), bytes / 4, 0.05 * bytes / 4);
   });

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -17,6 +19,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
@@ -94,13 +97,14 @@ class MovingMask : public StepRule {
   int64_t moves_ = 0;
 };
 
-std::vector<std::unique_ptr<StepRule>> masks(const BuiltModel& model) {
-  std::vector<std::unique_ptr<StepRule>> rules;
+StepRules masks(const Recipe& recipe, const BuiltModel& model, const StepScale& scale) {
+  StepRules rules;
   for (const Parameter& parameter : model.parameters) {
     if (parameter.name != kDense && parameter.name != kExperts) continue;
     rules.push_back(std::make_unique<MovingMask>(parameter));
   }
   TORCH_CHECK(rules.size() == 2, "the masked parameters are not in the model");
+  std::ranges::move(make_step_rules(recipe, model, scale), std::back_inserter(rules));
   return rules;
 }
 
@@ -148,7 +152,8 @@ NamedTensors train(const Layout& layout, int64_t interrupted_at = 0) {
   testing::run_grid(layout.expert_ranks, layout.replicas, [&](RankGrid& grid) {
     const auto data = open_split(make_source(recipe), Split::kTrain);
     const auto start = [&] {
-      return std::make_unique<Session>(recipe, data, grid, UnitLoads{}, masks);
+      return std::make_unique<Session>(recipe, testing::model_on(recipe, data, grid), data, grid,
+                                       masks);
     };
     auto session = start();
     testing::fill_parameters(session->task());
@@ -269,11 +274,12 @@ TEST(StepRuleRanks, OptimizerStateIsReadAndWrittenWhole) {
     testing::run_grid(layout.expert_ranks, layout.replicas, [&](RankGrid& grid) {
       const auto data = open_split(make_source(recipe), Split::kTrain);
       int64_t updates = 0;
-      Session session(recipe, data, grid, {}, [&updates](const BuiltModel&) {
-        std::vector<std::unique_ptr<StepRule>> rules;
+      const auto make_rules = [&updates](const auto&... built) {
+        StepRules rules = make_step_rules(built...);
         rules.push_back(std::make_unique<StateProbe>(updates));
         return rules;
-      });
+      };
+      Session session(recipe, testing::model_on(recipe, data, grid), data, grid, make_rules);
       session.step({});
       session.step({});
       EXPECT_EQ(updates, 2);

@@ -28,6 +28,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/forwarding_communicator.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"
@@ -405,7 +406,7 @@ TEST(Trainer, ALossThatIsNotFiniteSkipsTheStepThoughItsGradientIs) {
   const Recipe recipe = tiny_recipe({"task={name: infinite}"});
   testing::run_grid(1, 2, [&](RankGrid& grid) {
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     const StepOutcome outcome = session.step({});
     EXPECT_FALSE(outcome.applied);
     EXPECT_EQ(outcome.not_finite, "the loss");

@@ -15,8 +15,10 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/files/file_system.h"
+#include "sparse/training/prune_grow.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/gpu_probe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/on_gpu.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
@@ -33,7 +35,7 @@ struct Training {
         grid(on(device)),
         train_data(open_split(make_source(recipe), Split::kTrain)),
         valid_data(open_split(make_source(recipe), Split::kValid)),
-        session(recipe, train_data, grid) {}
+        session(recipe, model_on(recipe, train_data, grid), train_data, grid) {}
 
   static RankGrid on(c10::Device device) {
     RankGrid grid = self_grid();
@@ -72,7 +74,7 @@ Curve curve_of(const Overrides& overrides, int64_t num_steps, c10::Device device
       evaluate({training.session.task(), training.recipe, training.valid_data, training.grid},
                num_steps)
           .value("loss");
-  if (const PruneGrow* sparse = training.session.prune_grow()) {
+  if (const PruneGrow* sparse = find_rule<PruneGrow>(training.session.rules())) {
     curve.num_by_kernels = sparse->run_by_kernels();
   }
   return curve;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"
@@ -129,7 +130,7 @@ struct LoggedSession {
                          const std::string& log_file = "")
       : recipe(testing::equality_recipe(overrides)),
         data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid),
+        session(recipe, testing::model_on(recipe, data, grid), data, grid),
         log(log_file, 0, [this](const std::string& line) { told.push_back(line); }),
         training_log({.folder = folder,
                       .world = *grid.world,

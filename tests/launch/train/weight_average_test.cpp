@@ -32,6 +32,7 @@
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_fill.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"
@@ -73,7 +74,7 @@ struct AveragedTraining {
   explicit AveragedTraining(const Overrides& overrides = {})
       : recipe(equality_recipe(joined({kAverage}, overrides))),
         data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid) {}
+        session(recipe, testing::model_on(recipe, data, grid), data, grid) {}
   void train(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) session.step({});
   }
@@ -109,12 +110,13 @@ void expect_average(const std::string& keys, const std::vector<double>& decays, 
       average =
           update == 0 ? weight : decays[update - 1] * average + (1 - decays[update - 1]) * weight;
     }
-    const AveragedWeights averaged(run.session.average());
+    const auto averages = run.session.lend_weights();
     for (const auto& [name, average] : weights_in_use(run.session)) {
       EXPECT_LE(largest_difference(average, expected.at(name)), 1e-14) << keys << " " << name;
     }
   }
-  EXPECT_EQ(run.session.average()->num_updates(), static_cast<int64_t>(decays.size()) + 1);
+  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(),
+            static_cast<int64_t>(decays.size()) + 1);
 }
 
 TEST(WeightAverage, FollowsTheFormula) {
@@ -146,7 +148,7 @@ TEST(WeightAverage, LendsTheModelItsAveragesWithoutTouchingAWeight) {
     }
     const Tensors before = weights_in_use(run.session);
     {
-      const AveragedWeights averaged(run.session.average());
+      const auto averages = run.session.lend_weights();
       for (const auto& [name, average] : weights_in_use(run.session)) {
         EXPECT_FALSE(average.equal(before.at(name))) << name;
       }
@@ -167,7 +169,7 @@ TEST(WeightAverage, IsNotThereBeforeItsFirstUpdate) {
   run.train(3);
   const Tensors weights = weights_in_use(run.session);
   {
-    const AveragedWeights averaged(run.session.average());
+    const auto averages = run.session.lend_weights();
     for (const auto& [name, weight] : weights_in_use(run.session)) {
       EXPECT_TRUE(weight.equal(weights.at(name))) << name;
     }
@@ -185,7 +187,7 @@ TEST(WeightAverage, LeavesOutWhatGradientsDoNotTrain) {
   AveragedTraining run({kRouterBias, "optimizer.rules=[{match: '*.stem.*', freeze: true}]"});
   run.train(3);
   const Tensors state = tensors_of(run.session), raw = weights_in_use(run.session);
-  const AveragedWeights averaged(run.session.average());
+  const auto averages = run.session.lend_weights();
   int64_t num_own = 0;
   for (const auto& [name, weight] : weights_in_use(run.session)) {
     const bool is_own =
@@ -206,13 +208,13 @@ TEST(WeightAverage, ASkippedStepIsNoUpdate) {
     return is_bad ? gradient * std::numeric_limits<double>::quiet_NaN() : gradient;
   });
   EXPECT_FALSE(run.session.step({}).applied);
-  EXPECT_EQ(run.session.average()->num_updates(), 2);
+  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(), 2);
   for (const auto& [name, value] : tensors_of(run.session)) {
     EXPECT_TRUE(value.equal(before.at(name))) << name;
   }
   is_bad = false;
   EXPECT_TRUE(run.session.step({}).applied);
-  EXPECT_EQ(run.session.average()->num_updates(), 3);
+  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(), 3);
 }
 
 /// Steps of a run, with the averages in every checkpoint.
@@ -285,7 +287,7 @@ Tensors trained_on(int64_t expert_ranks, int64_t replicas, const std::string& sh
   std::mutex mutex;
   testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
     const auto data = open_split(make_source(recipe), Split::kTrain);
-    Session session(recipe, data, grid);
+    Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     testing::fill_parameters(session.task());  // behind a head of zeros gradients would be zero
     for (int64_t step = 0; step < 5; ++step) session.step({});
     const Tensors own = tensors_of(session);  // collective
@@ -335,7 +337,7 @@ void expect_moves_to_one_rank(int64_t expert_ranks, int64_t replicas, const Over
   EXPECT_EQ(
       state_digest(alone.session, loaded.manifest.step, loaded.manifest.samples, *alone.grid.world),
       content_digest(CheckpointReader(loaded.path)));
-  EXPECT_EQ(alone.session.average()->num_updates(), 5);
+  EXPECT_EQ(find_rule<WeightAverage>(alone.session.rules())->num_updates(), 5);
   for (const auto& [name, value] : tensors_of(alone.session)) {
     EXPECT_TRUE(value.equal(saved.at(name))) << name;
   }
@@ -386,7 +388,7 @@ std::string refusal(const Overrides& saved, const Overrides& now, bool override_
   RankGrid grid = testing::self_grid();
   const Recipe recipe = equality_recipe(now);
   const auto data = open_split(make_source(recipe), Split::kTrain);
-  Session session(recipe, data, grid);
+  Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
   RunFolder folder{scratch.file("run")};
   folder.resume = true;
   Log log("", 0, nullptr);
@@ -425,7 +427,7 @@ TEST(WeightAverage, IsWhatModelsStartFrom) {
       for (const auto& [name, weight] : weights_in_use(started.session)) {
         EXPECT_TRUE(weight.equal(state.at((raw ? "" : WeightAverage::kPrefix) + name))) << name;
       }
-      EXPECT_EQ(started.session.average()->num_updates(), 0);
+      EXPECT_EQ(find_rule<WeightAverage>(started.session.rules())->num_updates(), 0);
     }
   }
 }

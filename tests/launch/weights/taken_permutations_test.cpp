@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sparse/training/prune_grow.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"
 
@@ -93,7 +94,7 @@ TEST(TakenPermutations, AreFoundUnderOtherNames) {
   const torch::Tensor before = run.order_of(first);
   run.load();
   const auto mask = [](PermutedTraining& of, const std::string& weight) {
-    const PruneGrow& sparse = *of.session.prune_grow();
+    const PruneGrow& sparse = *find_rule<PruneGrow>(of.session.rules());
     const auto found = std::ranges::find(sparse.layers(), weight,
                                          [](const auto& layer) { return layer.parameter.name; });
     return sparse.mask(static_cast<size_t>(found - sparse.layers().begin()));

@@ -15,6 +15,7 @@
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/some_batch.h"
@@ -60,7 +61,7 @@ struct Training {
   Training(const Overrides& overrides, RankGrid& grid)
       : recipe(recipe_of(overrides)),
         data(open_split(make_source(recipe), Split::kTrain)),
-        session(recipe, data, grid) {}
+        session(recipe, testing::model_on(recipe, data, grid), data, grid) {}
 
   torch::Tensor logits() {
     const torch::NoGradGuard no_grad;

@@ -20,7 +20,8 @@ TEST(MomentumOptions, RiseToOneByACosine) {
 TEST(MomentumEncoder, BeginsAsTheQueryEncoderAndFollowsIt) {
   const auto scalar = [](double value) { return torch::full({1}, value, torch::kFloat64); };
   const torch::Tensor key = scalar(7), query = scalar(1), key_bias = scalar(3), bias = scalar(0);
-  MomentumEncoder rule({{key, query}}, {{key_bias, bias}}, [](int64_t) { return 0.99; });
+  MomentumEncoder rule({{key, query}}, {{key_bias, bias}}, {0.99, MomentumSchedule::kConstant},
+                       /*total_steps=*/10);
   rule.before_forward(0);
   EXPECT_EQ(key.item<double>(), 1.0);
   query.fill_(2);

@@ -123,7 +123,7 @@ TEST_F(MocoV3Test, NoGradientReachesTheMomentumEncoder) {
 }
 
 TEST_F(MocoV3Test, FirstStepMakesTheKeysThoseOfTheQueries) {
-  task_->make_step_rule(task_->courses(10))->before_forward(0);
+  task_->make_step_rule({.total_steps = 10})->before_forward(0);
   StepContext step = some_step(kImages, /*training=*/false);
   const Batch batch = in_step(two_views(), step);
   EXPECT_TRUE(module<Backbone>("backbone")
