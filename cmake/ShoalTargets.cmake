@@ -84,7 +84,7 @@ function(shoal_sources folder out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
        "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
-  list(REMOVE_ITEM sources launch/main.cpp launch/command_line/subcommands.cpp launch/command_line/subcommand_options.cpp
+  list(REMOVE_ITEM sources launch/main.cpp launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
        launch/command_line/describe_commands.cpp ${SHOAL_PARSER_SOURCES})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
@@ -146,7 +146,7 @@ endfunction()
 
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
-    add_library(shoal_subcommands OBJECT launch/command_line/subcommands.cpp launch/command_line/subcommand_options.cpp
+    add_library(shoal_subcommands OBJECT launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
                 launch/command_line/describe_commands.cpp)
     shoal_use_torch(shoal_subcommands)
     shoal_compile_quickly(shoal_subcommands)

@@ -39,7 +39,7 @@ ROOMS = {
                "check", "evaluate", "train", "predict", "convert", "maps", "inspect", "new_recipe",
                "command_line", ""],
 }
-COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/subcommand_options.cpp",
+COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/shared_options.cpp",
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")

@@ -15,7 +15,7 @@
 
 #include "launch/check/check.h"
 #include "launch/command_line/describe_commands.h"
-#include "launch/command_line/subcommand_options.h"
+#include "launch/command_line/shared_options.h"
 #include "launch/convert/export.h"
 #include "launch/convert/fold.h"
 #include "launch/convert/import.h"

@@ -9,6 +9,7 @@
 
 #include "launch/data/recipe_source.h"
 #include "launch/maps/gate_page.h"
+#include "launch/predict/prompt.h"
 #include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"

@@ -11,12 +11,13 @@
 
 #include "launch/data/recipe_source.h"
 #include "launch/job/failure.h"
+#include "launch/predict/prompt.h"
+#include "launch/predict/utf8_stream.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"
-#include "runtime/base/utf8.h"
 #include "runtime/files/data_file.h"
 
 namespace shoal {
@@ -193,22 +194,6 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
 }
 
 }  // namespace
-
-std::string Utf8Stream::add(std::string_view bytes) {
-  held_ += bytes;
-  std::string whole;
-  while (!held_.empty()) {
-    const Utf8Check check = check_utf8(held_);
-    // A byte that is no UTF-8 goes out as it is.
-    const size_t size = check.valid > 0 ? check.valid : (check.is_cut ? 0 : 1);
-    if (size == 0) break;
-    whole += held_.substr(0, size);
-    held_.erase(0, size);
-  }
-  return whole;
-}
-
-std::string Utf8Stream::finish() { return std::exchange(held_, {}); }
 
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out) {

@@ -4,7 +4,6 @@
 #include <optional>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/job/launch_info.h"
@@ -34,18 +33,5 @@ struct GenerateArguments {
 /// (exit 2) for a prompt that is empty or as long as the model's context.
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out);
-
-/// Bytes of tokens as text that may be printed: a character of UTF-8 is held back until it is
-/// whole.
-class Utf8Stream {
- public:
-  /// What can be printed once these bytes have come.
-  std::string add(std::string_view bytes);
-  /// What is left, though it is no whole character.
-  std::string finish();
-
- private:
-  std::string held_;
-};
 
 }  // namespace shoal

@@ -8,7 +8,6 @@
 #include "launch/recipe/recipe.h"
 #include "parallel/checkpoint/manifest.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/text/tokenizer.h"
 #include "sparse/kernels/break_even.h"
 
 namespace shoal {
@@ -52,11 +51,5 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 /// load_weights and run_saved_sparse_layers, and Error (exit 12) if the weights would compute
 /// something else (describe_other_function), of which rank 0 warns under `override_model`.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
-
-/// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.
-/// Throws DataError for what the tokenizer cannot read, and Error (exit 2) if the prompt is empty
-/// without such a token or has more than `most` tokens.
-std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
-                                   const Tokenizer& tokenizer, int64_t most);
 
 }  // namespace shoal

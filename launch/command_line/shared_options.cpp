@@ -1,4 +1,4 @@
-#include "launch/command_line/subcommand_options.h"
+#include "launch/command_line/shared_options.h"
 
 #include <fmt/format.h>
 
