@@ -78,18 +78,14 @@ class Backbone : public ModuleBase {
   };
   /// A backbone in a first recipe, with values for a first training.
   struct Sketch {
+    /// Experts that it may have stand in `moe`; those that it must have, in its `lines`.
     enum class Experts { kNone, kMay, kMust };
-    /// Where experts are, below `model`.
-    enum class ExpertsKey {
-      kMoe,        ///< `moe`
-      kSparse,     ///< `sparse.token_moe` and `sparse.channel_moe`
-      kAttention,  ///< `attention.experts`
-    };
     Experts experts = Experts::kMay;
-    ExpertsKey key = ExpertsKey::kMoe;
-    std::string_view why = "";    ///< with kNone and kMust: what to take instead
-    std::string_view task = "";   ///< the usual one for images; "": reads tokens
-    std::string_view lines = "";  ///< keys of `model`; {patch} is 4, for large images 16
+    std::string_view why = "";   ///< with kNone and kMust: what to take instead
+    std::string_view task = "";  ///< the usual one for images; "": reads tokens
+    /// Keys of `model`. {patch}: 4, for large images 16; {stage}: keys of a MoE stage; {top_k}:
+    /// `{k: 8}` for each expert.
+    std::string_view lines = "";
   };
   static constexpr std::string_view kNameKey = "backbone";
   static constexpr std::string_view kNoun = "backbone";

@@ -47,33 +47,21 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
 }
 
-std::string attention_experts(const RecipePlan& plan) {
-  std::string experts;
-  for (int64_t i = 0; i < plan.experts; ++i) {
-    experts += fmt::format("{}{{k: {}}}", i > 0 ? ", " : "",
-                           std::min<int64_t>(64, 8 << std::min<int64_t>(i, 3)));
+/// Puts `text` in place of each `mark`.
+void replace(const std::string& mark, const std::string& text, std::string& lines) {
+  for (std::size_t at; (at = lines.find(mark)) != std::string::npos;) {
+    lines.replace(at, mark.size(), text);
   }
-  return fmt::format(
-      "  attention:\n"
-      "    experts: [{}]   # each attends to its k best keys\n"
-      "    losses: auto   # those that are usual for the router: they even out the experts' use\n",
-      experts);
 }
 
-std::string expert_lines(const RecipePlan& plan) {
-  if (plan.experts == 0) return "";
-  switch (plan.backbone.sketch.key) {
-    case Backbone::Sketch::ExpertsKey::kAttention:
-      return attention_experts(plan);
-    case Backbone::Sketch::ExpertsKey::kSparse:
-      return "  sparse:\n    token_moe:                     # mixes tokens\n" +
-             moe_stage(plan, "      ") + "    channel_moe:                   # mixes channels\n" +
-             moe_stage(plan, "      ");
-    case Backbone::Sketch::ExpertsKey::kMoe:
-      break;
+/// How many keys each attention expert attends to: `{k: 8}, {k: 16}`.
+std::string top_k_experts(int64_t experts) {
+  std::string choices;
+  for (int64_t i = 0; i < experts; ++i) {
+    choices += fmt::format("{}{{k: {}}}", i > 0 ? ", " : "",
+                           std::min<int64_t>(64, 8 << std::min<int64_t>(i, 3)));
   }
-  return "  moe:                           # in every second block of the last half\n" +
-         moe_stage(plan, "    ");
+  return choices;
 }
 
 // Parts of a first recipe, lines of YAML with comments, in this order.
@@ -110,11 +98,16 @@ std::string data_section(const RecipePlan& plan) {
 
 std::string model_section(const RecipePlan& plan) {
   std::string lines(plan.backbone.sketch.lines);
-  const std::string patch = std::to_string(plan.has_large_images() ? 16 : 4);
-  for (std::size_t at; (at = lines.find("{patch}")) != std::string::npos;) {
-    lines.replace(at, 7, patch);
+  if (plan.adds_experts()) {
+    lines +=
+        "  moe:                           # in every second block of the last half\n    {stage}\n";
   }
-  return fmt::format("model:\n  backbone: {}\n{}", plan.backbone.name, lines) + expert_lines(plan);
+  replace("{patch}", plan.has_large_images() ? "16" : "4", lines);
+  replace("{top_k}", top_k_experts(plan.experts), lines);
+  for (const std::string indent : {"    ", "      "}) {
+    replace("\n" + indent + "{stage}\n", "\n" + moe_stage(plan, indent), lines);
+  }
+  return fmt::format("model:\n  backbone: {}\n{}", plan.backbone.name, lines);
 }
 
 /// From `task` on.

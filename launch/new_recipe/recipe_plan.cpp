@@ -78,8 +78,7 @@ std::string RecipePlan::task() const {
 }
 
 std::string RecipePlan::name() const {
-  return fmt::format("{}_{}{}", backbone.name, source.name,
-                     backbone.sketch.experts == Experts::kMay && experts > 0 ? "_moe" : "");
+  return fmt::format("{}_{}{}", backbone.name, source.name, adds_experts() ? "_moe" : "");
 }
 
 RecipePlan plan_recipe(const NewArguments& arguments) {

@@ -35,6 +35,10 @@ struct RecipePlan {
   bool is_of_images() const { return source.sketch.image.has_value(); }
   bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
   bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
+  /// Whether it has experts that its backbone can do without.
+  bool adds_experts() const {
+    return experts > 0 && backbone.sketch.experts == Backbone::Sketch::Experts::kMay;
+  }
   std::string task() const;
   /// `gpt2_text_moe`.
   std::string name() const;

@@ -51,14 +51,17 @@ class AdaptiveAttention : public Backbone, public ProductCounts {
   };
 
   static constexpr Sketch kSketch{.experts = Sketch::Experts::kMust,
-                                  .key = Sketch::ExpertsKey::kAttention,
                                   .why = "vit is a dense model",
                                   .task = "denoise",
                                   .lines =
                                       "  patch: 4                       # side of a patch, pixels\n"
                                       "  width: 64\n"
                                       "  depth: 2\n"
-                                      "  heads: 4\n"};
+                                      "  heads: 4\n"
+                                      "  attention:\n"
+                                      "    experts: [{top_k}]   # each attends to its k best keys\n"
+                                      "    losses: auto   # those that are usual for the router: "
+                                      "they even out the experts' use\n"};
 
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;

@@ -81,7 +81,6 @@ class SparseMlp : public Backbone, public ProductCounts {
 
   static constexpr Sketch kSketch{
       .experts = Sketch::Experts::kMust,
-      .key = Sketch::ExpertsKey::kSparse,
       .why = "mixer is the dense model",
       .task = "classify",
       .lines =
@@ -90,7 +89,12 @@ class SparseMlp : public Backbone, public ProductCounts {
           "  dense_blocks: 2\n"
           "  token_hidden: 64\n"
           "  channel_hidden: 256\n"
-          "  sparse_blocks: 1\n"};
+          "  sparse_blocks: 1\n"
+          "  sparse:\n"
+          "    token_moe:                     # mixes tokens\n"
+          "      {stage}\n"
+          "    channel_moe:                   # mixes channels\n"
+          "      {stage}\n"};
 
   /// `name`: for errors.
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
