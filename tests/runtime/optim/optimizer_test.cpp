@@ -300,6 +300,13 @@ TEST_P(EachOptimizer, NamesAParameterWithoutGradient) {
   EXPECT_EQ(optimizer->steps(), 0);
 }
 
+TEST(AdamW, SaysWhichStateCountsTheStepsOfEachWeight) {
+  AdamW::Options options;
+  EXPECT_TRUE(AdamW(options, {}).entry_kinds().empty());
+  options.entry_steps = true;
+  EXPECT_EQ(AdamW(options, {}).entry_kinds(), std::vector<std::string>{"t"});
+}
+
 /// How far the next steps of a weight go whose gradient is always 0.5, in units of the learning
 /// rate, when all of its state but the optimizer's count of steps, 10^6, is zero.
 std::vector<double> steps_of_a_regrown_weight(bool entry_steps) {
