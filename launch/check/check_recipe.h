@@ -25,9 +25,6 @@ struct ModelCounts {
   std::vector<MoeStageInfo> stages;
   std::vector<SparseLayerInfo> sparse;
   bool has_learned_gates = false;   ///< token gates that are trained
-  int64_t views = 1;                ///< of each training image
-  bool compares_samples = false;    ///< Task::compares_samples
-  bool mixes_samples = false;       ///< Task::mixes_samples
   bool counts_entry_steps = false;  ///< Optimizer::counts_entry_steps
   CheckpointSize checkpoint;        ///< upper bounds
   std::optional<ModelWork> work;    ///< nothing if it is not known
