@@ -77,7 +77,7 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
   }
 }
 
-/// What is hardly meant, and what this machine lacks.
+/// Lines on what is hardly meant in the recipe, and on what this machine lacks.
 std::vector<std::string> all_warnings(const CheckedRecipe& checked, int64_t world) {
   PosixFileSystem files;
   std::vector<std::string> lines = recipe_warnings(checked, world, files);
@@ -139,14 +139,14 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   for (const std::string& line : warnings) out << "warning     " << line << "\n";
 }
 
-/// What keeps this machine from a good recipe; "" if nothing does. Of GPUs, only files are looked
-/// for: a machine that checks recipes need not have the GPUs that train them.
+/// The reason why this machine cannot run a good recipe; "" if it can. GPUs need not be there, as a
+/// machine that checks recipes need not have the GPUs that train them: only files are looked for.
 std::string obstacle_here(const Recipe& recipe, bool fits) {
   if (!fits) return "its memory is too small";
   return recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
 }
 
-/// What a rank of a training takes. `measures`: by trial steps.
+/// The memory that a rank of a training takes. `measures`: activations by trial steps.
 MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measures) {
   MemoryEstimate estimate = estimate_memory(checked, world);
   if (!measures) return estimate;
@@ -156,7 +156,7 @@ MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measu
   return estimate;
 }
 
-/// What memory of a rank is taken by; the sum only where nothing is missing in it.
+/// The classes of memory of a rank; the sum only where nothing is missing in it.
 nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
   nlohmann::ordered_json json;
   for (const auto& [name, bytes] : estimate.classes) json[name] = bytes;

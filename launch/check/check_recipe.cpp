@@ -55,9 +55,6 @@ ModelCounts count(const BuiltModel& model) {
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, model);
   }
   counts.parameters_headless = counts.parameters - model.task->head_parameters();
-  counts.views = model.task->views();
-  counts.compares_samples = model.task->compares_samples();
-  counts.mixes_samples = model.task->mixes_samples();
   return counts;
 }
 
@@ -104,7 +101,8 @@ void check_checkpoint(const CheckpointSize& size, Problems& problems) {
                                     size.manifest_bytes >> 20, kLargestManifest >> 20));
 }
 
-/// Nothing if the model cannot be built. `source`: null if it has mistakes; `found`: by reading.
+/// Returns nothing if the model cannot be built. `source`: null if it has mistakes; `found`: by
+/// reading.
 std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* source,
                                         int64_t ranks, const config::Diagnostics& found,
                                         Problems& problems) {
@@ -161,36 +159,31 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   StepScale scale{.samples_per_epoch = 1,
                   .samples_per_step = 1,
                   .tokens_per_sample = source != nullptr ? source->shape().sequence : 1};
-  const auto count_steps = [&](const char* path, const std::optional<Duration>& duration) {
-    if (!duration || duration->is_time()) return int64_t{1};
+  const auto apply_at = [&problems](const char* path, const auto& rule) {
     try {
-      return to_steps(*duration, scale);
+      rule();
     } catch (const ConfigError& error) {
       problems.add(path, error.what());
-      return int64_t{1};
     }
+  };
+  const auto count_steps = [&](const char* path, const std::optional<Duration>& duration) {
+    int64_t steps = 1;
+    if (duration && !duration->is_time()) {
+      apply_at(path, [&] { steps = to_steps(*duration, scale); });
+    }
+    return steps;
   };
   scale.total_steps = std::max<int64_t>(1, count_steps("train.duration", recipe.train.duration));
   count_steps("train.log_every", recipe.train.log_every);
   count_steps("evaluate.every", recipe.evaluate.every);
   count_steps("checkpoint.every", recipe.checkpoint.every);
-  try {
-    Registry<Schedule>::create(recipe.schedule, scale);
-  } catch (const ConfigError& error) {
-    problems.add("schedule", error.what());
-  }
+  apply_at("schedule", [&] { Registry<Schedule>::create(recipe.schedule, scale); });
   if (!recipe.sparsity) return;
-  try {
-    Registry<GrowRule>::create(recipe.sparsity->rule, {scale});
-  } catch (const ConfigError& error) {
-    problems.add("sparsity.rule", error.what());
-  }
-  try {
+  apply_at("sparsity.rule", [&] { Registry<GrowRule>::create(recipe.sparsity->rule, {scale}); });
+  apply_at("sparsity.permutation", [&] {
     const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
     if (method->learning() != nullptr) LearningSteps(*method->learning(), scale);
-  } catch (const ConfigError& error) {
-    problems.add("sparsity.permutation", error.what());
-  }
+  });
   try {
     check_ends(recipe, scale, problems);
   } catch (const ConfigError&) {
@@ -212,8 +205,8 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   apply([&] { check_stride(loaded.options, source); }, problems);
 }
 
-void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
-  if (!counts.compares_samples) return;
+void check_comparison(const Recipe& recipe, const Task& task, Problems& problems) {
+  if (!task.compares_samples()) return;
   if (recipe.train.batch == 1) {
     problems.add("train.batch", fmt::format("the loss of task {} compares the samples of a step "
                                             "with each other, and there is 1; raise it",
@@ -226,8 +219,8 @@ void check_comparison(const Recipe& recipe, const ModelCounts& counts, Problems&
                            recipe.task.name(), recipe.train.accumulate));
 }
 
-void check_mix(const Recipe& recipe, const ModelCounts& counts, Problems& problems) {
-  if (!counts.mixes_samples || recipe.train.group > 1) return;
+void check_mix(const Recipe& recipe, const Task& task, Problems& problems) {
+  if (!task.mixes_samples() || recipe.train.group > 1) return;
   problems.add("task.mix",
                "images are mixed within routing groups, and train.group is 1; raise it");
 }
@@ -260,19 +253,18 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   const DataSource* data = checked.source.get();
   std::optional<CheckedModel> model = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
-  const ModelCounts* counts = model ? &model->counts : nullptr;
   check_durations(loaded.options, data, problems);
   if (data != nullptr) {
-    const auto num_views = counts != nullptr ? std::optional(counts->views) : std::nullopt;
+    const auto num_views = model ? std::optional(model->built.task->views()) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
   }
-  if (counts != nullptr && !found.has_mistake_in("train")) {
-    check_comparison(loaded.options, *counts, problems);
-    check_mix(loaded.options, *counts, problems);
+  if (model && !found.has_mistake_in("train")) {
+    check_comparison(loaded.options, *model->built.task, problems);
+    check_mix(loaded.options, *model->built.task, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
-    check_ranks(loaded, counts != nullptr ? &counts->stages : nullptr, world,
+    check_ranks(loaded, model ? &model->counts.stages : nullptr, world,
                 !found.has_mistake_in("train"), diagnostics);
   }
   diagnostics.throw_if_any(code);

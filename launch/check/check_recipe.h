@@ -25,9 +25,6 @@ struct ModelCounts {
   std::vector<MoeStageInfo> stages;
   std::vector<SparseLayerInfo> sparse;
   std::vector<std::string> notes_on_accumulation;  ///< of its backbones
-  int64_t views = 1;                               ///< of each training image
-  bool compares_samples = false;                   ///< Task::compares_samples
-  bool mixes_samples = false;                      ///< Task::mixes_samples
   /// Optimizer::state_kinds, Optimizer::entry_kinds.
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds

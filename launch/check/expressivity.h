@@ -20,7 +20,7 @@ struct Expressivity {
 /// Throws ConfigError if no layer of an MLP is sparse.
 std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers);
 
-/// The table of appendix C.1 for them.
+/// Prints the table of appendix C.1.
 void print_expressivity(const std::vector<Expressivity>& settings, std::ostream& out);
 
 }  // namespace shoal

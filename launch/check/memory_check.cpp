@@ -22,7 +22,7 @@ std::string largest_classes(const MemoryEstimate& estimate) {
   return join_words(parts);
 }
 
-/// Nothing where a GPU's allocator does not tell.
+/// The bytes that are available there; nothing where a GPU's allocator does not tell.
 std::optional<int64_t> available_to(const RunPlace& place) {
   if (!place.device.is_cuda()) return machine_memory().available_bytes;
   try {
@@ -59,14 +59,20 @@ std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const Ru
       memory_hint(checked, estimate, available / ranks, world));
 }
 
-void require_memory(const CheckedRecipe& checked, const RunPlace& place, Communicator& world,
-                    const Tell& tell) {
-  if (!checked.loaded.options.run.memory_check) return;
+std::vector<std::string> require_memory(const CheckedRecipe& checked, const RunPlace& place,
+                                        Communicator& world, Console& console) {
+  std::vector<std::string> told;
+  if (!checked.loaded.options.run.memory_check) return told;
+  const auto tell = [&](const std::string& line) {
+    console.print(line);
+    told.push_back(line);
+  };
   const std::string refusal = on_rank_zero(world, [&]() -> std::string {
     const std::optional<int64_t> available = available_to(place);
     return available ? memory_refusal(checked, world.size(), place, *available, tell) : "";
   });
   if (!refusal.empty()) throw ConfigError(refusal, ExitCode::kTopology);
+  return told;
 }
 
 }  // namespace shoal

@@ -77,7 +77,6 @@ struct ShapedModel {
 Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, const Shares& shares,
                       int64_t samples) {
   const Recipe& recipe = checked.loaded.options;
-  const ModelCounts& counts = checked.counts;
   const BuiltModel& model = shaped.model;
   int64_t weights = 0, trained = 0, trained_stacked = 0;
   const bool has_key_encoder = model.task->make_step_rule({.total_steps = 1}) != nullptr;
@@ -98,9 +97,10 @@ Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, c
           {"gradients", trained},
           {"optimizer", static_cast<int64_t>(counts.state_kinds.size()) * updated},
           {"averages", recipe.train.average ? trained : 0},
-          {"sparsity", recipe.sparsity ? sparsity_bytes(counts.sparse, shares.expert_ranks) : 0},
+          {"sparsity",
+           recipe.sparsity ? sparsity_bytes(checked.counts.sparse, shares.expert_ranks) : 0},
           // One in use, and those that wait.
-          {"batches", samples * sample_bytes(recipe, shaped.shape, counts.views) *
+          {"batches", samples * sample_bytes(recipe, shaped.shape, model.task->views()) *
                           (recipe.data.prefetch + 1)}};
 }
 
@@ -139,11 +139,12 @@ struct Trials {
   bool is_whole = false;
 };
 
-/// Of `samples` samples at most, or twice the fewest; nothing if even these take too long.
+/// Chooses trials of `samples` samples at most, or twice the fewest; nothing if even these take too
+/// long.
 std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t samples) {
   const DataShape shape = checked.source->shape();
   const std::optional<ModelWork>& work = checked.counts.work;
-  const int64_t least = checked.counts.compares_samples ? 2 : 1;
+  const int64_t least = checked.model.task->compares_samples() ? 2 : 1;
   Trials trials{.sequence = shape.sequence};
   double flops = work ? work->training_flops : kTrialFlops / 8;
   while (flops > kTrialFlops && !shape.image && trials.sequence >= 2 * kLeastSequence) {
@@ -169,9 +170,9 @@ std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t sample
   return trials;
 }
 
-/// Bytes beside those that follow from shapes.
+/// The bytes that a trial took beside those that follow from shapes.
 struct Trial {
-  double samples = 0;  ///< of the recipe's length
+  double samples = 0;  ///< in samples of the recipe's length
   double activations = 0;
   int64_t process = 0;
 };
@@ -186,7 +187,7 @@ Trial run_trial(const CheckedRecipe& checked, const ShapedModel& shaped, int64_t
           static_cast<double>(std::max<int64_t>(0, probed.tensors - known)), probed.process};
 }
 
-/// What grows with the samples beside activations.
+/// Bytes that grow with the samples beside activations.
 double bytes_of_samples(const MemoryEstimate& estimate) {
   double bytes = 0;
   for (const auto& [name, of_class] : estimate.classes) {

@@ -10,27 +10,28 @@
 
 namespace shoal {
 
-/// What a rank of a training takes, in bytes, by what takes it.
+/// The memory that a rank of a training takes, in bytes, by what takes it.
 ///
 /// Weights, gradients, the optimizer's state, averages, masks and soft permutations, the copy that
-/// a checkpoint is written from and prefetched batches follow from shapes, of the rank that has
-/// most of each. Activations do not: what a layer keeps is up to its kernels. They are measured
-/// (measure_activations), by two training steps of a few samples on this machine's processor, with
-/// the recipe's model and drawn samples, and grow in proportion to the samples.
+/// a checkpoint is written from and prefetched batches follow from shapes; each class is that of
+/// the rank which has most of it. Activations do not, since kernels decide what a layer keeps. They
+/// are measured (measure_activations), by two training steps of a few samples on this machine's
+/// processor, with the recipe's model and drawn samples, and grow in proportion to the samples.
 struct MemoryEstimate {
   std::vector<std::pair<std::string, int64_t>> classes;  ///< `weights`, …, 0 where there is none
   /// Files of text, which are mapped: page cache, of which all ranks of a machine use one copy and
   /// which the system takes back where memory is short. In no sum.
   int64_t page_cache_bytes = 0;
-  int64_t samples = 0;            ///< of a rank's largest micro-batch
-  double bytes_of_sample = 0;     ///< that one more of them takes; 0: not measured
-  bool has_activations = false;   ///< those of all samples; else the sum is a lower bound
+  int64_t samples = 0;            ///< in the largest micro-batch of a rank
+  double bytes_of_sample = 0;     ///< bytes that one more sample takes; 0: not measured
+  bool has_activations = false;   ///< activations of all samples; else the sum is a lower bound
   std::string not_measured = {};  ///< why they are not all there
 
   int64_t total() const;
 };
 
-/// Without activations: nothing is allocated. For `world` ranks.
+/// Estimates all but the activations for `world` ranks, from the model of `checked`: nothing is
+/// allocated.
 MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 
 /// Adds `activations` and `process`, the program itself. Trains for some seconds at most, in memory
@@ -40,20 +41,21 @@ MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate);
 
-/// Leaves what lies in a GPU's memory: not prefetched batches, the copy that a checkpoint is
-/// written from, nor the program.
+/// Removes what does not lie in a GPU's memory: prefetched batches, the copy that a checkpoint is
+/// written from, and the program.
 void keep_device_classes(MemoryEstimate& estimate);
 
-/// More than activations take: one byte for each multiply-add, since a number that a layer keeps is
-/// a sum of far more products than it has bytes. Nothing where multiply-adds are not known.
+/// An upper bound of the activations: one byte for each multiply-add, since a number that a layer
+/// keeps is a sum of far more products than it has bytes. Nothing where multiply-adds are not
+/// known.
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 
 /// Rows of a table: what takes how much, their sum, and what `ranks` of them on one machine take.
 std::string to_text(const MemoryEstimate& estimate, int64_t ranks);
 
-/// What to do where `ranks` ranks of one machine find `available` bytes: the largest train.batch
-/// that fits, and other keys.
+/// Advice where a rank of `world` finds `available_of_rank` bytes: the largest train.batch that
+/// fits, and other keys.
 std::string memory_hint(const CheckedRecipe& checked, const MemoryEstimate& estimate,
                         int64_t available_of_rank, int64_t world);
 

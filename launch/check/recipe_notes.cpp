@@ -47,7 +47,7 @@ Node changed_keys(const Recipe& recipe) {
   return config::to_minimal_node(config::type_of<Recipe>(), &recipe);
 }
 
-/// What users should know of a recipe's text.
+/// Lines on what users should know of a recipe's text.
 void note_scopes(const Node& tree, Lines& notes) {
   visit_maps(tree, "", [&](const Node& map, const std::string& path) {
     if (text_of(map, "scope") != "global") return;
@@ -56,7 +56,7 @@ void note_scopes(const Node& tree, Lines& notes) {
   });
 }
 
-/// Whether each evaluation, also the best, is at the step of a save.
+/// True if each evaluation, also the best, is at the step of a save.
 bool evaluates_where_it_saves(const Recipe& recipe) {
   const std::optional<Duration>&evaluates = recipe.evaluate.every, &saves = recipe.checkpoint.every;
   if (recipe.checkpoint.keep_best == 0 || !evaluates) return true;

@@ -16,7 +16,7 @@
 namespace shoal {
 namespace {
 
-/// For each number of units, the names of the stages that have so many.
+/// Names of stages by their number of units.
 using StagesOfCount = std::map<int64_t, std::vector<std::string>>;
 
 /// True if so many expert ranks can share the units of all stages.
@@ -59,7 +59,7 @@ struct RankRules {
   int64_t world = 1;  ///< by default expert_ranks
   StagesOfCount stages;
 
-  /// Without a logged load by_load places as contiguous does.
+  /// True if units must divide evenly. Without a logged load, by_load places as contiguous does.
   bool must_divide() const {
     return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
   }

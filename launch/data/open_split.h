@@ -18,7 +18,7 @@ struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< of the samples
+  std::string fingerprint = {};  ///< tells data from other data by their samples
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
   /// Called where data.workers is auto and the system gives fewer.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};

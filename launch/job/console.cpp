@@ -17,10 +17,10 @@ namespace {
 
 constexpr size_t kBarCells = 20;
 constexpr int64_t kFewestColumns = 40;  ///< room for step and time left
-constexpr int64_t kUsualColumns = 100;  ///< of a terminal that does not tell
+constexpr int64_t kUsualColumns = 100;  ///< columns of a terminal that does not tell
 
-/// A part of the line; of those that do not fit the highest `rank` is left out first. Those of rank
-/// 0 stay.
+/// A part of the line. Where the line is too long, the part of the highest `rank` is left out
+/// first; parts of rank 0 stay.
 struct LinePart {
   int rank = 0;
   std::string text;

@@ -17,15 +17,15 @@ struct Progress {
   int64_t step = 0, total_steps = 0;
   double loss = 0, lr = 0, grad_norm = 0;
   double items_per_second = 0;  ///< all ranks
-  std::string unit = "img";     ///< of items
+  std::string unit = "img";     ///< name of an item
   int64_t ranks = 1;
-  std::optional<double> dropped_share;       ///< of the routed choices, mean of the MoE layers
+  std::optional<double> dropped_share;  ///< share of the routed choices, mean of the MoE layers
   std::optional<double> load_max_over_mean;  ///< the largest of the MoE layers
   std::vector<std::string> layers;           ///< LayerLog::Report::shown: `attend 41.2%`
   std::optional<double> all_to_all_ms;  ///< per step, waiting for exchanges, this rank; not on GPUs
-  double data_wait_share = 0;           ///< of the interval's time
-  std::optional<double> mfu;            ///< of all ranks; unset where FLOPs or peak are not known
-  int64_t memory_bytes = 0;             ///< resident set of this rank
+  double data_wait_share = 0;           ///< share of the interval's time
+  std::optional<double> mfu;  ///< mean of all ranks; unset where FLOPs or peak are not known
+  int64_t memory_bytes = 0;   ///< resident set of this rank
   double seconds_left = 0;
   bool is_measured = true;  ///< false before the first interval's end: only step and time are known
   std::string activity;     ///< what steps wait for, `evaluation 35%`; else ""
@@ -51,8 +51,8 @@ class Console {
   Console(std::FILE* stream, bool terminal, int64_t width,
           Clock::duration period = std::chrono::seconds(1));
   void show(const Progress& progress);
-  /// On a terminal, once a period at most: puts in the bar's place what `line` makes of the columns
-  /// there are. Elsewhere nothing.
+  /// Puts in the bar's place what `line` makes of the columns there are: on a terminal, once a
+  /// period at most. Does nothing elsewhere.
   void pulse(const std::function<std::string(int64_t columns)>& line);
   /// Wipes the bar.
   void clear();
@@ -77,7 +77,7 @@ class Console {
   std::function<void(const std::string&)> tell_lost_;
 };
 
-/// Those of the terminal that a file descriptor is; nothing if it is none.
+/// The columns of the terminal that a file descriptor is; nothing if it is none.
 std::optional<int64_t> terminal_columns(int file);
 
 /// A console on standard error. `columns`: those of the terminal that a launcher hands standard

@@ -44,7 +44,7 @@ std::optional<int64_t> asked_bytes(const std::string& text) {
   return is_count ? std::optional(bytes) : std::nullopt;
 }
 
-/// What was asked for in vain; nothing if the error is no failed allocation.
+/// The allocation that failed, in words; nothing if the error is another.
 std::optional<std::string> failed_allocation(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -27,10 +27,10 @@ Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t>
 /// returned unchanged.
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
-/// For a rank that has failed before it joined the others, whom the same failure probably hit:
-/// waits until the launcher ends the job because a rank has printed its failure and left. True:
-/// that happened, this rank may leave silently. False: nothing happened within `patience`, so that
-/// this rank has to print its own.
+/// Waits until the launcher ends the job because a rank has printed its failure and left: for a
+/// rank that has failed before it joined the others, whom the same failure probably hit. Returns
+/// true if that happened, so that this rank may leave silently, and false if nothing happened
+/// within `patience`, so that this rank has to print its own failure.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
 /// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang:

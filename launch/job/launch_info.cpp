@@ -31,7 +31,7 @@ std::optional<int64_t> integer(const std::optional<std::string>& text) {
 
 constexpr int64_t kMostThreads = 4096;  // as run.threads
 
-/// The first of a list, for nested teams, as OpenMP has it; 0 for what is no number of threads.
+/// The first number of a list, which OpenMP has for nested teams; 0 if it is no number of threads.
 std::optional<int64_t> threads_of(const std::string& list) {
   if (list.empty()) return std::nullopt;
   const std::string first(list.begin(), std::ranges::find(list, ','));
@@ -39,13 +39,14 @@ std::optional<int64_t> threads_of(const std::string& list) {
   return threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
-/// Those it was bound to, else its share of the machine's.
+/// The CPUs that the rank was bound to, else its share of the machine's.
 int64_t cpus_of_rank(const LaunchInfo& launch) {
   const int64_t sharers = launch.bound ? 1 : std::max<int64_t>(1, launch.local_size);
   return std::max<int64_t>(1, cpus_of_process(0) / sharers);
 }
 
-/// Of Slurm's `3(x2),1`, the tasks of each node, those of node `index`; nothing if it has none.
+/// The tasks of node `index` in Slurm's list of the tasks of each node, `3(x2),1`; nothing if it
+/// has none.
 std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
   for (const std::string& word : split(text, ',')) {
     long tasks = 0, nodes = 1;

@@ -20,7 +20,7 @@ struct LaunchInfo {
   std::optional<int64_t> threads;  ///< OMP_NUM_THREADS
   bool bound = false;              ///< the launcher gave this process CPUs of its own
   bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
-  std::string cache_folder;        ///< of the user; may be empty
+  std::string cache_folder;        ///< the user's; may be empty
   /// SHOAL_COLUMNS, from launch/run: the columns of the terminal to which standard error goes on.
   std::optional<int64_t> columns = {};
 };
@@ -45,7 +45,7 @@ int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 /// 1. After set_up_torch.
 int64_t choose_workers(const LaunchInfo& launch);
 
-/// What a run wants of LibTorch: so many intra-op threads (as choose_threads), one inter-op thread,
+/// Sets LibTorch up for a run: so many intra-op threads (as choose_threads), one inter-op thread,
 /// deterministic algorithms or not, denormal numbers treated as zero, and memory of tensors that is
 /// used again. Once per process, before tensors are made.
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch);

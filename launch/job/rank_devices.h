@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// What the ranks of a job compute on, and what GPUs reach each other by.
+/// The devices that the ranks of a job compute on, and the communicator of GPUs.
 struct RankDevices {
   DeviceChoice own;
   std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also which rank is where
@@ -21,7 +21,7 @@ struct RankDevices {
   std::unique_ptr<Communicator> gpu_world;
 };
 
-/// Whether this processor has instructions for products of bfloat16: avx512_bf16 or amx_bf16.
+/// True if this processor has instructions for products of bfloat16: avx512_bf16 or amx_bf16.
 bool cpu_has_bfloat16();
 
 /// Throws Error (exit 11) if train.precision is bfloat16 and the device is a processor without

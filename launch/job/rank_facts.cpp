@@ -26,7 +26,7 @@ struct WantedBuildId {
 
 constexpr size_t align_to_word(size_t size) { return (size + 3) / 4 * 4; }
 
-/// In a segment of notes; "" if none of them is a build id.
+/// The build id in a segment of notes; "" if none of them is one.
 std::string build_id_in(const char* notes, size_t size) {
   while (size >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) header;
@@ -60,7 +60,7 @@ int look_into(dl_phdr_info* loaded, size_t, void* wanted_pointer) {
   return 1;
 }
 
-/// Without the paths below `data`, where each machine may keep its own copy.
+/// Removes the paths below `data`, where each machine may keep its own copy.
 void remove_data_paths(config::Node& node) {
   std::erase_if(node.entries, [](const config::Entry& entry) { return entry.key == "path"; });
   for (config::Entry& entry : node.entries) remove_data_paths(entry.value);

@@ -14,8 +14,8 @@ struct KeysArguments {
   std::string name = {};
   std::string backbone = {}, task = {}, router = {}, data = {};  ///< only keys that these have
   bool all = false;
-  /// Of the terminal, which lines are made to fit; nothing if the output is none: then an overview
-  /// has 80, and sentences stay whole.
+  /// The terminal's columns, which lines are made to fit; nothing if the output is no terminal:
+  /// then an overview has 80, and sentences stay whole.
   std::optional<int64_t> columns = {};
 };
 

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-/// Whether a path stays below the folder it is appended to, and names something there.
+/// True if a path stays below the folder it is appended to, and names something there.
 bool stays_below(const std::filesystem::path& path) {
   return path.is_relative() && std::none_of(path.begin(), path.end(), [](const auto& part) {
            return part.empty() || part == "." || part == "..";

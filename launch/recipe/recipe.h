@@ -139,7 +139,7 @@ struct InitFrom {
               "take the weights themselves, not their averages (train.average), where the "
               "checkpoint has both")};
   }
-  /// Whether weights of the model may keep their random values.
+  /// True if weights of the model may keep their random values.
   bool is_partial() const { return !take.empty() || !rename.empty(); }
 };
 
@@ -335,7 +335,7 @@ Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
 torch::Dtype dtype_of(const Recipe& recipe);
-/// The dtype of activations: that, or bfloat16.
+/// The dtype of activations: dtype_of, or bfloat16.
 torch::Dtype compute_dtype_of(const Recipe& recipe);
 
 }  // namespace shoal

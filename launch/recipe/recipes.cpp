@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether a point ends a sentence there, not an abbreviation.
+/// True if the point at the end of `text` ends a sentence, not an abbreviation.
 bool ends_sentence(std::string_view text) {
   constexpr std::array<std::string_view, 4> kAbbreviations{" al.", "e.g.", "i.e.", " vs."};
   return text.ends_with('.') && std::ranges::none_of(kAbbreviations, [text](std::string_view word) {
@@ -27,7 +27,7 @@ bool ends_sentence(std::string_view text) {
 
 constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
 
-/// Of the first sentence, names left out; 0 if the text does not hold its end.
+/// The length of the first sentence, names left out; 0 if the text does not hold its end.
 std::size_t sentence_length(std::string_view text) {
   for (std::size_t at = text.find('.', kShortPurpose); at != std::string_view::npos;
        at = text.find('.', at + 1)) {
@@ -62,7 +62,7 @@ std::string purpose_of(const fs::path& file) {
 
 constexpr std::size_t kMostNearest = 3;
 
-/// Below a folder, in order of path, without the parts that recipes include.
+/// The recipes below a folder, in order of path, without the parts that recipes include.
 std::vector<fs::path> recipe_files(const std::string& folder) {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
@@ -78,7 +78,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-/// As the user would type it from here.
+/// The path as the user would type it from here.
 std::string shown(const fs::path& file) {
   std::error_code failed;
   const fs::path near = fs::proximate(file, failed);
@@ -86,7 +86,7 @@ std::string shown(const fs::path& file) {
   return is_below ? near.string() : file.string();
 }
 
-/// Of the files those whose name is that of `path`, else the nearest to it.
+/// The files whose name is that of `path`, else the nearest to it.
 std::vector<std::string> of_nearest_name(std::vector<fs::path> files, const fs::path& path) {
   std::ranges::sort(files);
   std::vector<std::string> names, found;

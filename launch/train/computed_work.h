@@ -9,19 +9,19 @@
 
 namespace shoal {
 
-/// How much of a model's training FLOPs the steps of a run computed: routed units compute no
-/// dropped choices. For model FLOPs utilisation (MFU).
+/// Counts how much of a model's training FLOPs the steps of a run computed, for model FLOPs
+/// utilisation (MFU): routed units compute no dropped choices.
 class ComputedWork {
  public:
-  /// Both outlive this.
+  /// `work` and `world` outlive this.
   ComputedWork(const ModelWork& work, Communicator& world) : work_(work), world_(world) {}
 
-  /// A step's statistics of this rank. Waits for nothing.
+  /// Adds a step's statistics of this rank. Waits for nothing.
   void add(const std::vector<MoeStats>& step);
   /// The share of ModelWork::training_flops that the steps since the last call computed, 1 without
   /// steps. Collective; waits for the GPU if the model has routed units.
   double take_share();
-  /// All steps up to the last take_share(), each counted by its share.
+  /// The number of steps up to the last take_share(), each counted by its share.
   double steps() const { return steps_; }
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/machine/core_use.h"
+#include "launch/machine/peak_rate.h"
 #include "parallel/comm/communicator.h"
 
 namespace shoal {
@@ -23,8 +24,9 @@ double least_share_here(double own, Communicator& world) {
   return least;
 }
 
-}  // namespace
-
+/// Products of this rank, timed on all ranks at once so that it shows where they share cores; the
+/// first rank of each machine warns of crowded cores and of other jobs on them. Ranks on GPUs time
+/// nothing. Collective.
 TimedProducts time_cores(const Recipe& recipe, const LaunchInfo& launch, const RankGrid& grid,
                          Log& log) {
   CoreUse use = look_at_cores(launch, at::get_num_threads());
@@ -40,9 +42,14 @@ TimedProducts time_cores(const Recipe& recipe, const LaunchInfo& launch, const R
   return timed;
 }
 
-std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const TimedProducts& timed,
-                                  const RankGrid& grid, Log& log) {
+}  // namespace
+
+std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo& launch,
+                                  const Session& session, Log& log) {
+  if (session.steps_done() >= session.total_steps()) return std::nullopt;
   const Recipe& recipe = checked.loaded.options;
+  const RankGrid& grid = session.grid();
+  const TimedProducts timed = time_cores(recipe, launch, grid, log);
   const PeakRate own =
       peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops, timed);
   const bool is_known = own.flops_per_second > 0;

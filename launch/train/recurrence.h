@@ -17,12 +17,12 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 class Recurrence {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Without `every` it is never due.
+  /// Makes a recurrence that is never due without `every`.
   Recurrence(const std::optional<Duration>& every, const StepScale& scale, Clock::time_point start)
       : every_(every), scale_(scale), last_(start) {}
-  /// By steps only; false for a recurrence in time.
+  /// True if it is due at this step; false for a recurrence in time.
   bool due_at(int64_t step) const;
-  /// By time only: `every` has passed since the start or the last restart().
+  /// True if `every` has passed since the start or the last restart(); false for one in steps.
   bool due_by_time(Clock::time_point now) const;
   void restart(Clock::time_point now) { last_ = now; }
 

@@ -32,9 +32,6 @@ namespace {
 
 // In a manifest's written_by: blank-separated recipe keys.
 constexpr const char* kOverridden = "overridden";
-std::vector<ChangedKey> compare(const Manifest& checkpoint, const Recipe& recipe) {
-  return differences_of(stored_recipe(checkpoint), recipe);
-}
 
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -70,30 +67,30 @@ const std::string* find_text(const Manifest& manifest, const char* name) {
   return found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
 }
 
+// What differs ends a resume, unless --override allows it.
+void refuse(const std::string& what, const std::string& hint, const ResumeOptions& options) {
+  if (!options.override_fixed) throw Error(ExitCode::kMismatch, what, hint);
+  options.log.warn(what);
+}
+
 void check_tokenizer(const Manifest& manifest, const Session& session,
                      const ResumeOptions& options) {
   const std::string what = tokenizer_mismatch(manifest, session.train_data().tokenizer);
   if (what.empty()) return;
-  if (!options.override_fixed) {
-    throw Error(ExitCode::kMismatch, what,
-                std::string(kTokenizerHint) + ", or accept the difference with --override");
-  }
-  options.log.warn(what);
+  refuse(what, std::string(kTokenizerHint) + ", or accept the difference with --override", options);
 }
 
 // The data that the checkpoint was trained on are those at hand, or --override allows others.
 void check_data(const Manifest& manifest, const Session& session, const ResumeOptions& options) {
   const std::string* trained_on = find_text(manifest, kDataFingerprint);
   if (trained_on == nullptr || *trained_on == session.train_data().fingerprint) return;
-  const std::string what = fmt::format(
-      "the training data are not those of the checkpoint:\n  checkpoint: {}\n  now:        {}",
-      *trained_on, session.train_data().fingerprint);
-  if (!options.override_fixed) {
-    throw Error(ExitCode::kMismatch, what,
-                "name, size and a hash of sampled blocks of each file; put the files back, start a "
-                "new run (another run.name), or accept the difference with --override");
-  }
-  options.log.warn(what);
+  refuse(
+      fmt::format("the training data are not those of the checkpoint:\n  checkpoint: {}\n  "
+                  "now:        {}",
+                  *trained_on, session.train_data().fingerprint),
+      "name, size and a hash of sampled blocks of each file; put the files back, start a new run "
+      "(another run.name), or accept the difference with --override",
+      options);
 }
 
 // Gives `writer` what a resumed run hands on. False if the folder holds no checkpoint.
@@ -104,7 +101,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
       read_newest_manifest(writer.folder, world, options.override_fixed);
   if (!manifest) return false;
   const auto check = [&](const Manifest& checkpoint) {
-    std::vector<ChangedKey> differences = compare(checkpoint, recipe);
+    std::vector<ChangedKey> differences = differences_of(stored_recipe(checkpoint), recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
     if (changes_scores(warned)) {

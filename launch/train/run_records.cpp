@@ -96,7 +96,7 @@ bool is_summarised(const std::string& path, int64_t step) {
          json.contains("exit_code") && json["exit_code"] == 0;
 }
 
-/// What a resume that trains nothing ends with.
+/// The text that a resume which trains nothing ends with.
 std::string describe_nothing_done(const RunFolder& folder, const TrainingResult& result) {
   const std::string what =
       result.last_step > result.total_steps
@@ -211,23 +211,6 @@ void log_data(const Recipe& recipe, const JobData& data, Log& log) {
                   counted(samples, "sample"), recipe.train.batch));
 }
 
-/// Model size, data, ranks and length of the run in a line.
-std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
-  const RankGrid& grid = session.grid();
-  const bool has_steps = session.steps_done() < session.total_steps();
-  const std::string steps =
-      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
-                              counted(recipe.train.batch, "sample"))
-                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
-                              session.steps_done(), session.total_steps());
-  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
-                     recipe.model.backbone.name(), count_elements(session.parameters()),
-                     counted(grid.world->size(), "rank"),
-                     counted(grid.expert->size(), "expert rank"),
-                     counted(grid.replica->size(), "replica"),
-                     counted(at::get_num_threads(), "thread"), steps, folder.path);
-}
-
 }  // namespace
 
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result) {
@@ -256,13 +239,20 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
   write_file(folder.file("env.json"), lines_of(env));
 }
 
-void record_start(const RunOrigin& origin, const LoadedRecipe& recipe, const Session& session,
-                  const RunFolder& folder, Log& log) {
-  // Without a step left, this start had no part in the run.
-  if (session.steps_done() < session.total_steps()) {
-    write_run_records(folder, recipe, origin, *session.grid().world);
-  }
-  log.info(describe_start(session, recipe.options, folder));
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
+  const RankGrid& grid = session.grid();
+  const bool has_steps = session.steps_done() < session.total_steps();
+  const std::string steps =
+      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+                              counted(recipe.train.batch, "sample"))
+                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
+                              session.steps_done(), session.total_steps());
+  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
+                     recipe.model.backbone.name(), count_elements(session.parameters()),
+                     counted(grid.world->size(), "rank"),
+                     counted(grid.expert->size(), "expert rank"),
+                     counted(grid.replica->size(), "replica"),
+                     counted(at::get_num_threads(), "thread"), steps, folder.path);
 }
 
 void log_start(const RunStart& start, Log& log) {

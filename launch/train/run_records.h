@@ -34,10 +34,8 @@ bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
-/// Writes the records of a start that has steps left, and logs model size, ranks and length of the
-/// run. Collective. Throws StorageError.
-void record_start(const RunOrigin& origin, const LoadedRecipe& recipe, const Session& session,
-                  const RunFolder& folder, Log& log);
+/// Model size, ranks and length of the run in a line.
+std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
 
 /// What the log of a start tells.
 struct RunStart {

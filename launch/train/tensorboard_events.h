@@ -13,8 +13,8 @@ namespace shoal {
 
 /// Turns what a training logs into events for TensorBoard.
 ///
-/// Numbers of a logged step are `train/KEY`, those of an evaluation `evaluate/KEY`, with the keys
-/// of metrics.jsonl. Of each MoE layer `experts/LAYER/load` is a histogram over its units of the
+/// Numbers of a logged step are `train/KEY`, numbers of an evaluation `evaluate/KEY`, with the keys
+/// of metrics.jsonl. For each MoE layer `experts/LAYER/load` is a histogram over its units of the
 /// load over the layer's mean, beside the numbers `load_max_over_mean`, `load_entropy`,
 /// `dead_experts` and `dropped`. `experts/load` is a picture at each evaluation and at the end
 /// (load_picture): the loads of the logged steps since the picture before.
@@ -33,7 +33,7 @@ class TensorBoardEvents {
   void add_picture(EventSummary& summary);
 
   int64_t last_step_ = 0;
-  std::vector<std::vector<double>> load_;  ///< of each layer, since the last picture
+  std::vector<std::vector<double>> load_;  ///< each layer's, since the last picture
 };
 
 }  // namespace shoal

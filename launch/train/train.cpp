@@ -67,35 +67,6 @@ bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFold
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
-/// Returns what MFU is relative to, after warnings about the cores; nothing without a step left.
-/// Collective.
-std::optional<MfuBasis> mfu_of(const CheckedRecipe& checked, const LaunchInfo& launch,
-                               Session& session, Log& log) {
-  if (session.steps_done() >= session.total_steps()) return std::nullopt;
-  const TimedProducts timed = time_cores(checked.loaded.options, launch, session.grid(), log);
-  return mfu_basis(checked, timed, session.grid(), log);
-}
-
-/// Notes on the recipe and on what training met.
-std::vector<std::string> all_notes(const CheckedRecipe& checked, const TrainingResult& result) {
-  std::vector<std::string> notes = recipe_notes(checked);
-  notes.insert(notes.end(), result.notes.begin(), result.notes.end());
-  return notes;
-}
-
-/// Writes the page on the run and prints where it is. The run is done by now: that the page cannot
-/// be written is a warning.
-void write_report(const RunFolder& folder, FileSystem& files, Log& log) {
-  const std::string file = report_file(folder.path);
-  try {
-    write_run_report({folder.path}, file, files);
-    print_summary(fmt::format("  {}\n", file), log);
-  } catch (const std::exception& error) {
-    log.warn(fmt::format("the report was not written: {}; `shoal report {}` tries again",
-                         error.what(), folder.path));
-  }
-}
-
 /// The folder of a run, and this rank's log in it.
 struct OpenRun {
   /// `told`: lines for the log that the console has shown already. Collective. Throws as
@@ -120,6 +91,19 @@ struct OpenRun {
   RunFolder folder;
   Log log;
 };
+
+/// Writes the page on the run and prints where it is. The run is done by now: that the page cannot
+/// be written is a warning.
+void write_report(OpenRun& run) {
+  const std::string file = report_file(run.folder.path);
+  try {
+    write_run_report({run.folder.path}, file, run.files);
+    print_summary(fmt::format("  {}\n", file), run.log);
+  } catch (const std::exception& error) {
+    run.log.warn(fmt::format("the report was not written: {}; `shoal report {}` tries again",
+                             error.what(), run.folder.path));
+  }
+}
 
 /// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
 /// console's bar. If one of several ranks fails, it ends the job here: the trainer's end would
@@ -168,28 +152,19 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 
-/// What a run ended with, and where it is written.
-struct RunEnd {
-  const CheckedRecipe& checked;
-  const JobData& data;
-  Communicator& world;
-  const RunFolder& folder;
-  const TrainingResult& result;
-};
-
 /// Writes summary and report and prints what to do next, on rank 0, after a warning of each sample
 /// that was found corrupt on the way. Collective.
-void write_results(const RunEnd& end, Log& log) {
-  const Substituted substituted{
-      log_replaced("data.train", *end.data.train.samples, end.world, log),
-      log_replaced("data.valid", *end.data.valid.samples, end.world, log)};
-  if (end.world.rank() != 0) return;
-  const bool has_report = !leaves_run_alone(end.folder, end.result);
-  print_summary(
-      write_summary(end.folder, end.result, substituted, all_notes(end.checked, end.result)), log);
-  PosixFileSystem files;
-  if (has_report) write_report(end.folder, files, log);
-  print_summary(next_step(end.result), log);
+void write_results(const CheckedRecipe& checked, const JobData& data, Communicator& world,
+                   OpenRun& run, const TrainingResult& result) {
+  const Substituted substituted{log_replaced("data.train", *data.train.samples, world, run.log),
+                                log_replaced("data.valid", *data.valid.samples, world, run.log)};
+  if (world.rank() != 0) return;
+  const bool has_report = !leaves_run_alone(run.folder, result);
+  std::vector<std::string> notes = recipe_notes(checked);
+  notes.insert(notes.end(), result.notes.begin(), result.notes.end());
+  print_summary(write_summary(run.folder, result, substituted, notes), run.log);
+  if (has_report) write_report(run);
+  print_summary(next_step(result), run.log);
 }
 
 /// What a training is started with, and its current stage.
@@ -197,7 +172,7 @@ struct TrainingJob {
   const TrainArguments& arguments;
   const LaunchInfo& launch;
   const CheckedRecipe& checked;
-  Communicator& guard;                        ///< of all ranks; the work has a copy
+  Communicator& guard;                        ///< joins all ranks; the work has a copy
   std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
 
   const Recipe& recipe() const { return checked.loaded.options; }
@@ -227,25 +202,13 @@ JoinedRanks join_ranks(const TrainingJob& job) {
   return {std::move(devices), std::move(grid)};
 }
 
-/// As require_memory. Returns what the console was told, for a log that is not open yet.
-/// Collective.
-std::vector<std::string> check_memory(const TrainingJob& job, const RankGrid& grid,
-                                      Console& console) {
-  std::vector<std::string> lines;
-  require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world,
-                 [&](const std::string& line) {
-                   console.print(line);
-                   lines.push_back(line);
-                 });
-  return lines;
-}
-
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
   const Recipe& recipe = job.recipe();
   JoinedRanks ranks = join_ranks(job);
   RankGrid& grid = ranks.grid;
   Console console = make_console(job.launch.columns);
-  const std::vector<std::string> told = check_memory(job, grid, console);
+  const std::vector<std::string> told =
+      require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
   job.stage = "opening the data";
   const JobData data =
       open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
@@ -261,8 +224,14 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   OpenRun run(recipe.run, *grid.world, console, told);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
-  record_start({job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done()},
-               job.checked.loaded, session, run.folder, run.log);
+  // Without a step left, this start had no part in the run.
+  if (session.steps_done() < session.total_steps()) {
+    write_run_records(
+        run.folder, job.checked.loaded,
+        {job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done()},
+        *grid.world);
+  }
+  run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by, run.log);
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
@@ -270,11 +239,11 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_of(job.checked, job.launch, session, run.log)},
+                   mfu_basis(job.checked, job.launch, session, run.log)},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
-  write_results({job.checked, data, *grid.world, run.folder, result}, run.log);
+  write_results(job.checked, data, *grid.world, run, result);
   return result.code;
 }
 

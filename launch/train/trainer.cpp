@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Of the checkpoints that are there. Collective.
+/// The best score of the checkpoints that are there. Collective.
 std::optional<double> best_score(const std::string& checkpoints, Communicator& world, Log& log) {
   const std::string text = on_rank_zero(world, [&] {
     const std::optional<std::string> best =
@@ -37,13 +37,14 @@ std::vector<std::string> metric_names(const Task& task) {
   return names;
 }
 
-/// As checkpoints keep it, larger is better: that of a metric for which lower is better is negated.
+/// The score as checkpoints keep it, where larger is better: a metric for which lower is better is
+/// negated.
 double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
   const double value = evaluation.value(rule.metric);
   return rule.higher_is_better ? value : -value;
 }
 
-/// Whether there is anything left to log.
+/// True if there is anything left to log.
 bool has_work(const Trainer::Parts& parts) {
   return parts.evaluates_first || parts.session.steps_done() < parts.session.total_steps();
 }
@@ -136,7 +137,7 @@ StepFlags Trainer::stop_requests() const {
   return own;
 }
 
-/// By steps; the last one is always evaluated, if any is.
+/// True if an evaluation is due at this step; the last one is always evaluated, if any is.
 bool Trainer::evaluates_at(int64_t step) const {
   return recipe_.evaluate.every && (step == session_.total_steps() || evaluations_.due_at(step));
 }
@@ -188,7 +189,7 @@ void Trainer::report_skipped(const StepOutcome& outcome) {
                                 last_applied));
 }
 
-/// Whether its score is the best so far, and checkpoints are kept by score.
+/// Returns true if its score is the best so far, and checkpoints are kept by score.
 bool Trainer::evaluate_now(bool is_logged) {
   constexpr int64_t kMostPictures = 6;
   const Interrupted interrupted = [this] {

@@ -33,8 +33,8 @@ struct TrainingResult {
   std::optional<double> mfu = {};  ///< over the training without evaluations, saves included
   int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
-  double seconds = 0.0;             ///< of training, evaluations and saves included
-  double evaluation_seconds = 0.0;  ///< those of evaluations
+  double seconds = 0.0;             ///< time of training, evaluations and saves included
+  double evaluation_seconds = 0.0;  ///< time of evaluations
   std::optional<StepReport> report;
   std::optional<Evaluation> evaluation;
   std::vector<std::string> notes;  ///< what went wrong without ending the run
@@ -61,7 +61,7 @@ class Trainer {
   /// Collective. Throws Error (exit 30) after too many non-finite steps in a row, StorageError when
   /// saves keep failing.
   TrainingResult run();
-  /// What it is at: `step 7, backward pass`.
+  /// The place it is at: `step 7, backward pass`.
   std::string place() const;
 
  private:
@@ -103,11 +103,11 @@ class Trainer {
   RouterAgreement agreement_;
   TrainingResult result_;
   const char* pause_ = nullptr;  ///< what steps wait for, an evaluation or a save
-  int64_t evaluated_step_ = -1;  ///< of result_.evaluation
-  int64_t begun_step_ = -1;      ///< of the newest save that was begun
-  int64_t saved_step_ = 0;       ///< of the newest save that is on disk
+  int64_t evaluated_step_ = -1;  ///< the step of result_.evaluation
+  int64_t begun_step_ = -1;      ///< the step of the newest save that was begun
+  int64_t saved_step_ = 0;       ///< the step of the newest save that is on disk
   bool is_interrupted_ = false;  ///< a stop was agreed on during an evaluation
-  std::optional<double> best_score_, begun_score_;  ///< of what is on disk; of the save begun last
+  std::optional<double> best_score_, begun_score_;  ///< on disk; of the save begun last
 };
 
 }  // namespace shoal

@@ -14,7 +14,7 @@
 namespace shoal {
 namespace {
 
-/// Of metrics.csv: what each step has, and what the task's evaluations add.
+/// The columns of metrics.csv: what each step has, and what the task's evaluations add.
 std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
   std::vector<std::string> columns{
       "step",        "event",         "samples",      "loss",
@@ -29,7 +29,7 @@ std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
   return columns;
 }
 
-/// What a run with tb/ is told of its layers with experts; "" if all have tags.
+/// A note for a run with tb/ on layers with experts that have no tags; "" if all have some.
 std::string tag_note(size_t num_layers) {
   constexpr size_t kMost = TensorBoardEvents::kMostLayers;
   if (num_layers <= kMost) return "";

@@ -22,10 +22,10 @@
 
 namespace shoal {
 
-/// What training writes down, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the files of
+/// Writes a training's records, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the files of
 /// layer logs, pictures.png, TensorBoard's events, the console and this rank's log. A key
-/// whose number is not known is left out, such as all_to_all_ms on GPUs. On other ranks every call
-/// does nothing.
+/// whose number is not known is left out, such as all_to_all_ms on GPUs. Calls do nothing on other
+/// ranks.
 class TrainingLog {
  public:
   struct Start {
@@ -35,7 +35,7 @@ class TrainingLog {
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
     LayerLogs layers = {};             ///< of the session's model
     bool has_tensorboard = false;      ///< whether tb/ is written
-    /// Of all ranks, without dropped choices.
+    /// The rate of all ranks, without dropped choices.
     std::optional<double> samples_per_second_at_peak = {};
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk
@@ -43,10 +43,10 @@ class TrainingLog {
   /// opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
-  /// A logged step; rates are over the time since the last call.
+  /// Writes a logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
-  /// Between logged steps: a terminal shows the steps done, and what they wait for (`activity`).
+  /// Shows on a terminal, between logged steps, the steps done and what they wait for (`activity`).
   void pulse(const Session& session, const std::string& activity = "");
   /// At the end of a training, on rank 0: throws StorageError if lines are lost, since the disk
   /// still refuses them.
@@ -82,7 +82,7 @@ class TrainingLog {
   TensorBoardEvents events_;
   bool has_logged_ = false;  ///< a step
   std::chrono::steady_clock::time_point last_time_;
-  std::optional<Progress> shown_;       ///< of the last logged step
+  std::optional<Progress> shown_;       ///< the last logged step
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
   int64_t last_step_;
   double last_wait_s_ = 0.0;

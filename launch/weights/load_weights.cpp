@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "launch/data/open_split.h"
 #include "launch/recipe/resume_rules.h"
 #include "launch/weights/fit_sparse_state.h"
 #include "moe/moe_layer.h"

@@ -17,7 +17,7 @@ namespace shoal {
 /// A number that changes over a training towards its end, such as a momentum that rises to 1.
 struct Course {
   std::string name;                        ///< for people: a recipe key
-  std::function<double(int64_t step)> at;  ///< of steps counted from 0
+  std::function<double(int64_t step)> at;  ///< its value at a step, counted from 0
 };
 
 /// Something that a training step does beside the optimizer's update: masks that are pruned and

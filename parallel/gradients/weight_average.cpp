@@ -45,20 +45,17 @@ void WeightAverage::visit_state(StateVisitor& visitor) {
 }
 
 std::shared_ptr<void> WeightAverage::lend_weights() {
-  return std::make_shared<AveragedWeights>(*this);
-}
-
-AveragedWeights::AveragedWeights(const WeightAverage& average) {
-  if (average.num_updates() == 0) return;
-  for (size_t i = 0; i < average.parameters_.size(); ++i) {
-    torch::Tensor parameter = average.parameters_[i].tensor;
-    replaced_.emplace_back(parameter, parameter.detach());
-    parameter.set_data(average.averages_[i]);
+  if (num_updates_ == 0) return nullptr;
+  std::vector<torch::Tensor> weights;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    weights.push_back(parameters_[i].tensor.detach());
+    parameters_[i].tensor.set_data(averages_[i]);
   }
-}
-
-AveragedWeights::~AveragedWeights() {
-  for (auto& [parameter, weight] : replaced_) parameter.set_data(weight);
+  return {this, [weights](WeightAverage* average) {
+            for (size_t i = 0; i < weights.size(); ++i) {
+              average->parameters_[i].tensor.set_data(weights[i]);
+            }
+          }};
 }
 
 }  // namespace shoal

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
@@ -56,30 +55,15 @@ class WeightAverage : public StepRule {
   /// The average of a parameter, to be changed in place. TORCH_CHECK if it is not averaged.
   const torch::Tensor& average_of(const std::string& parameter) const;
   void after_update(int64_t step, StepTensors& tensors) override;
-  /// AveragedWeights.
+  /// Lends the averages, if there are any: only pointers are exchanged. `this` outlives the loan.
   std::shared_ptr<void> lend_weights() override;
   void visit_state(StateVisitor& visitor) override;
 
  private:
-  friend class AveragedWeights;
-
   Options options_;
   std::vector<Parameter> parameters_;
   std::vector<torch::Tensor> averages_;
   int64_t num_updates_ = 0;
-};
-
-/// While it lives, a model computes with the averages of its weights. Only pointers are exchanged.
-class AveragedWeights {
- public:
-  /// Changes nothing where `average` has seen no update.
-  explicit AveragedWeights(const WeightAverage& average);
-  AveragedWeights(const AveragedWeights&) = delete;
-  AveragedWeights& operator=(const AveragedWeights&) = delete;
-  ~AveragedWeights();
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced_;  ///< parameters; their weights
 };
 
 }  // namespace shoal

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
-#include "parallel/gradients/weight_average.h"
-#include "sparse/training/prune_grow.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"

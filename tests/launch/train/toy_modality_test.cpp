@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "launch/check/memory_check.h"
+#include "launch/check/memory_estimate.h"
 #include "launch/data/recipe_source.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -68,6 +71,9 @@ class WaveSource final : public DataSource {
   Options options_;
 };
 
+/// How many backbones have been built so far.
+std::atomic<int> num_backbones = 0;
+
 /// Two linear layers around experts.
 class WaveBackbone final : public Backbone {
  public:
@@ -83,6 +89,7 @@ class WaveBackbone final : public Backbone {
   WaveBackbone(const Options& options, const Context& context) {
     BuildContext build = context.build;
     build.is_causal = options.causal;
+    ++num_backbones;
     in_ = register_module("in", Linear(context.data.values, 8, build.tensor_options));
     moe_ = register_module("moe",
                            std::make_shared<MoeLayer>(options.moe, 8, build.prefix + "moe", build));
@@ -224,6 +231,18 @@ TEST(ToyModalityRanks, TrainsTheSameModelOnOtherRanks) {
       EXPECT_NEAR(run.scores().at(step), rmse, 1e-12 * rmse) << step;
     }
   }
+}
+
+TEST(ToyModality, IsBuiltOnceForAllThatAStartAsksOfItsShapes) {
+  const int before = num_backbones;
+  const CheckedRecipe checked =
+      check_recipe({"toy", {}, {}, kToyRecipe}, config::UnsetVariable::kKeep, 1);
+  EXPECT_EQ(memory_refusal(checked, 1, {}, int64_t{1} << 40, [](const auto&) {}), "");
+  EXPECT_EQ(num_backbones - before, 1);
+  MemoryEstimate estimate = estimate_memory(checked, 1);
+  measure_activations(checked, 1, int64_t{1} << 40, estimate);
+  EXPECT_TRUE(estimate.has_activations);
+  EXPECT_EQ(num_backbones - before, 3) << "each trial trains a model of its own";
 }
 
 TEST(ToyModality, IsRefusedByATaskForOtherData) {
