@@ -4,18 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "launch/model/layer_chains.h"
 #include "launch/model/sparse_execution.h"
-#include "models/vision/patch_embed.h"
-#include "moe/experts/unit_bank.h"
-#include "moe/routing/router.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/module/linear.h"
+#include "runtime/module/sparse_place.h"
 #include "sparse/layer_density.h"
 #include "sparse/layers/low_rank_branch.h"
 
@@ -78,69 +76,53 @@ bool names_layer(const std::string& entry, const std::string& layer) {
   return !std::ranges::search(parts, wanted, fits).empty();
 }
 
-/// Units over all ranks of the stack.
-int64_t copies_of(const Parameter& parameter, const BuiltModel& model) {
-  if (!parameter.is_stacked()) return 1;
-  for (const auto& module : model.task->modules()) {
-    const auto* bank = dynamic_cast<const UnitBank*>(module.get());
-    if (bank == nullptr) continue;
-    for (const torch::Tensor& own : bank->parameters(/*recurse=*/false)) {
-      if (own.is_same(parameter.tensor)) return bank->placement().num_units();
-    }
-  }
-  return stage_of(parameter, model)->info().num_units;
-}
-
-/// Modules inside routers and token gates, which stay dense.
-std::set<const torch::nn::Module*> modules_of_routers(Task& task) {
+/// All modules inside these roots.
+std::set<const torch::nn::Module*> modules_inside(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& roots) {
   std::set<const torch::nn::Module*> inside;
+  for (const auto& root : roots) {
+    for (const auto& module : root->modules()) inside.insert(module.get());
+  }
+  return inside;
+}
+
+/// What stays dense: the task's head, what no gradient trains, and modules that say so.
+std::vector<std::shared_ptr<torch::nn::Module>> dense_parts(const Task& task) {
+  std::vector<std::shared_ptr<torch::nn::Module>> roots = task.untrained();
+  for (const auto& child : task.named_children()) {
+    if (child.key() == "head") roots.push_back(child.value());
+  }
   for (const auto& module : task.modules()) {
-    const bool is_router = dynamic_cast<const Router*>(module.get()) != nullptr ||
-                           dynamic_cast<const TokenGateImpl*>(module.get()) != nullptr;
-    if (!is_router) continue;
-    for (const auto& part : module->modules()) inside.insert(part.get());
+    if (dynamic_cast<const StaysDense*>(module.get()) != nullptr) roots.push_back(module);
   }
-  return inside;
+  return roots;
 }
 
-/// Parameters of modules that stay dense, as no gradient trains them.
-std::set<const void*> untrained_parameters(const Task& task) {
-  std::set<const void*> inside;
-  for (const auto& root : task.untrained()) {
-    for (const torch::Tensor& own : root->parameters()) inside.insert(own.unsafeGetTensorImpl());
-  }
-  return inside;
-}
-
-/// Weights of linear layers and patch embeddings, but for the task's head and routers.
-std::set<const void*> linear_weights(Task& task) {
-  const std::set<const torch::nn::Module*> routers = modules_of_routers(task);
-  std::set<const void*> weights;
-  for (const auto& item : task.named_modules()) {
-    if (item.key() == "head" || routers.contains(item.value().get())) continue;
-    if (const auto* linear = dynamic_cast<const LinearImpl*>(item.value().get())) {
-      weights.insert(linear->weight.unsafeGetTensorImpl());
-    } else if (const auto* stem = dynamic_cast<const PatchEmbedImpl*>(item.value().get())) {
-      weights.insert(stem->weight.unsafeGetTensorImpl());
+/// The weights that modules of the task offer, by their tensors.
+std::map<const void*, SparsePlace> offered_places(const Task& task) {
+  const std::set<const torch::nn::Module*> dense = modules_inside(dense_parts(task));
+  std::map<const void*, SparsePlace> offered;
+  for (const auto& module : task.modules()) {
+    const auto* owner = dynamic_cast<const HasSparsePlaces*>(module.get());
+    if (owner == nullptr || dense.contains(module.get())) continue;
+    for (SparsePlace& place : owner->sparse_places()) {
+      offered.emplace(place.weight.unsafeGetTensorImpl(), std::move(place));
     }
   }
-  return weights;
+  return offered;
 }
 
 std::vector<Place> places_of(const BuiltModel& model) {
-  const std::set<const void*> linear = linear_weights(*model.task);
-  const std::set<const void*> untrained = untrained_parameters(*model.task);
+  const std::map<const void*, SparsePlace> offered = offered_places(*model.task);
   std::vector<Place> places;
   for (const Parameter& parameter : model.parameters) {
-    if (untrained.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
-    const bool is_expert =
-        parameter.is_stacked() && parameter.matrix_dims() == 2 && parameter.name.ends_with(kWeight);
-    if (!is_expert && !linear.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
-    Place place{parameter, is_expert, {}, parameter.name};
+    const auto found = offered.find(parameter.tensor.unsafeGetTensorImpl());
+    if (found == offered.end()) continue;
+    const auto& [weight, is_transposed, copies] = found->second;
+    Place place{
+        parameter, is_transposed, {weight.size(-2), weight.size(-1), copies}, parameter.name};
+    if (is_transposed) std::swap(place.size.rows, place.size.columns);
     place.layer.resize(place.layer.size() - kWeight.size());
-    const torch::Tensor& tensor = parameter.tensor;
-    place.size = {tensor.size(-2), tensor.size(-1), copies_of(parameter, model)};
-    if (is_expert) std::swap(place.size.rows, place.size.columns);
     places.push_back(std::move(place));
   }
   return places;
@@ -365,6 +347,7 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
   std::vector<SparseLayerInfo> infos;
   std::vector<std::string> mistakes;
   const std::vector<SparseLayer> layers = make_sparse_layers(*recipe.sparsity, model);
+  const std::map<const void*, SparsePlace> offered = offered_places(*model.task);
   collect_mistakes([&] { check_execution(recipe, layers); }, mistakes);
   for (const SparseLayer& layer : layers) {
     const Pattern& pattern = *layer.pattern;
@@ -374,8 +357,9 @@ std::vector<SparseLayerInfo> describe_sparse(const Recipe& recipe, const BuiltMo
         },
         mistakes);
     infos.push_back({layer.parameter.name, pattern.rows(), pattern.columns(),
-                     copies_of(layer.parameter, model), layer.density, nonzero_weights(pattern),
-                     pattern.low_rank(), span_of(pattern), 0, bytes_of(layer)});
+                     offered.at(layer.parameter.tensor.unsafeGetTensorImpl()).copies, layer.density,
+                     nonzero_weights(pattern), pattern.low_rank(), span_of(pattern), 0,
+                     bytes_of(layer)});
   }
   for (const auto& permutation : model.permutations) {
     const auto info = std::ranges::find(infos, permutation->name(), &SparseLayerInfo::name);

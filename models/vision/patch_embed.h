@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/data/data_shape.h"
 #include "runtime/module/linear_extras.h"
 #include "runtime/module/module.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/module/weight_form.h"
 
 // B images  S patches  C width
@@ -24,7 +26,8 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 class PatchEmbedImpl : public ModuleBase,
                        public HasWeightForms,
                        public HasLinearBranch,
-                       public HasLinearProduct {
+                       public HasLinearProduct,
+                       public HasSparsePlaces {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
@@ -42,6 +45,7 @@ class PatchEmbedImpl : public ModuleBase,
                   std::shared_ptr<LinearBranch> branch) override;
   bool set_product(const torch::Tensor& weight,
                    std::shared_ptr<const LinearProduct> product) override;
+  std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
 
   torch::Tensor weight, bias;
 

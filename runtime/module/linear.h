@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "runtime/module/linear_extras.h"
 #include "runtime/module/module.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/module/weight_form.h"
 
 namespace shoal {
@@ -25,7 +27,8 @@ struct DenseWeights {
 class LinearImpl : public ModuleBase,
                    public HasWeightForms,
                    public HasLinearBranch,
-                   public HasLinearProduct {
+                   public HasLinearProduct,
+                   public HasSparsePlaces {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -43,6 +46,7 @@ class LinearImpl : public ModuleBase,
                   std::shared_ptr<LinearBranch> branch) override;
   bool set_product(const torch::Tensor& weight,
                    std::shared_ptr<const LinearProduct> product) override;
+  std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
 
   torch::Tensor weight, bias;
 
