@@ -9,11 +9,11 @@
 #include <set>
 #include <utility>
 
-#include "launch/model/layer_chains.h"
 #include "launch/model/sparse_execution.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/module/sparse_place.h"
+#include "sparse/layer_chains.h"
 #include "sparse/layer_density.h"
 #include "sparse/layers/low_rank_branch.h"
 
