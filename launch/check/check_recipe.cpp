@@ -13,11 +13,15 @@
 #include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
+#include "models/hspmn/token_gate.h"
 #include "moe/exchange/row_exchange.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
+#include "sparse/training/choose_cells.h"
+#include "sparse/training/learn_permutations.h"
 
 namespace shoal {
 namespace {
@@ -88,8 +92,9 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer
     add(average);
   }
   if (recipe.sparsity) {
-    PruneGrow prune_grow(make_sparse_layers(*recipe.sparsity, model), nullptr, 0, false);
-    add(prune_grow);
+    SparseMasks& masks = model.sparse->masks();
+    masks.fit_to([](const std::string&) { return true; });
+    add(masks);
   }
   return estimate_checkpoint(entries, ranks);
 }
@@ -113,10 +118,10 @@ std::optional<ModelCounts> check_model(const Recipe& recipe, const DataSource* s
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const BuiltModel model = build_model(known, source->shape(), nullptr, torch::kMeta);
+    const BuiltModel model = build_model(known, source->shape());
     counts = count(model);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
-    if (known.sparsity) apply([&] { counts->sparse = describe_sparse(recipe, model); }, problems);
+    if (model.sparse) apply([&] { counts->sparse = model.sparse->describe(); }, problems);
     if (counts->sparse.empty()) known.sparsity.reset();
     counts->work = work_of(model, counts->sparse);
     if (!found.has_mistake_in("optimizer")) {

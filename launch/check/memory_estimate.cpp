@@ -84,7 +84,7 @@ using Classes = std::vector<std::pair<std::string, int64_t>>;
 /// All that follows from shapes, for `samples` of a micro-batch.
 Classes shape_classes(const Recipe& recipe, const DataShape& shape, const ModelCounts& counts,
                       const Shares& shares, int64_t samples) {
-  const BuiltModel model = build_model(recipe, shape, nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, shape);
   int64_t weights = 0, trained = 0, trained_stacked = 0;
   Task& task = *model.task;
   const bool has_key_encoder = task.make_step_rule(task.courses(/*total_steps=*/1)) != nullptr;

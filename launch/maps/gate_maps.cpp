@@ -34,7 +34,7 @@ struct GatedModel {
   GatedModel(const CheckpointChoice& choice, const Environment& environment)
       : checkpoint(open_checkpoint_alone(choice, environment)),
         source(make_source(checkpoint.recipe, environment)),
-        model(build_model(checkpoint.recipe, source->shape(), &checkpoint.grid, torch::kCPU)) {
+        model(build_model(checkpoint.recipe, source->shape(), {&checkpoint.grid, torch::kCPU})) {
     if (model.gates.empty()) {
       throw Error(ExitCode::kUsage,
                   fmt::format("the model of '{}' has no token gates to draw", checkpoint.path),

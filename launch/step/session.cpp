@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launch/model/model_weights.h"
-#include "launch/model/sparse_layers.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -40,7 +40,7 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
     : recipe_(recipe),
       train_data_(train_data),
       grid_(grid),
-      model_(build_model(recipe, train_data.source->shape(), &grid, grid.device, unit_load)),
+      model_(build_model(recipe, train_data.source->shape(), {&grid, grid.device}, unit_load)),
       loader_(*train_data.samples,
               with_views(loader_settings(recipe, train_data, grid), model_.task->views())),
       sync_(group_parameters(model_.parameters, grid), *grid.world, GradientSync::kBucketBytes,
@@ -68,20 +68,14 @@ Session::Session(const Recipe& recipe, const OpenSplit& train_data, RankGrid& gr
     }
   }
   if (make_rules) std::ranges::move(make_rules(model_), std::back_inserter(rules_));
-  if (auto rule = make_learn_permutations(recipe, model_, scale_))
-    rules_.push_back(std::move(rule));
-  std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model_, scale_);
   std::unique_ptr<WeightAverage> average;
   if (recipe.train.average) {
     average = std::make_unique<WeightAverage>(*recipe.train.average, model_.parameters);
   }
-  if (auto rule = make_choose_cells(recipe, model_, scale_, prune_grow.get())) {
-    rules_.push_back(std::move(rule));
-  }
-  if (prune_grow && average) prune_grow->keep_sparse(*average);
-  prune_grow_ = prune_grow.get();
   average_ = average.get();
-  if (prune_grow) rules_.push_back(std::move(prune_grow));
+  if (model_.sparse) {
+    std::ranges::move(model_.sparse->make_rules(scale_, average_), std::back_inserter(rules_));
+  }
   if (average) rules_.push_back(std::move(average));
 }
 

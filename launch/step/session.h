@@ -24,7 +24,6 @@
 #include "runtime/module/state.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedule.h"
-#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 
@@ -107,8 +106,6 @@ class Session : public Stateful {
   const OptimizerShards* shards() const { return shards_.get(); }
   /// Of the weights, for AveragedWeights. Null unless train.average.
   const WeightAverage* average() const { return average_; }
-  /// The sparse layers and their masks. Null unless sparsity.
-  PruneGrow* prune_grow() const { return prune_grow_; }
 
  private:
   void run_micro_steps(StepOutcome& outcome);
@@ -133,7 +130,6 @@ class Session : public Stateful {
   size_t num_frozen_ = 0;
   StepScale scale_;
   std::vector<std::unique_ptr<StepRule>> rules_;
-  PruneGrow* prune_grow_ = nullptr;         ///< one of the rules; null unless sparsity
   const WeightAverage* average_ = nullptr;  ///< the last of the rules; null unless train.average
   std::shared_ptr<Schedule> schedule_;
   StepControl control_;

@@ -12,6 +12,7 @@
 #include "launch/recipe/resume_rules.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -113,8 +114,8 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
        describe_course_changes(before, recipe, session.task(), scale, resumed.step)) {
     options.log.warn(line);
   }
-  PruneGrow* prune_grow = session.prune_grow();
-  if (prune_grow == nullptr || options.override_fixed) return;
+  const auto& sparse = session.model().sparse;
+  if (sparse == nullptr || options.override_fixed) return;
   const StepScale old_scale = scale_of(before, scale);
   int64_t rest = rests_from(before, old_scale);
   bool is_at_rest = rest < old_scale.total_steps && rest <= resumed.step;
@@ -124,7 +125,7 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
   }
   const int64_t last = rests_from(recipe, scale);
   if (!is_at_rest || last <= rest) return;
-  prune_grow->rest_from(rest);
+  sparse->masks().rest_from(rest);
   writer.written_by[kMasksRestFrom] = std::to_string(rest);
   options.log.warn(
       fmt::format("sparsity.rule: masks rest since step {} and stay as they are; --override lets "

@@ -26,7 +26,6 @@
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
-#include "launch/model/sparse_execution.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
 #include "launch/runs/run_folder.h"
@@ -38,6 +37,7 @@
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -229,20 +229,20 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
                                             Session& session,
                                             const std::map<std::string, std::string>& written_by,
                                             Log& log) {
-  PruneGrow* sparse = session.prune_grow();
+  const auto& sparse = session.model().sparse;
   if (sparse == nullptr) return std::nullopt;
   std::optional<ChosenBreakEvens> chosen;
   const bool is_on_gpu = session.grid().device.is_cuda();
   if (recipe.sparsity->execution == SparseExecution::kAuto && !is_on_gpu) {
     const std::string folder = recipe.run.deterministic ? "" : launch.cache_folder;
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
-    run_sparse_layers(recipe, session.model(), chosen->values, *sparse);
+    sparse->run_by(chosen->values.for_training());
   }
   const auto is_soft = [](const auto& form) { return form->is_soft(); };
-  const bool has_soft_forms = std::ranges::any_of(session.model().soft_cells, is_soft) ||
-                              std::ranges::any_of(session.model().permutations, is_soft);
+  const bool has_soft_forms = std::ranges::any_of(sparse->forms().soft_cells, is_soft) ||
+                              std::ranges::any_of(sparse->forms().permutations, is_soft);
   log.info(fmt::format(
-      "{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
+      "{} of {} sparse layers run by sparse kernels{}{}", sparse->masks().run_by_kernels(),
       sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
       has_soft_forms ? "; others may once their cells are chosen and their orders hard" : ""));
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;

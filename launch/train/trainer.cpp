@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/model/model_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -67,7 +68,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
-           !parts.session.model().gates.empty(), !parts.session.model().permutations.empty(),
+           !parts.session.model().gates.empty(),
+           !sparse_forms(parts.session.model()).permutations.empty(),
            recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
           parts.console, log_),

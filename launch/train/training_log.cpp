@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "launch/model/model_weights.h"
 #include "launch/report/gate_metrics.h"
 #include "launch/report/moe_metrics.h"
 #include "launch/report/permutation_metrics.h"
+#include "models/hspmn/token_gate.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
@@ -211,9 +213,9 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   record.add("memory_bytes", shown.memory_bytes);
   add_moe_metrics(report.moe, record);
   add_gate_metrics(gates, record);
-  const auto permutations = permutation_reports(session.model().permutations);
+  const auto permutations = permutation_reports(sparse_forms(session.model()).permutations);
   add_permutation_metrics(permutations, record);
-  add_cell_metrics(session.model().soft_cells, record);
+  add_cell_metrics(sparse_forms(session.model()).soft_cells, record);
   write(files_->metrics, record);
   write(files_->table, record);
   if (files_->events) {

@@ -16,8 +16,8 @@ ChooseCells::ChooseCells(std::vector<std::shared_ptr<SoftCells>> cells, const So
                       " is behind the end of the training, step " + std::to_string(total_steps) +
                       ", which would leave cells unchosen; set it to 100% or less");
   }
-  TORCH_CHECK(cells.size() == prune_grow.layers().size(), "ChooseCells: ", cells.size(),
-              " soft layers of ", prune_grow.layers().size());
+  TORCH_CHECK(cells.size() == prune_grow.masks().layers().size(), "ChooseCells: ", cells.size(),
+              " soft layers of ", prune_grow.masks().layers().size());
   for (auto& one : cells) soft_.push_back({std::move(one)});
   follow_cells();
 }

@@ -11,6 +11,7 @@
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "launch/train/train.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/run_of_one_step.h"
@@ -167,7 +168,7 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
     Session session(recipe, data, grid);
     load_initial_weights(session, recipe);
-    const PruneGrow& sparse = *session.prune_grow();
+    const SparseMasks& sparse = session.model().sparse->masks();
     ASSERT_EQ(sparse.layers().size(), 4u);
     for (size_t l = 0; l < sparse.layers().size(); ++l) {
       const std::string& name = sparse.layers()[l].parameter.name;

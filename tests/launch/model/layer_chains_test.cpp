@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launch/step/session.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
 
@@ -25,7 +26,8 @@ class Chains {
       : recipe_(testing::equality_recipe(overrides)),
         data_(open_split(make_source(recipe_), Split::kTrain)),
         session_(recipe_, data_, grid_),
-        chains_(chain_layers(session_.prune_grow()->layers(), session_.model().permutations)) {}
+        chains_(chain_layers(session_.model().sparse->masks().layers(),
+                             session_.model().sparse->forms().permutations)) {}
 
   /// Of each chain its layers, those that put the neurons out before the one that takes them in.
   std::vector<std::string> names() const {
@@ -34,7 +36,7 @@ class Chains {
       std::string name;
       for (const LayerChain::Side& side : chain.sides) {
         name += (side.takes_in ? " -> " : " ") +
-                session_.prune_grow()->layers()[side.layer].parameter.name;
+                session_.model().sparse->masks().layers()[side.layer].parameter.name;
       }
       names.push_back(name.substr(1));
     }

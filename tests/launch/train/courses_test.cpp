@@ -23,7 +23,7 @@ std::vector<std::string> changes(const std::vector<std::string>& before,
                                  const std::vector<std::string>& now, int64_t steps_done) {
   const StepScale scale{.samples_per_epoch = 40, .samples_per_step = 8, .total_steps = 5};
   const Recipe recipe = testing::equality_recipe(now);
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
   return describe_course_changes(testing::equality_recipe(before), recipe, *model.task, scale,
                                  steps_done);
 }

@@ -14,6 +14,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/safetensors.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/session_in_training.h"
 #include "tests/support/some_batch.h"
@@ -147,7 +148,7 @@ TEST(MocoInTraining, TheMomentumEncoderIsSavedOnceAndHasNoOptimizerState) {
 
 TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
   SessionInTraining run(moco({testing::sparse("unstructured")}));
-  PruneGrow& sparse = *run.session.prune_grow();
+  SparseMasks& sparse = run.session.model().sparse->masks();
   std::map<std::string, torch::Tensor> mask_of_key;
   for (size_t layer = 0; layer < sparse.layers().size(); ++layer) {
     const std::string& name = sparse.layers()[layer].parameter.name;

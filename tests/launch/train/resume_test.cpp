@@ -10,6 +10,7 @@
 
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_reads.h"
 #include "tests/support/ranks.h"
@@ -153,9 +154,9 @@ struct LongerSparseRun : TrainingRun {
     return read_file(folder.path + ".log");
   }
   bool changes_masks() {
-    const torch::Tensor before = session.prune_grow()->mask(0).clone();
+    const torch::Tensor before = session.model().sparse->masks().mask(0).clone();
     for (int step = 0; step < 2; ++step) session.step({});
-    return !session.prune_grow()->mask(0).equal(before);
+    return !session.model().sparse->masks().mask(0).equal(before);
   }
   void save() {
     CheckpointWriter(writer, *grid.world, files)

@@ -6,6 +6,7 @@
 #include "launch/data/recipe_source.h"
 #include "parallel/checkpoint/state_list.h"
 #include "sparse/layers/soft_cells.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"
@@ -25,12 +26,12 @@ const std::string kSmallVit = testing::vit();
 TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
   SessionInTraining run(
       {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
-  const auto& cells = run.session.model().soft_cells;
-  const PruneGrow& prune_grow = *run.session.prune_grow();
+  const auto& cells = run.session.model().sparse->forms().soft_cells;
+  const SparseMasks& masks = run.session.model().sparse->masks();
   ASSERT_EQ(cells.size(), 4u);
   for (int step = 0; step < 5; ++step) {
     for (size_t l = 0; l < cells.size(); ++l) {
-      const torch::Tensor& mask = prune_grow.mask(l);
+      const torch::Tensor& mask = masks.mask(l);
       const int64_t on = cells[l]->layer().pattern->num_weights();
       EXPECT_EQ(cells[l]->is_soft(), step < 3);
       EXPECT_EQ(mask.sum().item<int64_t>(), step < 3 ? mask.numel() : on);
@@ -39,7 +40,7 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
     }
     EXPECT_TRUE(run.session.step({}).applied);
   }
-  EXPECT_NO_THROW(prune_grow.require_masks_fit());
+  EXPECT_NO_THROW(run.session.model().sparse->require_masks_fit());
 }
 
 TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
@@ -48,9 +49,9 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
        "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
        "check_every: 2step, threshold: 2, until: 100%}}"});
   run.session.step({});
-  EXPECT_TRUE(run.session.model().soft_cells[0]->is_soft());
+  EXPECT_TRUE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
   run.session.step({});
-  EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
+  EXPECT_FALSE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
 }
 
 TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
@@ -59,7 +60,7 @@ TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
        "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
        "check_every: 1step, threshold: 0, until: 80%}}"});
   for (int step = 0; step < 5; ++step) {
-    EXPECT_EQ(run.session.model().soft_cells[0]->is_soft(), step < 4) << step;
+    EXPECT_EQ(run.session.model().sparse->forms().soft_cells[0]->is_soft(), step < 4) << step;
     run.session.step({});
   }
 }
@@ -70,8 +71,8 @@ TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
                          "optimizer={name: sgd, lr: "
                          "1e-30}"});
   for (int step = 0; step < 3; ++step) run.session.step({});
-  const SparseLayer& layer = run.session.model().soft_cells[0]->layer();
-  ASSERT_FALSE(run.session.model().soft_cells[0]->is_soft());
+  const SparseLayer& layer = run.session.model().sparse->forms().soft_cells[0]->layer();
+  ASSERT_FALSE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
   const torch::Tensor weight = layer.parameter.tensor.detach(),
                       average = run.session.average()->average_of(layer.parameter.name);
   EXPECT_TRUE(average.allclose(weight, 1e-9, 1e-12)) << "weights did not move but by the choice";
@@ -91,8 +92,9 @@ TEST(SoftCellsInTrainingRanks, AGradientOfScoresThatIsNotFiniteSkipsTheStep) {
         Session session(recipe, data, grid);
         const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
         bool is_bad = false;
-        torch::Tensor scores = is_of_cells ? session.model().soft_cells[1]->score()
-                                           : session.model().permutations[1]->soft();
+        torch::Tensor scores = is_of_cells
+                                   ? session.model().sparse->forms().soft_cells[1]->score()
+                                   : session.model().sparse->forms().permutations[1]->soft();
         scores.register_hook([&is_bad](const torch::Tensor& gradient) {
           return is_bad ? gradient / 0.0 : gradient;
         });
@@ -128,8 +130,8 @@ TEST(SoftCellsInTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
   const std::string path = save(trained, scratch.path());
   SessionInTraining same({kSmallVit, soft, "model.init_from=" + path});
   load_initial_weights(same.session, same.recipe);
-  EXPECT_TRUE(same.session.model().soft_cells[0]->score().equal(
-      trained.session.model().soft_cells[0]->score()));
+  EXPECT_TRUE(same.session.model().sparse->forms().soft_cells[0]->score().equal(
+      trained.session.model().sparse->forms().soft_cells[0]->score()));
   SessionInTraining other({kSmallVit,
                            testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
                            "model.init_from=" + path});
@@ -146,11 +148,12 @@ TEST(SoftCellsInTraining, ScoresAndMasksGoWithWeightsThatAreTakenInPart) {
     SessionInTraining next({kSmallVit, soft, "run.seed=7",
                             "model.init_from={from: " + path + ", take: ['backbone.*']}"});
     load_initial_weights(next.session, next.recipe);
-    const auto &mine = next.session.model().soft_cells,
-               &theirs = trained.session.model().soft_cells;
+    const auto &mine = next.session.model().sparse->forms().soft_cells,
+               &theirs = trained.session.model().sparse->forms().soft_cells;
     ASSERT_EQ(mine[0]->is_soft(), !is_chosen);
     EXPECT_TRUE(is_chosen || mine[0]->score().equal(theirs[0]->score()));
-    EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+    EXPECT_TRUE(next.session.model().sparse->masks().mask(0).equal(
+        trained.session.model().sparse->masks().mask(0)));
     EXPECT_TRUE(mine[0]->layer().parameter.tensor.equal(theirs[0]->layer().parameter.tensor));
     EXPECT_TRUE(next.session.step({}).applied);
   }
@@ -164,8 +167,9 @@ TEST(SoftCellsInTraining, AMaskThatWasChosenStays) {
   const std::string path = save(trained, scratch.path());
   SessionInTraining next({kSmallVit, soft, "model.init_from=" + path});
   load_initial_weights(next.session, next.recipe);
-  EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
-  EXPECT_TRUE(next.session.prune_grow()->mask(0).equal(trained.session.prune_grow()->mask(0)));
+  EXPECT_FALSE(next.session.model().sparse->forms().soft_cells[0]->is_soft());
+  EXPECT_TRUE(next.session.model().sparse->masks().mask(0).equal(
+      trained.session.model().sparse->masks().mask(0)));
   EXPECT_TRUE(next.session.step({}).applied);
 }
 
