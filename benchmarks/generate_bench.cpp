@@ -162,7 +162,7 @@ void measure(const Arguments& arguments, Report& out) {
   }
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const DataShape shape = make_source(recipe)->shape();
-  const BuiltModel built = build_model(recipe, shape, &grid, grid.device);
+  const BuiltModel built = build_model(recipe, shape, {&grid, grid.device});
   const auto& gpt2 = recipe.model.backbone.options<Gpt2>();
   enlarge(built, gpt2.width, gpt2.init_std);
   auto& model = dynamic_cast<TextModel&>(*built.task);

@@ -117,7 +117,7 @@ void measure(const Arguments& arguments, Report& out) {
   const std::shared_ptr<const DataSource> source = make_source(recipe);
   const DataShape shape = source->shape();
   const OpenSplit data{source, std::make_unique<StoredTokens>(shape, recipe.train.batch)};
-  Session session(recipe, build_model(recipe, data.source->shape(), &grid, grid.device), data,
+  Session session(recipe, build_model(recipe, data.source->shape(), {&grid, grid.device}), data,
                   grid);
   const bool is_sparse = recipe.model.backbone.options<Gpt2>().feed_forward.moe.has_value();
   TensorFile file;

@@ -14,10 +14,10 @@
 #include "benchmarks/support/set_up.h"
 #include "benchmarks/support/stored_images.h"
 #include "launch/data/recipe_source.h"
-#include "launch/model/sparse_layers.h"
 #include "launch/step/session.h"
 #include "models/backbone.h"
 #include "parallel/comm/communicator.h"
+#include "sparse/sparse_model.h"
 
 // B images
 namespace shoal::bench::sparse_model_bench {
@@ -40,15 +40,17 @@ struct VitB {
   Recipe recipe;
   RankGrid grid;
   BuiltModel model;
-  std::unique_ptr<PruneGrow> sparse;
+  std::vector<std::unique_ptr<StepRule>> rules;
   Backbone* backbone = nullptr;
 
   VitB(const c10::Device& device, const Overrides& overrides)
       : recipe(load("configs/vit/b.yaml", overrides)), grid(grid_on(device)) {
-    model = build_model(recipe, make_source(recipe)->shape(), &grid, device);
-    sparse = make_prune_grow(
-        recipe, model,
-        {.samples_per_epoch = 8, .samples_per_step = 8, .tokens_per_sample = 1, .total_steps = 1});
+    model = build_model(recipe, make_source(recipe)->shape(), {&grid, device});
+    if (model.sparse) {
+      rules = model.sparse->make_rules(
+          {.samples_per_epoch = 8, .samples_per_step = 8, .tokens_per_sample = 1, .total_steps = 1},
+          nullptr);
+    }
     model.task->eval();
     for (const auto& module : model.task->modules()) {
       if (auto* found = dynamic_cast<Backbone*>(module.get())) backbone = found;

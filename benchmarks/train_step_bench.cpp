@@ -186,7 +186,7 @@ void measure(const Arguments& arguments, bench::Report& out) {
   const OpenSplit images =
       open_split(std::make_shared<bench::StoredSource>(make_source(recipe)), Split::kTrain);
   const DataShape shape = images.source->shape();
-  Session ranks(recipe, build_model(recipe, shape, &grid, grid.device), images, grid);
+  Session ranks(recipe, build_model(recipe, shape, {&grid, grid.device}), images, grid);
   std::vector<bench::TimedContender> contenders = {{"shoal", [&ranks] {
                                                       sleep_until_all_arrive();
                                                       return us_a_step(ranks);

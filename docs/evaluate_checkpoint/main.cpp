@@ -14,7 +14,7 @@ int main(int argc, char** argv) try {
   const auto source = make_source(opened.recipe, environment_variable);
   const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   const BuiltModel model =
-      build_model(opened.recipe, data.source->shape(), &opened.grid, opened.grid.device);
+      build_model(opened.recipe, data.source->shape(), {&opened.grid, opened.grid.device});
   load_model(opened, model);
   const Evaluation evaluation =
       evaluate({*model.task, opened.recipe, data, opened.grid}, opened.manifest.step);

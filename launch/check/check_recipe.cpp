@@ -15,6 +15,9 @@
 #include "moe/exchange/exchange_options.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
+#include "sparse/training/choose_cells.h"
+#include "sparse/training/learn_permutations.h"
 
 namespace shoal {
 namespace {
@@ -88,8 +91,9 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer
     add(average);
   }
   if (recipe.sparsity) {
-    PruneGrow prune_grow(make_sparse_layers(*recipe.sparsity, model), nullptr, 0, false);
-    add(prune_grow);
+    SparseMasks& masks = model.sparse->masks();
+    masks.fit_to([](const std::string&) { return true; });
+    add(masks);
   }
   return estimate_checkpoint(entries, ranks);
 }
@@ -114,12 +118,12 @@ std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* 
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const BuiltModel built = build_model(known, source->shape(), nullptr, torch::kMeta);
+    const BuiltModel built = build_model(known, source->shape());
     checked = CheckedModel{built, count(built)};
     const BuiltModel& model = checked->built;
     ModelCounts& counts = checked->counts;
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
-    if (known.sparsity) apply([&] { counts.sparse = describe_sparse(recipe, model); }, problems);
+    if (model.sparse) apply([&] { counts.sparse = model.sparse->describe(); }, problems);
     if (counts.sparse.empty()) known.sparsity.reset();
     counts.work = work_of(model, counts.sparse);
     if (!found.has_mistake_in("optimizer")) {

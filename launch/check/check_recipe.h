@@ -9,11 +9,11 @@
 
 #include "launch/model/build_model.h"
 #include "launch/model/model_work.h"
-#include "launch/model/sparse_layers.h"
 #include "launch/recipe/recipe.h"
 #include "models/backbone.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/yaml/recipe_document.h"
+#include "sparse/sparse_plan.h"
 
 namespace shoal {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/model/sparse_layers.h"
 #include "sparse/linear_regions.h"
+#include "sparse/sparse_plan.h"
 
 namespace shoal {
 

@@ -203,7 +203,7 @@ void add_trials(const CheckedRecipe& checked, const Trials& trials, int64_t worl
   const DataShape whole = checked.source->shape(), shape = probed_shape(whole, trials.sequence);
   const bool is_cut = shape.sequence != whole.sequence;
   const BuiltModel small_model =
-      is_cut ? build_model(checked.loaded.options, shape, nullptr, torch::kMeta) : checked.model;
+      is_cut ? build_model(checked.loaded.options, shape) : checked.model;
   const ShapedModel shaped{small_model, shape};
   Trial small;
   if (trials.small > 0) small = run_trial(checked, shaped, trials.small);

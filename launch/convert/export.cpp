@@ -177,8 +177,7 @@ WeightOrigin origin_of(const Manifest& manifest) {
 /// The weights and buffers of a model: permutations and soft cells become part of them.
 StateList list_weights(const BuiltModel& model) {
   ModelWeights listed = weights_of(model);
-  listed.permutations.clear();
-  listed.soft_cells.clear();
+  listed.sparse = {};
   return list_state(listed);
 }
 
@@ -199,7 +198,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const DataShape data = source->shape();
   ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform()};
   if (format) check_exportable(*format, exported, reader.path());
-  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, data);
   const FoldedWeights folded(recipe, model, reader);
   const StateList weights = list_weights(model);
   const std::vector<WeightName> names =

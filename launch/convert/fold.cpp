@@ -12,7 +12,7 @@
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
 #include "launch/machine/break_even_file.h"
-#include "launch/model/sparse_layers.h"
+#include "launch/model/model_weights.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/state_list.h"
@@ -20,6 +20,7 @@
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"
+#include "sparse/sparse_model.h"
 
 // m outputs  n inputs
 namespace shoal {
@@ -42,8 +43,7 @@ void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& re
                          const BuiltModel& model, bool raw_weights, ModelWeights& out) {
   const Manifest& manifest = reader.manifest();
   ModelWeights listed = weights_of(model);
-  listed.permutations.clear();
-  listed.soft_cells.clear();
+  listed.sparse = {};
   const StateList wanted = list_state(listed);
   std::vector<std::string> names;
   for (const StateEntry& item : wanted.tensors) names.push_back(item.entry.name);
@@ -133,7 +133,8 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
     options.layers.push_back(options.densities.back().match);
   }
   // Such masks are what a reader of the checkpoint will expect.
-  for (const SparseLayer& layer : make_sparse_layers(options, model)) {
+  for (const SparseLayer& layer :
+       plan_sparsity(options, sparse_scope(recipe, model)).of(model.parameters)) {
     const auto same = std::ranges::find(masks, layer.parameter.name, [](const FoldedMasks& one) {
       return one.layer.parameter.name;
     });
@@ -144,7 +145,7 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
 }
 
 void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::string& path) {
-  if (!model.permutations.empty()) return;
+  if (!sparse_forms(model).permutations.empty()) return;
   throw Error(
       ExitCode::kUsage,
       fmt::format("'{}' has no permutations ({}), so that there is nothing to fold", path,
@@ -159,7 +160,7 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
       choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
   const Manifest& manifest = reader.manifest();
   Recipe recipe = stored_recipe(manifest, reader.path());
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
   require_permuted(recipe, model, reader.path());
   const FoldedWeights folded(recipe, model, reader);
   NewFolder folder(arguments.out);
@@ -171,7 +172,7 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   if (break_evens != manifest.written_by.end()) run.origin.insert(*break_evens);
   read_folded_weights(folded, reader, model, arguments.raw_weights, run.weights);
   const std::vector<FoldedMasks> masks =
-      read_masks(folded, reader, make_sparse_layers(*recipe.sparsity, model), run.weights);
+      read_masks(folded, reader, model.sparse->layers(), run.weights);
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
     run.tokenizer = std::get<std::string>(tokenizer->value);
   }

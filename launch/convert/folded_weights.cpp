@@ -2,20 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "launch/model/model_weights.h"
+#include "launch/weights/taken_sparse_state.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
-
-/// The logical names of the matrices of a weight.
-std::vector<std::string> matrix_names(const Parameter& weight) {
-  if (!weight.is_stacked()) return {weight.name};
-  std::vector<std::string> names;
-  for (const int64_t unit : weight.unit_ids) names.push_back(name_of_unit(weight.name, unit));
-  return names;
-}
 
 /// When the soft permutations of the recipe are hard.
 std::string time_of_hardening(const Recipe& recipe) {
@@ -34,7 +28,7 @@ FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
                              const CheckpointReader& reader)
     : reader_(reader) {
   const Manifest& manifest = reader.manifest();
-  for (const auto& cells : model.soft_cells) {
+  for (const auto& cells : sparse_forms(model).soft_cells) {
     if (manifest.find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)
       continue;
     throw Error(ExitCode::kMismatch,
@@ -42,9 +36,9 @@ FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
                             cells->name(), manifest.step),
                 "take a later checkpoint: all are chosen from sparsity.rule.until on");
   }
-  for (const auto& permutation : model.permutations) {
+  for (const auto& permutation : sparse_forms(model).permutations) {
     const Permutation::Place& place = permutation->place();
-    for (const std::string& name : matrix_names(place.parameter)) {
+    for (const std::string& name : names_of_units(place.parameter)) {
       const ManifestTensor* index = manifest.find_tensor(Permutation::kIndexPrefix + name);
       if (index != nullptr) {
         permuted_[name] = {index, place.is_transposed, place.axis};

@@ -300,7 +300,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   const Recipe& recipe = described.recipe;
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
-  const BuiltModel model = build_model(recipe, data, nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, data);
   ModelWeights listed = weights_of(model);
   const StateList wanted = list_state(listed);
   const std::vector<WeightName> names =

@@ -66,7 +66,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
   require_own_tokenizer(opened.manifest, data.tokenizer);
-  const BuiltModel model = build_model(recipe, data.source->shape(), &grid, grid.device);
+  const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
   EvaluationParts parts{*model.task, recipe, data, grid};

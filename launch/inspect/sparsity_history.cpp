@@ -12,7 +12,6 @@
 
 #include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
-#include "launch/model/sparse_layers.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
@@ -20,6 +19,7 @@
 #include "runtime/files/data_file.h"
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_permutation.h"
+#include "sparse/sparse_model.h"
 
 // m outputs  n inputs  G groups  s side of a group
 namespace shoal {
@@ -201,7 +201,7 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
   std::deque<CheckpointReader> readers;
   for (const std::string& path : checkpoints) readers.emplace_back(path);
   const Recipe recipe = sparse_recipe_of(readers.back());
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
   SparsityHistory history{std::string(recipe.sparsity->pattern.name()),
                           std::string(recipe.sparsity->permutation.name()),
                           {},
@@ -209,7 +209,7 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
   for (const CheckpointReader& reader : readers) history.steps.push_back(reader.manifest().step);
   const bool has_matrices =
       Registry<PermutationMethod>::create(recipe.sparsity->permutation, {})->saves_soft_matrix();
-  for (const SparseLayer& layer : make_sparse_layers(*recipe.sparsity, model)) {
+  for (const SparseLayer& layer : model.sparse->layers()) {
     SparseLayerHistory read{layer.parameter.name,
                             layer.pattern->rows(),
                             layer.pattern->columns(),

@@ -38,7 +38,7 @@ struct GatedModel {
   GatedModel(const CheckpointChoice& choice, const Environment& environment)
       : checkpoint(open_checkpoint_alone(choice, environment)),
         source(make_source(checkpoint.recipe, environment)),
-        model(build_model(checkpoint.recipe, source->shape(), &checkpoint.grid, torch::kCPU)) {
+        model(build_model(checkpoint.recipe, source->shape(), {&checkpoint.grid, torch::kCPU})) {
     for (const auto& module : model.task->modules()) {
       const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get());
       if (gate != nullptr) gates.push_back(gate);

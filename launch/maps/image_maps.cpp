@@ -43,7 +43,7 @@ ImageModel::ImageModel(const CheckpointChoice& choice, const Environment& enviro
                        const std::string& pictures)
     : checkpoint(open_checkpoint_alone(choice, environment)),
       model(build_model(checkpoint.recipe, shape_of_images(checkpoint.recipe, pictures),
-                        &checkpoint.grid, torch::kCPU)) {}
+                        {&checkpoint.grid, torch::kCPU})) {}
 
 void for_first_images(const ImageModel& opened, int64_t num_images,
                       const std::function<void(const Batch& batch, int64_t count,

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
-#include "launch/job/launch_info.h"
-#include "launch/model/sparse_layers.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
+#include "sparse/sparse_model.h"
 #include "sparse/training/sparse_log.h"
 
 namespace shoal {
@@ -27,11 +27,30 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
   }
 }
 
-BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
-                       torch::Device device, const UnitLoads& unit_load) {
+SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model) {
+  Task& task = *model.task;
+  SparseScope scope{.root = task, .parameters = model.parameters};
+  for (const auto& module : task.modules()) {
+    if (const auto* backbone = dynamic_cast<const Backbone*>(module.get())) {
+      scope.usual_layers = backbone->sparse_layers();
+      break;
+    }
+  }
+  scope.dense = task.untrained();
+  if (!scope.dense.empty()) scope.task_of_followers = recipe.task.name();
+  for (const auto& child : task.named_children()) {
+    if (child.key() == "head") scope.dense.push_back(child.value());
+  }
+  scope.compute_dtype = compute_dtype_of(recipe);
+  scope.seed = static_cast<uint64_t>(recipe.run.seed);
+  return scope;
+}
+
+BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place,
+                       const UnitLoads& unit_load, const SparsePlan* plan) {
   BuildContext build;
-  build.grid = grid;
-  build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
+  build.grid = place.grid;
+  build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(place.device);
   build.compute_dtype = compute_dtype_of(recipe);
   build.recomputes = recipe.train.recompute;
   build.placement = recipe.parallel.placement;
@@ -40,16 +59,24 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* gr
   model.task = Registry<Task>::create(
       recipe.task, {build, data, backbone_factory(recipe.model.backbone, build, data)});
   model.stages = moe_stages_of(*model.task);
-  check_units(model.stages, device);
+  check_units(model.stages, place.device);
   model.parameters = parameters_of(*model.task);
-  if (recipe.sparsity) add_low_rank_branches(recipe, model);
+  const SparseScope scope = sparse_scope(recipe, model);
+  SparsePlan sparse;
+  if (recipe.sparsity) {
+    sparse = plan != nullptr ? *plan : plan_sparsity(*recipe.sparsity, scope);
+    add_low_rank_branches(sparse, scope);
+    model.parameters = parameters_of(*model.task);
+  }
   model.buffers = buffers_of(*model.task);
   freeze_parameters(rules_of(recipe.optimizer), model.parameters);
-  if (!device.is_meta()) {
+  if (!place.device.is_meta()) {
     initialise(model.parameters, static_cast<uint64_t>(recipe.run.seed));
     initialise(model.buffers, static_cast<uint64_t>(recipe.run.seed));
   }
-  if (recipe.sparsity) form_layers(recipe, model);
+  if (recipe.sparsity) {
+    model.sparse = std::make_shared<SparseModel>(*recipe.sparsity, std::move(sparse), scope);
+  }
   return model;
 }
 
@@ -69,8 +96,10 @@ LayerLogs layer_logs_of(const BuiltModel& model) {
     const auto* backbone = dynamic_cast<const Backbone*>(module.get());
     if (backbone != nullptr) std::ranges::move(backbone->layer_logs(), std::back_inserter(logs));
   }
-  if (!model.permutations.empty() || !model.soft_cells.empty()) {
-    logs.push_back(std::make_shared<SparseLog>(model.permutations, model.soft_cells));
+  if (!model.sparse) return logs;
+  const SparseState& forms = model.sparse->forms();
+  if (!forms.permutations.empty() || !forms.soft_cells.empty()) {
+    logs.push_back(std::make_shared<SparseLog>(forms.permutations, forms.soft_cells));
   }
   return logs;
 }

@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
 #include <memory>
 #include <set>
 #include <vector>
@@ -11,20 +10,27 @@
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/data/data_source.h"
-#include "runtime/module/state.h"
-#include "sparse/layers/soft_cells.h"
-#include "sparse/permutations/permutation.h"
 
 namespace shoal {
+
+class SparseModel;
+class TokenGateImpl;
+struct SparsePlan;
+struct SparseScope;
 
 /// A model built from a recipe, its parameters filled from the recipe's seed.
 struct BuiltModel {
   std::shared_ptr<Task> task;                     ///< owns all modules
-  std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
   std::vector<Parameter> parameters;              ///< of the task, in registration order
   std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
-  std::vector<std::shared_ptr<Permutation>> permutations;  ///< of sparse layers; saved as well
-  std::vector<std::shared_ptr<SoftCells>> soft_cells;      ///< likewise
+  std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
+  std::shared_ptr<SparseModel> sparse;            ///< null without `sparsity`
+};
+
+/// Where a model is: by default on meta, where nothing is allocated or filled.
+struct ModelPlace {
+  RankGrid* grid = nullptr;  ///< null: on meta alone
+  torch::Device device = torch::kMeta;
 };
 
 /// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
@@ -32,11 +38,14 @@ struct BuiltModel {
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device);
 
 /// Builds the task and its backbones for samples of this shape; parameters that optimizer.rules
-/// freeze require no gradient. On `device` meta nothing is allocated or filled, and `grid` may be
-/// null. `unit_load`: for parallel.placement by_load. Throws
-/// ConfigError, also as check_units.
-BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
-                       torch::Device device, const UnitLoads& unit_load = {});
+/// freeze require no gradient. `unit_load`: for parallel.placement by_load. `plan`: of the recipe's
+/// model where it was built before, on any ranks; null: it is made. Throws ConfigError, also as
+/// check_units.
+BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place = {},
+                       const UnitLoads& unit_load = {}, const SparsePlan* plan = nullptr);
+
+/// What decides which layers of the recipe's model are sparse. `model` has its task and parameters.
+SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model);
 
 /// The stage that owns a stack of its units' parameters; null for a parameter that is no stack.
 /// Throws std::logic_error for a stack that belongs to no stage.

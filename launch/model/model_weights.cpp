@@ -1,5 +1,7 @@
 #include "launch/model/model_weights.h"
 
+#include "sparse/sparse_model.h"
+
 namespace shoal {
 
 void ModelWeights::visit_state(StateVisitor& visitor) {
@@ -7,25 +9,19 @@ void ModelWeights::visit_state(StateVisitor& visitor) {
     torch::Tensor value = weight.tensor.detach();
     visitor.tensor({weight.name, value, weight.is_stacked(), weight.unit_ids});
   }
-  for (const auto& permutation : permutations) permutation->visit_state(visitor);
-  for (const auto& cells : soft_cells) cells->visit_state(visitor);
+  sparse.visit_state(visitor);
 }
 
-void ModelWeights::fit_to(const SavedNames& saved) {
-  for (const auto& permutation : permutations) permutation->fit_to(saved);
-  for (const auto& cells : soft_cells) cells->fit_to(saved);
-}
-
-void ModelWeights::tensors_loaded() {
-  for (const auto& permutation : permutations) permutation->tensors_loaded();
+const SparseState& sparse_forms(const BuiltModel& model) {
+  static const SparseState kNone;
+  return model.sparse == nullptr ? kNone : model.sparse->forms();
 }
 
 ModelWeights weights_of(const BuiltModel& model) {
   ModelWeights weights;
   weights.list = model.parameters;
   weights.list.insert(weights.list.end(), model.buffers.begin(), model.buffers.end());
-  weights.permutations = model.permutations;
-  weights.soft_cells = model.soft_cells;
+  weights.sparse = sparse_forms(model);
   return weights;
 }
 

@@ -1,26 +1,27 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "launch/model/build_model.h"
 #include "runtime/module/state.h"
+#include "sparse/layers/sparse_state.h"
 
 namespace shoal {
 
 /// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
 struct ModelWeights : Stateful {
   std::vector<Parameter> list;
-  std::vector<std::shared_ptr<Permutation>> permutations;
-  std::vector<std::shared_ptr<SoftCells>> soft_cells;
+  SparseState sparse;  ///< that goes with them
   void visit_state(StateVisitor& visitor) override;
-  void fit_to(const SavedNames& saved) override;
-  void tensors_loaded() override;
+  void fit_to(const SavedNames& saved) override { sparse.fit_to(saved); }
+  void tensors_loaded() override { sparse.tensors_loaded(); }
 };
 
-/// Every parameter, then every buffer, every permutation and all soft cells.
+/// Every parameter, then every buffer, and sparse_forms.
 ModelWeights weights_of(const BuiltModel& model);
+/// SparseModel::forms; empty without sparse layers.
+const SparseState& sparse_forms(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 
 }  // namespace shoal

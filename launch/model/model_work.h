@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/model/build_model.h"
-#include "launch/model/sparse_layers.h"
+#include "sparse/sparse_plan.h"
 
 namespace shoal {
 

@@ -167,7 +167,7 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
   const Recipe& recipe = opened.recipe;
   Communicator& world = *opened.grid.world;
   const auto source = make_source(recipe, environment);
-  const BuiltModel built = build_model(recipe, source->shape(), &opened.grid, opened.grid.device);
+  const BuiltModel built = build_model(recipe, source->shape(), {&opened.grid, opened.grid.device});
   TextModel& model = text_model_of(built, recipe);
   const int64_t context = model.text_backbone().context_length();
   const Input input = read_input(arguments, opened, *source, context);

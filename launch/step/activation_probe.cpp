@@ -104,7 +104,7 @@ ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_
                  Split::kTrain);
   release_tensor_memory();
   const int64_t before = tensor_memory().used_bytes;
-  Session session(probed, build_model(probed, data.source->shape(), &grid, grid.device), data,
+  Session session(probed, build_model(probed, data.source->shape(), {&grid, grid.device}), data,
                   grid);
   for (int step = 0; step < kSteps; ++step) session.step({});
   const TensorMemory memory = tensor_memory();

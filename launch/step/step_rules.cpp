@@ -1,11 +1,13 @@
 #include "launch/step/step_rules.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
-#include "launch/model/sparse_layers.h"
 #include "parallel/gradients/weight_average.h"
 #include "runtime/module/after_step.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -38,15 +40,13 @@ StepRules make_step_rules(const Recipe& recipe, const BuiltModel& model, const S
     if (rule) rules.push_back(std::move(rule));
   };
   add(model.task->make_step_rule(scale));
-  add(make_learn_permutations(recipe, model, scale));
-  std::unique_ptr<PruneGrow> prune_grow = make_prune_grow(recipe, model, scale);
   std::unique_ptr<WeightAverage> average;
   if (recipe.train.average) {
     average = std::make_unique<WeightAverage>(*recipe.train.average, model.parameters);
   }
-  if (prune_grow && average) prune_grow->keep_sparse(*average);
-  add(make_choose_cells(recipe, model, scale, prune_grow.get()));
-  add(std::move(prune_grow));
+  if (model.sparse) {
+    std::ranges::move(model.sparse->make_rules(scale, average.get()), std::back_inserter(rules));
+  }
   add(std::move(average));
   add(std::make_unique<AfterStepRule>(*model.task));
   return rules;

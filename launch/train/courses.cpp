@@ -13,7 +13,7 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -121,8 +121,8 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
        describe_course_changes(before, recipe, session.rules(), scale, resumed.step)) {
     options.log.warn(line);
   }
-  auto* prune_grow = find_rule<PruneGrow>(session.rules());
-  if (prune_grow == nullptr || options.override_fixed) return;
+  const auto& sparse = session.model().sparse;
+  if (sparse == nullptr || options.override_fixed) return;
   const StepScale old_scale = scale_of(before, scale);
   int64_t rest = rests_from(before, old_scale);
   bool is_at_rest = rest < old_scale.total_steps && rest <= resumed.step;
@@ -132,7 +132,7 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
   }
   const int64_t last = rests_from(recipe, scale);
   if (!is_at_rest || last <= rest) return;
-  prune_grow->rest_from(rest);
+  sparse->masks().rest_from(rest);
   writer.written_by[kMasksRestFrom] = std::to_string(rest);
   options.log.warn(
       fmt::format("sparsity.rule: masks rest since step {} and stay as they are; --override lets "

@@ -138,9 +138,8 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
 
 std::string load_initial_weights(Session& session, const Recipe& recipe) {
   if (!recipe.model.init_from) return "";
-  std::string source = load_initial_weights(
-      recipe, ModelToFill{session.model(), find_rule<PruneGrow>(session.rules()),
-                          session.train_data().tokenizer, *session.grid().world});
+  std::string source = load_initial_weights(session.model(), recipe, session.train_data().tokenizer,
+                                            *session.grid().world);
   session.weights_loaded();
   return source;
 }

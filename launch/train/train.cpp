@@ -27,7 +27,6 @@
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/build_model.h"
-#include "launch/model/sparse_execution.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
 #include "launch/runs/run_folder.h"
@@ -39,7 +38,8 @@
 #include "launch/train/trainer.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
-#include "sparse/training/prune_grow.h"
+#include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -133,20 +133,20 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
                                             Session& session,
                                             const std::map<std::string, std::string>& written_by,
                                             Log& log) {
-  auto* sparse = find_rule<PruneGrow>(session.rules());
+  const auto& sparse = session.model().sparse;
   if (sparse == nullptr) return std::nullopt;
   std::optional<ChosenBreakEvens> chosen;
   const bool is_on_gpu = session.grid().device.is_cuda();
   if (recipe.sparsity->execution == SparseExecution::kAuto && !is_on_gpu) {
     const std::string folder = recipe.run.deterministic ? "" : launch.cache_folder;
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
-    run_sparse_layers(recipe, session.model(), chosen->values, *sparse);
+    sparse->run_by(chosen->values.for_training());
   }
   const auto is_soft = [](const auto& form) { return form->is_soft(); };
-  const bool has_soft_forms = std::ranges::any_of(session.model().soft_cells, is_soft) ||
-                              std::ranges::any_of(session.model().permutations, is_soft);
+  const bool has_soft_forms = std::ranges::any_of(sparse->forms().soft_cells, is_soft) ||
+                              std::ranges::any_of(sparse->forms().permutations, is_soft);
   log.info(fmt::format(
-      "{} of {} sparse layers run by sparse kernels{}{}", sparse->run_by_kernels(),
+      "{} of {} sparse layers run by sparse kernels{}{}", sparse->masks().run_by_kernels(),
       sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
       has_soft_forms ? "; others may once their cells are chosen and their orders hard" : ""));
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
@@ -214,7 +214,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
       open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
-  BuiltModel model = build_model(recipe, data.train.source->shape(), &grid, grid.device, loads);
+  const auto& on_meta = job.checked.model.sparse;
+  BuiltModel model = build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
+                                 on_meta ? &on_meta->plan() : nullptr);
   Session session(recipe, std::move(model), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/model/model_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/comm/on_rank_zero.h"

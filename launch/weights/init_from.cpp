@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -90,8 +91,7 @@ struct Found {
 Found find_weights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
   Found found;
   ModelWeights all = weights_of(model);
-  all.permutations.clear();
-  all.soft_cells.clear();
+  all.sparse = {};
   for (const auto& [entry, value] : list_state(all).tensors) {
     const auto source = source_of.find(entry.name);
     if (source == source_of.end()) {
@@ -112,7 +112,7 @@ std::string list_some(std::vector<std::string> names) {
 }
 
 std::set<std::string> seeded_layers(const Recipe& recipe) {
-  return seeded_layers(build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta));
+  return seeded_layers(build_model(recipe, make_source(recipe)->shape()));
 }
 
 /// The path (MoeStage::path) of the layer to which an expert's tensor belongs; "" for other
@@ -153,14 +153,22 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
   }
 }
 
+/// With masks; empty without sparse layers.
+SparseState sparse_state(const BuiltModel& model) {
+  return model.sparse == nullptr ? SparseState() : model.sparse->state();
+}
+
+/// As SparseModel::require_masks_fit, on every rank. Collective.
+void require_masks_fit(const BuiltModel& model, Communicator& world) {
+  if (model.sparse) on_every_rank(world, [&] { model.sparse->require_masks_fit(); });
+}
+
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
 /// taken and which of the model's keep their random values. Permutations and masks go with their
-/// weights. Collective. Throws Error (exit 12) if none was taken, or as TakenSparseState and
+/// weights. Collective. Throws Error (exit 12) if none was taken, or as taken_state and
 /// load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
-                              const ModelToFill& to, bool raw_weights) {
-  const BuiltModel& model = to.model;
-  Communicator& world = to.world;
+                              const BuiltModel& model, Communicator& world, bool raw_weights) {
   Found found = find_weights(model, source_of);
   const std::vector<std::string> taken = gather_lines(world, found.taken_names);
   const std::vector<std::string> random = gather_lines(world, found.missing);
@@ -172,17 +180,16 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
                 "look at the names of both and at model.init_from.rename");
   }
   const Manifest manifest = read_manifest(checkpoint, world);
-  std::optional<TakenSparseState> sparse;
+  SparseState sparse;
   on_every_rank(world, [&] {
-    sparse.emplace(model, to.prune_grow, found.source_of, manifest, checkpoint);
-    sparse->require_whole(random);
-    require_branches(found.source_of, manifest, checkpoint);
+    sparse = taken_state(sparse_state(model), found.source_of, manifest, checkpoint);
+    require_whole_stacks(sparse, random);
+    std::ranges::move(by_source_names(sparse, found.source_of, manifest),
+                      std::back_inserter(found.taken.list));
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
-  load_checkpoint(checkpoint, *sparse, world, {.ignore_extra = true});
-  if (PruneGrow* prune_grow = to.prune_grow) {
-    on_every_rank(world, [&] { prune_grow->require_masks_fit(); });
-  }
+  on_every_rank(world, [&] { sparse.tensors_loaded(); });
+  require_masks_fit(model, world);
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {
@@ -213,19 +220,9 @@ std::string describe_other_function(const Manifest& manifest, const Recipe& reci
 
 namespace {
 
-/// Those of a sparse checkpoint go with its weights; layers that are dense in it keep their first
-/// masks. Collective.
-void load_masks(const std::string& path, const Manifest& manifest, const ModelToFill& to) {
-  PruneGrow* prune_grow = to.prune_grow;
-  if (prune_grow == nullptr || !has_masks(manifest)) return;
-  MasksByName masks(*prune_grow, manifest);
-  load_checkpoint(path, masks, to.world, {.ignore_extra = true});
-  on_every_rank(to.world, [&] { prune_grow->require_masks_fit(); });
-}
-
 /// load_initial_weights, of a recipe with init_from, without what rules make of the weights.
-std::string load_start_weights(const Recipe& recipe, const ModelToFill& to) {
-  Communicator& world = to.world;
+std::string load_start_weights(const BuiltModel& model, const Recipe& recipe,
+                               const std::string& tokenizer, Communicator& world) {
   const InitFrom& init_from = *recipe.model.init_from;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from.from); });
@@ -233,34 +230,37 @@ std::string load_start_weights(const Recipe& recipe, const ModelToFill& to) {
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
   std::string source = path + (is_averaged ? " (averaged weights)" : "");
   if (recipe.model.upcycle) {
-    if (to.prune_grow != nullptr && has_masks(manifest)) {
+    if (model.sparse != nullptr && has_masks(manifest)) {
       throw Error(ExitCode::kMismatch,
                   path + " is sparse, and model.upcycle makes no experts' masks of an MLP's",
                   "upcycle a dense checkpoint, or leave out sparsity");
     }
-    require_own_tokenizer(manifest, to.tokenizer);
-    load_upcycled(path, to.model, world, init_from.raw_weights);
+    require_own_tokenizer(manifest, tokenizer);
+    load_upcycled(path, model, world, init_from.raw_weights);
     require_same_model(evaluated_differences(stored_recipe(manifest), recipe));
     return source;
   }
   const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
-  require_own_tokens(manifest, recipe, to.model, source_of);
+  require_own_tokens(manifest, recipe, model, source_of);
   if (init_from.is_partial()) {
-    source += load_some_weights(path, source_of, to, init_from.raw_weights);
+    source += load_some_weights(path, source_of, model, world, init_from.raw_weights);
   } else {
-    require_own_tokenizer(manifest, to.tokenizer);
-    load_weights(path, weights_of(to.model), world, init_from.raw_weights);
-    load_masks(path, manifest, to);
+    require_own_tokenizer(manifest, tokenizer);
+    ModelWeights weights = weights_of(model);
+    weights.sparse = sparse_state(model);
+    load_weights(path, std::move(weights), world, init_from.raw_weights);
+    if (has_masks(manifest)) require_masks_fit(model, world);
   }
-  const std::string other = describe_other_function(manifest, recipe, to.model, world, init_from);
+  const std::string other = describe_other_function(manifest, recipe, model, world, init_from);
   return source + (other.empty() ? "" : "; the model is not the one that they were trained in:") +
          other;
 }
 
 }  // namespace
 
-std::string load_initial_weights(const Recipe& recipe, const ModelToFill& to) {
-  return recipe.model.init_from ? load_start_weights(recipe, to) : "";
+std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
+                                 const std::string& tokenizer, Communicator& world) {
+  return recipe.model.init_from ? load_start_weights(model, recipe, tokenizer, world) : "";
 }
 
 }  // namespace shoal

@@ -5,17 +5,8 @@
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/checkpoint/manifest.h"
-#include "sparse/training/prune_grow.h"
 
 namespace shoal {
-
-/// A model whose weights are to come from a checkpoint.
-struct ModelToFill {
-  const BuiltModel& model;
-  PruneGrow* prune_grow = nullptr;  ///< holds its masks; null unless sparsity
-  const std::string& tokenizer;     ///< Tokenizer::identity of its data; "": none
-  Communicator& world;
-};
 
 /// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path,
 /// whether its averaged weights were taken, if it is taken in part how many weights were taken and
@@ -25,8 +16,9 @@ struct ModelToFill {
 /// it are not the checkpoint's, if none of the weights to be taken is there, if a pattern matches
 /// nothing, or, unless it is taken in part, if its tokens are another tokenizer's; also if experts
 /// of a hash router are taken into a layer with another run.seed or name, which decide their tokens
-/// (Router::assigns_by_seed).
-std::string load_initial_weights(const Recipe& recipe, const ModelToFill& to);
+/// (Router::assigns_by_seed). `tokenizer`: Tokenizer::identity of the data; "": none.
+std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
+                                 const std::string& tokenizer, Communicator& world);
 
 /// What keeps weights of the checkpoint, those that `taken` chooses, from computing in an
 /// evaluation what they did: keys of the model (evaluated_differences) and tensors without a place

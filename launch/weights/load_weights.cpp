@@ -8,7 +8,7 @@
 
 #include "launch/data/open_split.h"
 #include "launch/recipe/resume_rules.h"
-#include "launch/weights/fit_sparse_state.h"
+#include "launch/weights/taken_sparse_state.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/gradients/weight_average.h"
@@ -68,7 +68,11 @@ std::string averaged_name(const Manifest& checkpoint, const std::string& weight)
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights) {
   const Manifest manifest = read_manifest(checkpoint, world);
-  fit_sparse_state(weights, manifest, checkpoint);
+  SourceOf same_names;
+  for (const Parameter& weight : weights.list) {
+    for (const std::string& name : names_of_units(weight)) same_names.emplace(name, name);
+  }
+  weights.sparse = taken_state(weights.sparse, same_names, manifest, checkpoint);
   load_tensors(checkpoint, manifest, std::move(weights), world, raw_weights);
 }
 
@@ -76,8 +80,8 @@ void load_tensors(const std::string& checkpoint, const Manifest& manifest, Model
                   Communicator& world, bool raw_weights) {
   for (Parameter& weight : weights.list) {
     // Of a stack all units have averages, or none has.
-    const std::string name = name_of_first_unit(weight);
-    const bool is_averaged = averaged_name(manifest, name) != name;
+    const std::vector<std::string> names = names_of_units(weight);
+    const bool is_averaged = !names.empty() && averaged_name(manifest, names[0]) != names[0];
     if (is_averaged && !raw_weights) weight.name = WeightAverage::kPrefix + weight.name;
   }
   load_checkpoint(checkpoint, weights, world, {.ignore_extra = true});

@@ -37,9 +37,9 @@ bool has_averages(const Manifest& checkpoint);
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
 /// Fills weights, listed by the checkpoint's names, and takes nothing else of it: their averages
-/// where it has some, unless `raw_weights`, and its permutations where it has some. Collective.
-/// Throws Error (exit 12) if names or shapes differ or only the checkpoint's layers are permuted,
-/// CheckpointError if it is corrupt.
+/// where it has some, unless `raw_weights`, and of their sparse state what it has (taken_state).
+/// Collective. Throws Error (exit 12) if names or shapes differ or as taken_state, CheckpointError
+/// if it is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 

@@ -9,12 +9,12 @@
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
-#include "launch/model/sparse_execution.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -43,6 +43,18 @@ BreakEvens break_evens_of(const OpenedCheckpoint& opened, const Environment& env
   if (!recipe.sparsity || recipe.sparsity->execution != SparseExecution::kAuto) return {};
   const std::string folder = recipe.run.deterministic ? "" : cache_folder(environment);
   return choose_break_evens(opened.manifest.written_by, folder, world).values;
+}
+
+/// Sparse kernels compute the products of the model's layers, where they can; weights come with the
+/// masks of these layers, which are left to dense products if the checkpoint has none.
+ModelWeights weights_to_run(const BuiltModel& model, const BreakEvens& break_evens) {
+  ModelWeights weights = weights_of(model);
+  if (model.sparse == nullptr) return weights;
+  model.sparse->run_by(break_evens);
+  weights.sparse = model.sparse->state();
+  std::erase_if(weights.sparse.masked,
+                [&](size_t layer) { return model.sparse->masks().product(layer) == nullptr; });
+  return weights;
 }
 
 }  // namespace
@@ -80,7 +92,7 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
   Communicator& world = *opened.grid.world;
-  load_weights(opened.path, weights_of(model), world, opened.raw_weights);
+  load_weights(opened.path, weights_to_run(model, opened.break_evens), world, opened.raw_weights);
   const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
   if (!other.empty()) {
     const std::string what = "the model is not the one that the weights were trained in:" + other;
@@ -90,8 +102,7 @@ int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
     }
     if (world.rank() == 0) std::cerr << "warning: " << what << std::endl;
   }
-  return run_saved_sparse_layers(opened.recipe, model, opened.break_evens,
-                                 {opened.path, opened.manifest}, world);
+  return model.sparse == nullptr ? 0 : model.sparse->masks().run_by_kernels();
 }
 
 }  // namespace shoal

@@ -48,7 +48,7 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 
 /// Fills the model of the recipe, and has sparse kernels compute the products of its sparse layers
 /// as sparsity.execution wants; returns how many. Collective. Throws as require_own_seed,
-/// load_weights and run_saved_sparse_layers, and Error (exit 12) if the weights would compute
+/// load_weights and SparseModel::run_by, and Error (exit 12) if the weights would compute
 /// something else (describe_other_function), of which rank 0 warns under `override_model`.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 

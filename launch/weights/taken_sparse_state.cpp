@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <utility>
+#include <string_view>
 
+#include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
+
+bool is_permuted(const Manifest& checkpoint, const std::string& weight) {
+  return checkpoint.find_tensor(Permutation::kIndexPrefix + weight) != nullptr ||
+         checkpoint.find_tensor(Permutation::kSoftPrefix + weight) != nullptr;
+}
 
 /// Whether the checkpoint has a mask or scores of this weight.
 bool has_cells(const Manifest& checkpoint, const std::string& weight) {
@@ -18,18 +23,26 @@ bool has_cells(const Manifest& checkpoint, const std::string& weight) {
          checkpoint.find_tensor(SoftCells::kScorePrefix + weight) != nullptr;
 }
 
-/// Throws unless all weights with scores have soft cells.
-void refuse_scores(const SourceOf& source_of,
-                   const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
-                   const Manifest& checkpoint, const std::string& path) {
-  std::set<std::string> with_cells;
-  for (const auto& cells : soft_cells) {
-    const SparseLayer& layer = cells->layer();
-    for (int64_t i = 0; i < layer.num_matrices(); ++i) with_cells.insert(layer.name_of(i));
+/// The first factor of the product beside a layer's weight.
+std::string branch_of(const std::string& weight) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!weight.ends_with(kWeight)) return "";
+  return weight.substr(0, weight.size() - kWeight.size()) + ".low_rank.u";
+}
+
+/// Throws unless the state of a weight, called `source` in the checkpoint, has a place in
+/// `offered`.
+void require_places(const std::string& weight, const std::string& source,
+                    const SparseState& offered, const Manifest& checkpoint,
+                    const std::string& path) {
+  const auto is_of_weight = [&](const auto& form) { return matches_glob(weight, form->name()); };
+  if (is_permuted(checkpoint, source) && std::ranges::none_of(offered.permutations, is_of_weight)) {
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: {} is permuted, the recipe's is not", path, source),
+                "use the checkpoint's sparsity.permutation and sparsity.layers");
   }
-  for (const auto& [weight, source] : source_of) {
-    if (with_cells.contains(weight)) continue;
-    if (checkpoint.find_tensor(SoftCells::kScorePrefix + source) == nullptr) continue;
+  if (checkpoint.find_tensor(SoftCells::kScorePrefix + source) != nullptr &&
+      std::ranges::none_of(offered.soft_cells, is_of_weight)) {
     throw Error(
         ExitCode::kMismatch,
         fmt::format("{}: the cells of {} are not chosen yet, and {} has no cells to choose softly",
@@ -38,7 +51,54 @@ void refuse_scores(const SourceOf& source_of,
   }
 }
 
+/// Throws if a weight would be taken without the product of low rank beside it.
+void require_branches(const SourceOf& source_of, const Manifest& checkpoint,
+                      const std::string& path) {
+  for (const auto& [weight, source] : source_of) {
+    const std::string branch = branch_of(source);
+    if (branch.empty() || checkpoint.find_tensor(branch) == nullptr) continue;
+    if (source_of.contains(branch_of(weight))) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("{}: {} has a product of low rank beside it, and would be taken "
+                            "without it",
+                            path, source),
+                "use the sparsity of the checkpoint's recipe");
+  }
+}
+
+/// The name of a sparse weight's state, such as `sparsity.mask.X`, with the checkpoint's name of X.
+std::string source_name(const std::string& name, const SourceOf& source_of) {
+  for (const std::string_view prefix :
+       {Permutation::kIndexPrefix, Permutation::kSoftPrefix, SparseLayer::kMaskPrefix,
+        SoftCells::kScorePrefix, SoftCells::kTemperaturePrefix}) {
+    if (!name.starts_with(prefix)) continue;
+    const auto source = source_of.find(name.substr(prefix.size()));
+    if (source != source_of.end()) return std::string(prefix) + source->second;
+  }
+  return name;
+}
+
+void require_whole_stack(const Parameter& weight, const std::vector<std::string>& missing,
+                         std::string_view what) {
+  if (!weight.is_stacked()) return;
+  const auto lost = std::ranges::find_if(
+      missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
+  if (lost == missing.end()) return;
+  throw Error(ExitCode::kMismatch,
+              fmt::format("model.init_from: {} would keep its random values and its {}, while "
+                          "others of its stack are taken with theirs",
+                          *lost, what),
+              "take all experts of the layer, or none");
+}
+
 }  // namespace
+
+std::vector<std::string> names_of_units(const Parameter& parameter) {
+  if (!parameter.is_stacked()) return {parameter.name};
+  std::vector<std::string> names;
+  for (const int64_t unit : parameter.unit_ids) names.push_back(name_of_unit(parameter.name, unit));
+  return names;
+}
 
 bool has_masks(const Manifest& checkpoint) {
   return std::ranges::any_of(checkpoint.tensors, [](const ManifestTensor& tensor) {
@@ -46,99 +106,49 @@ bool has_masks(const Manifest& checkpoint) {
   });
 }
 
-bool is_permuted(const Manifest& checkpoint, const std::string& weight) {
-  return checkpoint.find_tensor(Permutation::kIndexPrefix + weight) != nullptr ||
-         checkpoint.find_tensor(Permutation::kSoftPrefix + weight) != nullptr;
-}
-
-void refuse_permuted(const std::string& path, const std::string& weight) {
-  throw Error(ExitCode::kMismatch,
-              fmt::format("{}: {} is permuted, the recipe's is not", path, weight),
-              "use the checkpoint's sparsity.permutation and sparsity.layers");
-}
-
-MasksByName::MasksByName(PruneGrow& prune_grow, const Manifest& checkpoint)
-    : prune_grow_(prune_grow) {
-  for (size_t l = 0; l < prune_grow.layers().size(); ++l) {
-    const SparseLayer& layer = prune_grow.layers()[l];
-    if (layer.num_matrices() == 0) continue;
-    if (checkpoint.find_tensor(SparseLayer::kMaskPrefix + layer.name_of(0)) != nullptr) {
-      layers_.push_back(l);
-    }
+SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
+                        const Manifest& checkpoint, const std::string& path) {
+  for (const auto& [weight, source] : source_of) {
+    require_places(weight, source, offered, checkpoint, path);
   }
-}
-
-void MasksByName::visit_state(StateVisitor& visitor) {
-  for (const size_t l : layers_) prune_grow_.visit_mask(l, visitor);
-}
-
-void MasksByName::fit_to(const SavedNames& saved) {
-  for (const size_t l : layers_) prune_grow_.fit_to(l, saved);
-}
-
-TakenSparseState::TakenSparseState(const BuiltModel& model, PruneGrow* prune_grow,
-                                   SourceOf source_of, const Manifest& checkpoint,
-                                   const std::string& path)
-    : source_of_(std::move(source_of)), prune_grow_(prune_grow) {
-  take_permutations(model, checkpoint, path);
-  refuse_scores(source_of_, model.soft_cells, checkpoint, path);
-  if (prune_grow != nullptr) take_cells(model, checkpoint);
-}
-
-void TakenSparseState::take_permutations(const BuiltModel& model, const Manifest& checkpoint,
-                                         const std::string& path) {
-  for (const auto& [weight, source] : source_of_) {
-    if (!is_permuted(checkpoint, source)) continue;
-    const auto own = std::ranges::find_if(model.permutations, [&](const auto& permutation) {
-      return matches_glob(weight, permutation->name());
+  require_branches(source_of, checkpoint, path);
+  // Whether the checkpoint `has` something of a matrix of this weight.
+  const auto is_taken = [&](const Parameter& weight, const auto& has) {
+    return std::ranges::any_of(names_of_units(weight), [&](const std::string& name) {
+      const auto source = source_of.find(name);
+      return source != source_of.end() && has(checkpoint, source->second);
     });
-    if (own == model.permutations.end()) refuse_permuted(path, source);
-    if (std::ranges::find(permutations_, *own) == permutations_.end()) {
-      permutations_.push_back(*own);
-    }
+  };
+  SparseState taken = offered;
+  std::erase_if(taken.permutations,
+                [&](const auto& form) { return !is_taken(form->weight(), is_permuted); });
+  std::erase_if(taken.soft_cells,
+                [&](const auto& form) { return !is_taken(form->weight(), has_cells); });
+  std::erase_if(taken.masked, [&](size_t layer) {
+    return !is_taken(offered.masks->layers()[layer].parameter, has_cells);
+  });
+  return taken;
+}
+
+void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing) {
+  for (const auto& permutation : taken.permutations) {
+    require_whole_stack(permutation->weight(), missing, "order");
+  }
+  for (const size_t layer : taken.masked) {
+    require_whole_stack(taken.masks->layers()[layer].parameter, missing, "mask");
   }
 }
 
-void TakenSparseState::take_cells(const BuiltModel& model, const Manifest& checkpoint) {
-  for (size_t l = 0; l < prune_grow_->layers().size(); ++l) {
-    const SparseLayer& layer = prune_grow_->layers()[l];
-    bool is_taken = false;
-    for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-      const auto source = source_of_.find(layer.name_of(i));
-      is_taken = is_taken || (source != source_of_.end() && has_cells(checkpoint, source->second));
-    }
-    if (!is_taken) continue;
-    layers_.push_back(l);
-    if (!model.soft_cells.empty()) soft_cells_.push_back(model.soft_cells[l]);
+std::vector<Parameter> by_source_names(SparseState& taken, const SourceOf& source_of,
+                                       const Manifest& checkpoint) {
+  taken.fit_to([&](const std::string& name) {
+    return checkpoint.find_tensor(source_name(name, source_of)) != nullptr;
+  });
+  std::vector<Parameter> tensors;
+  for (const auto& [entry, value] : list_state(taken).tensors) {
+    tensors.push_back({source_name(entry.name, source_of), value, 0, {}, {}});
   }
-}
-
-void TakenSparseState::require_whole(const std::vector<std::string>& missing) const {
-  for (const auto& permutation : permutations_) {
-    require_whole_stack(permutation->place().parameter, missing, "order");
-  }
-  for (const size_t l : layers_) {
-    require_whole_stack(prune_grow_->layers()[l].parameter, missing, "mask");
-  }
-}
-
-void TakenSparseState::visit_state(StateVisitor& visitor) {
-  RenamingVisitor renamer(visitor, source_of_);
-  for (const auto& permutation : permutations_) permutation->visit_state(renamer);
-  for (const auto& cells : soft_cells_) cells->visit_state(renamer);
-  for (const size_t l : layers_) prune_grow_->visit_mask(l, renamer);
-}
-
-void TakenSparseState::fit_to(const SavedNames& saved) {
-  const SavedNames saved_here = by_source_names(saved, source_of_);
-  for (const auto& permutation : permutations_) permutation->fit_to(saved_here);
-  for (const auto& cells : soft_cells_) cells->fit_to(saved_here);
-  for (const size_t l : layers_) prune_grow_->fit_to(l, saved_here);
-}
-
-void TakenSparseState::tensors_loaded() {
-  for (const auto& permutation : permutations_) permutation->tensors_loaded();
-  if (prune_grow_ != nullptr) prune_grow_->tensors_loaded();
+  return tensors;
 }
 
 }  // namespace shoal

@@ -193,7 +193,7 @@ void check_shapes(const std::vector<Copied>& copied, const std::string& checkpoi
 /// The checkpoint's own model, without memory for it.
 BuiltModel dense_twin(const Manifest& manifest) {
   const Recipe recipe = stored_recipe(manifest);
-  return build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+  return build_model(recipe, make_source(recipe)->shape());
 }
 
 void check_activations(const std::vector<Stage>& stages, const Task& twin) {

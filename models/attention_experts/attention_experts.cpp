@@ -229,6 +229,15 @@ MoeStageInfo AttentionExperts::info() const {
       .routed_per_token = is_soft ? static_cast<double>(num_units) : router_->routed_per_token()};
 }
 
+std::vector<SparsePlace> AttentionExperts::sparse_places() const {
+  std::vector<SparsePlace> places;
+  for (const auto& layer : {bank_->query, bank_->key, bank_->value, bank_->out}) {
+    if (!layer.weight_uDD.defined()) continue;
+    places.push_back({layer.weight_uDD, true, placement_.num_units()});
+  }
+  return places;
+}
+
 void AttentionExperts::after_step() { router_->after_step(grid_->tensor_world()); }
 
 bool AttentionExperts::is_soft(const StepContext& step) const {

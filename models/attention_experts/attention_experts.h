@@ -18,6 +18,7 @@
 #include "moe/routing/router.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 
@@ -97,7 +98,7 @@ struct AttentionExpertsOptions {
 /// 2 D. All uniform in +-1 / sqrt(D). Statistics: load is the number of tokens of an expert, in
 /// soft mixing the sum of its weights. There is no capacity: only routers leave tokens out.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
-class AttentionExperts : public MoeStage {
+class AttentionExperts : public MoeStage, public HasSparsePlaces {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
@@ -110,6 +111,7 @@ class AttentionExperts : public MoeStage {
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
+  std::vector<SparsePlace> sparse_places() const override;
   /// Multiply-adds of one token between activations, if experts get equally many tokens.
   double between_activations() const;
 

@@ -12,6 +12,7 @@
 #include "moe/build_context.h"
 #include "runtime/module/after_step.h"
 #include "runtime/module/module.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/random/step_context.h"
 
 // b sequences on this rank  S tokens  D width  R tokens that attend, of all sequences
@@ -70,7 +71,7 @@ struct GateReport {
 /// and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
 /// Source: HSPMN v2.1, section 3.1 and equations 1 to 3; the threshold after Raposo et al. 2024
 /// (Mixture-of-Depths), section 3.5, and expert thresholds, which keep training and decoding alike.
-class TokenGateImpl : public ModuleBase, public AfterStep {
+class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
 

@@ -62,6 +62,14 @@ bool ExpertBank::set_form(const torch::Tensor& parameter, std::shared_ptr<const 
   return false;
 }
 
+std::vector<SparsePlace> ExpertBank::sparse_places() const {
+  std::vector<SparsePlace> places;
+  for (const auto& weight : {weights_.gate_weight, weights_.fc1_weight, weights_.fc2_weight}) {
+    if (weight.defined()) places.push_back({weight, true, placement_.num_units()});
+  }
+  return places;
+}
+
 torch::Tensor ExpertBank::forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) {
   return forward_weighted(rows_RD, rows_u, {});
 }

@@ -10,6 +10,7 @@
 #include "moe/experts/unit_bank.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/kernels/bias_activation.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/module/weight_form.h"
 
 // R rows on this rank  D width  H hidden width  u experts on this rank
@@ -54,7 +55,7 @@ struct ExpertOptions {
 /// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless the
 /// context has others, first weights are Xavier-uniform by the fans of one expert, biases normal
 /// with standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
-class ExpertBank : public UnitBank, public HasWeightForms {
+class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlaces {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
   /// With a gate, as GatedExpertBank.
@@ -71,6 +72,7 @@ class ExpertBank : public UnitBank, public HasWeightForms {
   const UnitPlacement& placement() const override { return placement_; }
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
+  std::vector<SparsePlace> sparse_places() const override;
 
  private:
   /// The parameters, or what their forms make of them.

@@ -11,6 +11,7 @@
 #include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/module/module.h"
+#include "runtime/module/sparse_place.h"
 #include "runtime/options/registry.h"
 
 // T tokens  D width  U units  K choices per token
@@ -23,7 +24,7 @@ struct Capacity;
 /// Computes in float32, in float64 under `train.precision: float64`; `route` calls no
 /// collective and is independent of the rank layout: noise is keyed by global token ids, and tokens
 /// are compared inside a routing group only.
-class Router : public ModuleBase {
+class Router : public ModuleBase, public StaysDense {
  public:
   /// The layer that a router is built for.
   struct Context {

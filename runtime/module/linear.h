@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "runtime/module/linear_extras.h"
+#include "runtime/module/sparse_place.h"
 
 namespace shoal {
 
@@ -19,7 +21,7 @@ struct DenseWeights {
 /// and have a branch beside it (linear_extras.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ExtendedWeights {
+class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -31,6 +33,7 @@ class LinearImpl : public ExtendedWeights {
     if (!extras_.is_dense()) return std::nullopt;
     return DenseWeights{extras_.formed(weight), bias};
   }
+  std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
 };
 TORCH_MODULE(Linear);
 

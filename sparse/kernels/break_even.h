@@ -41,6 +41,13 @@ struct BreakEvens {
     }
     return {};
   }
+  /// No training multiplies one token by itself: layers for which kernels are faster only then keep
+  /// their fused dense products.
+  BreakEvens for_training() const {
+    BreakEvens changed = *this;
+    changed.rows.one = changed.diagonals.one = changed.blocks.one = 0.0;
+    return changed;
+  }
 };
 
 /// Measures on this machine, with the threads that are set, from which densities on dense products

@@ -28,6 +28,7 @@ class SoftCells : public WeightForm, public Stateful {
   SoftCells(SparseLayer layer, double temperature);
 
   const SparseLayer& layer() const { return layer_; }
+  const Parameter& weight() const { return layer_.parameter; }
   const std::string& name() const { return layer_.parameter.name; }
   bool is_soft() const { return score_uC_.defined(); }
   /// [u, C], requires gradients; undefined once the choice is made.

@@ -55,6 +55,7 @@ class Permutation : public WeightForm, public Stateful {
   explicit Permutation(const Place& place);
 
   const Place& place() const { return place_; }
+  const Parameter& weight() const { return place_.parameter; }
   const std::string& name() const { return place_.parameter.name; }
 
   /// The weight's, of a stack that of its first matrix on this rank.

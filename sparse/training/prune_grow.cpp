@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/error.h"
 #include "runtime/random/random.h"
 #include "sparse/training/replica_check.h"
 
@@ -11,7 +10,7 @@
 namespace shoal {
 namespace {
 
-/// Multiplies the weights by sqrt(n / weights of their row that are on). Where all are on, because
+/// Multiplies the weights by sqrt(n / weights of their row that are on). Without a mask, because
 /// cells are chosen softly, by that of the mask to come: at first each weight counts with the
 /// density, so that outputs begin smaller and keep their variance once cells are chosen.
 void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
@@ -21,41 +20,39 @@ void rescale(const SparseLayer& layer, const torch::Tensor& mask) {
   const double most =
       static_cast<double>(pattern.num_weights()) / static_cast<double>(pattern.rows());
   for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-    const torch::Tensor mask_mn = layer.matrix(mask, i);
-    torch::Tensor on_m1 = mask_mn.sum(1, /*keepdim=*/true).clamp_min(1).to(weight.scalar_type());
-    if (mask_mn.all().item<bool>()) on_m1.fill_(most);
+    torch::Tensor on_m1 = torch::full({pattern.rows(), 1}, most, weight.options());
+    if (mask.defined()) on_m1.copy_(layer.matrix(mask, i).sum(1, /*keepdim=*/true).clamp_min(1));
     layer.matrix(weight, i).mul_((columns / on_m1).sqrt());
   }
 }
 
 }  // namespace
 
-PruneGrow::PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const GrowRule> rule,
-                     uint64_t seed, bool rescales)
-    : layers_(std::move(layers)), rule_(std::move(rule)), seed_(seed), products_(layers_.size()) {
+PruneGrow::PruneGrow(SparseMasks& masks, std::shared_ptr<const GrowRule> rule, uint64_t seed,
+                     bool rescales)
+    : masks_(masks), layers_(masks.layers()), rule_(std::move(rule)), seed_(seed) {
   const torch::NoGradGuard no_grad;
-  const bool is_drawn = rule_ == nullptr || rule_->soft_choice() == nullptr;
-  for (const SparseLayer& layer : layers_) {
-    const torch::Tensor weight = layer.parameter.tensor.detach();
-    masks_.push_back(torch::ones_like(weight, torch::kBool));
-    is_masked_.push_back(is_drawn);
-    if (rule_ && rule_->stop_overlap()) {
-      stopped_.push_back(torch::zeros({layer.num_matrices(), 1}, masks_.back().options()));
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const SparseLayer& layer = layers_[l];
+    if (rule_->soft_choice() == nullptr) masks_.set_mask(l, draw_mask(layer));
+    if (rule_->stop_overlap()) {
+      stopped_.push_back(torch::zeros({layer.num_matrices(), 1},
+                                      layer.parameter.tensor.options().dtype(torch::kBool)));
     }
-    if (weight.is_meta()) continue;
-    if (is_drawn) draw_mask(layer, masks_.back());
-    if (rescales) rescale(layer, masks_.back());
+    if (rescales) rescale(layer, masks_.mask(l));
   }
-  apply_masks();
+  masks_.apply();
 }
 
-void PruneGrow::draw_mask(const SparseLayer& layer, const torch::Tensor& mask) const {
+torch::Tensor PruneGrow::draw_mask(const SparseLayer& layer) const {
+  const torch::Tensor mask = torch::empty_like(layer.parameter.tensor.detach(), torch::kBool);
   for (int64_t i = 0; i < layer.num_matrices(); ++i) {
     const torch::Tensor score_C =
         torch::empty({layer.pattern->num_cells()}, layer.parameter.tensor.options());
     fill_uniform(score_C, stream(layer, i, /*step=*/0));
     layer.matrix(mask, i).copy_(layer.pattern->expand(layer.pattern->choose(score_C)));
   }
+  return mask;
 }
 
 bool PruneGrow::is_due(int64_t step, const SparseLayer& layer) const {
@@ -90,18 +87,19 @@ bool PruneGrow::replaces_update(int64_t step) {
 
 void PruneGrow::before_forward(int64_t step) {
   for (size_t l = 0; l < layers_.size(); ++l) {
-    if (products_[l]) products_[l]->set_dense(needs_whole_gradient(step, layers_[l]));
+    if (SparseProduct* product = masks_.product(l)) {
+      product->set_dense(needs_whole_gradient(step, layers_[l]));
+    }
   }
 }
 
 void PruneGrow::before_norm(int64_t /*step*/, StepTensors& tensors) {
-  // An evaluation after this step takes what one after a resume would.
-  for (const auto& product : products_) {
-    if (product) product->set_dense(false);
-  }
   for (size_t l = 0; l < layers_.size(); ++l) {
+    // An evaluation after this step takes what one after a resume would.
+    if (SparseProduct* product = masks_.product(l)) product->set_dense(false);
+    if (!masks_.mask(l).defined()) continue;
     const OptimizerShards::Range range = tensors.gradient(layers_[l].parameter.name);
-    range.gradient.mul_(masks_[l].view({-1}).narrow(0, range.begin, range.gradient.numel()));
+    range.gradient.mul_(masks_.mask(l).view({-1}).narrow(0, range.begin, range.gradient.numel()));
   }
 }
 
@@ -112,7 +110,7 @@ void PruneGrow::after_update(int64_t step, StepTensors& tensors) {
     if (!is_due(step, layers_[l])) continue;
     update(l, step, tensors, kept.empty() ? torch::Tensor() : kept[l]);
   }
-  apply_masks();
+  masks_.apply();
   for (size_t l = 0; l < layers_.size(); ++l) {
     if (is_due(step, layers_[l])) check_replicas(l, step, tensors);
   }
@@ -129,7 +127,7 @@ CellState PruneGrow::cells_of(size_t layer_index, int64_t index, int64_t step) c
   CellState cells;
   cells.weight_C = pattern.pool(layer.matrix(weight, index));
   cells.is_on_C =
-      pattern.pool(layer.matrix(masks_[layer_index], index).to(weight.scalar_type())) != 0;
+      pattern.pool(layer.matrix(masks_.mask(layer_index), index).to(weight.scalar_type())) != 0;
   cells.stream = stream(layer, index, step);
   cells.rows = pattern.rows();
   cells.columns = pattern.columns();
@@ -146,7 +144,7 @@ std::vector<torch::Tensor> PruneGrow::kept_masks(int64_t step) const {
   std::vector<torch::Tensor> kept;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const SparseLayer& layer = layers_[l];
-    kept.push_back(masks_[l].clone());
+    kept.push_back(masks_.mask(l).clone());
     for (int64_t i = 0; i < layer.num_matrices(); ++i) {
       if (is_stopped(l, i)) continue;
       const CellState cells = cells_of(l, i, step);
@@ -206,7 +204,7 @@ void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors,
                        const torch::Tensor& kept) {
   const SparseLayer& layer = layers_[layer_index];
   const Pattern& pattern = *layer.pattern;
-  const torch::Tensor weight = layer.parameter.tensor.detach(), mask = masks_[layer_index];
+  const torch::Tensor weight = layer.parameter.tensor.detach(), mask = masks_.mask(layer_index);
   torch::Tensor gradient;
   if (rule_->needs_gradient()) gradient = tensors.whole_gradient(layer.parameter.name);
   const torch::Tensor updated = mask.clone();
@@ -226,14 +224,14 @@ void PruneGrow::update(size_t layer_index, int64_t step, StepTensors& tensors,
 
 void PruneGrow::replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors) {
   const std::string& name = layers_[layer_index].parameter.name;
-  const torch::Tensor stays = masks_[layer_index] & mask;
+  const torch::Tensor& before = masks_.mask(layer_index);
+  const torch::Tensor stays = before.defined() ? before & mask : mask;
   layers_[layer_index].parameter.tensor.detach().mul_(stays);
   if (average_ != nullptr) average_->average_of(name).mul_(stays);
   for (const std::string& kind : tensors.state_kinds()) {
     tensors.write_state(kind, name, tensors.read_state(kind, name) * stays);
   }
-  masks_[layer_index] = mask;
-  if (products_[layer_index]) products_[layer_index]->set_mask(mask);
+  masks_.set_mask(layer_index, mask);
 }
 
 void PruneGrow::scale_average(size_t layer, const torch::Tensor& factor) const {
@@ -244,89 +242,28 @@ void PruneGrow::scale_average(size_t layer, const torch::Tensor& factor) const {
 void PruneGrow::keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step,
                            StepTensors& tensors) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor mask = torch::empty_like(masks_[layer]);
+  const torch::Tensor mask =
+      torch::empty_like(layers_[layer].parameter.tensor.detach(), torch::kBool);
   for (int64_t i = 0; i < layers_[layer].num_matrices(); ++i) {
     layers_[layer].matrix(mask, i).copy_(layers_[layer].pattern->expand(is_on_uC[i]));
   }
   replace_mask(layer, mask, tensors);
-  is_masked_[layer] = true;
   check_replicas(layer, step, tensors);
 }
 
 void PruneGrow::check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const {
   const std::string& name = layers_[layer_index].parameter.name;
   require_equal_replicas(
-      masks_[layer_index], tensors.replicas(name),
+      masks_.mask(layer_index), tensors.replicas(name),
       name + ": its replicas have different masks after step " + std::to_string(step + 1));
 }
 
-void PruneGrow::apply_masks() {
-  const torch::NoGradGuard no_grad;
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].parameter.tensor.detach().mul_(masks_[l]);
-    if (products_[l]) products_[l]->weights_changed();
-  }
-}
-
-void PruneGrow::visit_mask(size_t layer, StateVisitor& visitor) {
-  if (!is_masked_[layer]) return;
-  visitor.tensor(state_like(SparseLayer::kMaskPrefix, layers_[layer].parameter, masks_[layer]));
-}
-
 void PruneGrow::visit_state(StateVisitor& visitor) {
-  for (size_t l = 0; l < layers_.size(); ++l) visit_mask(l, visitor);
+  masks_.visit_state(visitor);
   for (size_t l = 0; l < stopped_.size(); ++l) {
     const Parameter& parameter = layers_[l].parameter;
     torch::Tensor stopped = parameter.is_stacked() ? stopped_[l] : stopped_[l][0];
     visitor.tensor(state_like(kStoppedPrefix, parameter, stopped));
-  }
-}
-
-void PruneGrow::fit_to(const SavedNames& saved) {
-  for (size_t l = 0; l < layers_.size(); ++l) fit_to(l, saved);
-}
-
-void PruneGrow::fit_to(size_t layer, const SavedNames& saved) {
-  if (rule_->soft_choice() == nullptr || layers_[layer].num_matrices() == 0) return;
-  is_masked_[layer] = saved(SparseLayer::kMaskPrefix + layers_[layer].name_of(0));
-}
-
-void PruneGrow::tensors_loaded() {
-  apply_masks();
-  masks_changed();
-}
-
-void PruneGrow::masks_changed() {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    if (!products_[l]) continue;
-    if (is_masked_[l]) {
-      products_[l]->set_mask(masks_[l]);
-    } else {
-      products_[l]->clear_mask();
-    }
-  }
-}
-
-int64_t PruneGrow::run_by_kernels() const {
-  return std::ranges::count_if(products_,
-                               [](const auto& product) { return product && product->is_taken(); });
-}
-
-void PruneGrow::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {
-  if (is_masked_[layer]) product->set_mask(masks_[layer]);
-  products_[layer] = std::move(product);
-}
-
-void PruneGrow::require_masks_fit() const {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    if (!is_masked_[l]) continue;
-    const Pattern& pattern = *layers_[l].pattern;
-    for (int64_t i = 0; i < layers_[l].num_matrices(); ++i) {
-      if (pattern.fits(layers_[l].matrix(masks_[l], i), rule_->may_exceed_density())) continue;
-      throw Error(ExitCode::kMismatch,
-                  layers_[l].name_of(i) + ": its mask does not fit sparsity.pattern and density",
-                  "use the sparsity of the checkpoint's recipe");
-    }
   }
 }
 

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,44 +11,33 @@
 #include "parallel/gradients/step_rule.h"
 #include "parallel/gradients/weight_average.h"
 #include "sparse/grow_rules/grow_rule.h"
-#include "sparse/layers/sparse_layer.h"
-#include "sparse/layers/sparse_product.h"
+#include "sparse/layers/sparse_masks.h"
 #include "sparse/training/chain_removal.h"
 
 namespace shoal {
 
-/// Dynamic sparse training: keeps the weights of sparse layers within masks, which a rule prunes
-/// and grows. Weights that are off are zero, get no gradient and have no optimizer state.
+/// Dynamic sparse training: keeps the weights of sparse layers within their masks, which a rule
+/// prunes and grows. Weights that are off are zero, get no gradient and have no optimizer state.
 ///
 /// First masks and every draw are keyed by (seed, matrix, step); an update reads weights and summed
 /// gradients, so that all replicas of a matrix, and any rank grid, have the same masks. Of an
 /// expert stack each rank prunes and grows its own units. A weight that is regrown in the update
 /// that dropped it keeps its value and state; any other starts from zero. With a rule that chooses
-/// cells softly every cell is on until keep_cells.
+/// cells softly a layer has no mask until keep_cells.
 class PruneGrow : public StepRule {
  public:
   /// Draws the first masks and zeroes the weights outside them. `rescales`: the rest is multiplied
-  /// by sqrt(n / weights of its row), so that outputs keep their variance.
-  PruneGrow(std::vector<SparseLayer> layers, std::shared_ptr<const GrowRule> rule, uint64_t seed,
-            bool rescales);
+  /// by sqrt(n / weights of its row), so that outputs keep their variance. `masks` outlive this.
+  PruneGrow(SparseMasks& masks, std::shared_ptr<const GrowRule> rule, uint64_t seed, bool rescales);
 
   /// Averages of weights that are dropped become zero as well. `average` outlives this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
-
-  /// From now on `product`, which computes the products of a layer, follows its mask and weights.
-  /// It leaves them to a dense W in steps whose rule reads gradients of weights that are off.
-  void run_by(size_t layer, std::shared_ptr<SparseProduct> product);
-  /// Layers that sparse kernels run in training: for some number of tokens at least.
-  int64_t run_by_kernels() const;
 
   /// Multiplies the average of this layer's weight, if there is one, as the weight was.
   void scale_average(size_t layer, const torch::Tensor& factor) const;
   /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the
   /// replicas of the weight; throws CommError where they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
-
-  /// The rule makes no update from this step on, whatever its own `until`.
-  void rest_from(int64_t step) { rest_from_ = step; }
 
   /// Layers between whose neurons chains are removed, if the rule does so.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
@@ -59,27 +47,20 @@ class PruneGrow : public StepRule {
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
+  /// Sparse kernels leave products to a dense W in steps whose rule reads gradients of weights that
+  /// are off.
   void before_forward(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
+  /// Lists the masks first.
   void visit_state(StateVisitor& visitor) override;
-  /// Layers whose cells are chosen softly have a mask where the checkpoint has one.
-  void fit_to(const SavedNames& saved) override;
-  void fit_to(size_t layer, const SavedNames& saved);
-  /// The mask of one layer alone; nothing while its cells are chosen softly.
-  void visit_mask(size_t layer, StateVisitor& visitor);
-  /// Weights that were loaded are masked as well.
-  void tensors_loaded() override;
-  /// Throws Error (exit 12) unless the masks are such as the patterns have: where they were loaded
-  /// from a checkpoint of another recipe.
-  void require_masks_fit() const;
+  void fit_to(const SavedNames& saved) override { masks_.fit_to(saved); }
+  void tensors_loaded() override { masks_.tensors_loaded(); }
 
-  const std::vector<SparseLayer>& layers() const { return layers_; }
-  /// bool, shaped like the layer's parameter.
-  const torch::Tensor& mask(size_t layer) const { return masks_[layer]; }
+  const SparseMasks& masks() const { return masks_; }
 
  private:
-  bool is_due(int64_t step) const { return step < rest_from_ && rule_->is_due(step); }
+  bool is_due(int64_t step) const { return !masks_.rest_at(step) && rule_->is_due(step); }
   bool is_due(int64_t step, const SparseLayer& layer) const;
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
   bool is_stopped(size_t layer, int64_t index) const;
@@ -89,7 +70,7 @@ class PruneGrow : public StepRule {
   std::vector<torch::Tensor> kept_masks(int64_t step) const;
   void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
-  void draw_mask(const SparseLayer& layer, const torch::Tensor& mask) const;
+  torch::Tensor draw_mask(const SparseLayer& layer) const;
   /// Stops the matrix if most of what has grown was just dropped.
   void stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
                        const torch::Tensor& updated_C) const;
@@ -100,19 +81,14 @@ class PruneGrow : public StepRule {
   /// Throws CommError where replicas of a matrix have different masks. Collective.
   void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;
   bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const;
-  void apply_masks();
-  void masks_changed();
 
-  std::vector<SparseLayer> layers_;
+  SparseMasks& masks_;
+  const std::vector<SparseLayer>& layers_;  ///< of the masks
   std::shared_ptr<const GrowRule> rule_;
   uint64_t seed_;
-  int64_t rest_from_ = std::numeric_limits<int64_t>::max();
   const WeightAverage* average_ = nullptr;
   std::vector<LayerChain> chains_;
-  std::vector<torch::Tensor> masks_;
-  std::vector<bool> is_masked_;         ///< of each layer; not while its cells are chosen softly
   std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; none if the rule stops none
-  std::vector<std::shared_ptr<SparseProduct>> products_;  ///< null where a dense W is used
 };
 
 }  // namespace shoal

@@ -25,6 +25,10 @@ inline torch::Tensor take_gradient(const torch::Tensor& x, const std::string& we
 
 /// Adam of a tensor that belongs to a weight and is trained for a part of the training only: its
 /// state is not the optimizer's, and goes with it. Betas 0.9 and 0.999, epsilon 1e-8, no decay.
+///
+/// Soft parameters have a rate of their own, are projected behind each update and end before the
+/// training does; an optimizer's shards are fixed at the start. A place in the one optimizer would
+/// change how gradients are clipped, and thus results.
 struct SoftAdam {
   torch::Tensor m, v;  ///< as the tensor, [u, ...]; undefined without one
 

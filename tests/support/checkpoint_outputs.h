@@ -26,7 +26,7 @@ inline CheckpointOutputs checkpoint_outputs(const CheckpointChoice& choice) {
       open_checkpoint_alone(choice, [](const std::string&) { return std::nullopt; });
   const OpenSplit data = open_split(make_source(opened.recipe), Split::kValid);
   const BuiltModel model =
-      build_model(opened.recipe, data.source->shape(), &opened.grid, torch::kCPU);
+      build_model(opened.recipe, data.source->shape(), {&opened.grid, torch::kCPU});
   const int64_t num_by_kernels = load_model(opened, model);
   std::vector<torch::Tensor> outputs;
   EvalLoader loader(*data.samples, loader_settings(opened.recipe, data, opened.grid));

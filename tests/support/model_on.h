@@ -9,7 +9,7 @@ namespace shoal::testing {
 
 /// The recipe's model for these data, on the grid's device, for a Session.
 inline BuiltModel model_on(const Recipe& recipe, const OpenSplit& data, RankGrid& grid) {
-  return build_model(recipe, data.source->shape(), &grid, grid.device);
+  return build_model(recipe, data.source->shape(), {&grid, grid.device});
 }
 
 }  // namespace shoal::testing

@@ -55,7 +55,7 @@ void run(const std::string& checkpoint, const std::string& input, const std::str
       config::load_options_text<Recipe>(reader.manifest().recipe, "the checkpoint's recipe")
           .options;
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), &grid, torch::kCPU);
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), {&grid, torch::kCPU});
   load_weights(reader.path(), weights_of(model), *grid.world);
   const Batch batch = read_batch(ForeignWeights(input), compute_dtype_of(recipe));
   write_outputs(at_least_float32(model.task->outputs(batch)).contiguous(), output);

@@ -9,7 +9,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
 #include "launch/recipe/recipe.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/model_fill.h"
 #include "tests/support/model_on.h"
 
@@ -212,7 +212,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   TrainingTrace trace;
   fill_parameters(session.task());
   // The weights are those of a dense model so far.
-  if (PruneGrow* sparse = find_rule<PruneGrow>(session.rules())) sparse->tensors_loaded();
+  if (const auto& sparse = session.model().sparse) sparse->masks().tensors_loaded();
   for (int64_t step = 0; step < steps; ++step) {
     const StepOutcome outcome = session.step({});
     const StepReport report = reduce(outcome, *grid.world);

@@ -103,7 +103,7 @@ torch::Tensor outputs_of(const std::string& run, const torch::Tensor& image_bCHW
   const Recipe recipe =
       config::load_options_text<Recipe>(reader.manifest().recipe, "recipe").options;
   RankGrid grid = testing::self_grid();
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), &grid, torch::kCPU);
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), {&grid, torch::kCPU});
   load_weights(reader.path(), weights_of(model), *grid.world);
   Batch batch;
   const int64_t samples = image_bCHW.size(0);

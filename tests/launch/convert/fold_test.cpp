@@ -11,7 +11,7 @@
 #include "launch/step/session.h"
 #include "launch/train/resume.h"
 #include "launch/train/train.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/checkpoint_outputs.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_on.h"
@@ -169,7 +169,7 @@ TEST_F(Fold, ItsRecipeLoadsItToTrainOn) {
     const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
     Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
     load_initial_weights(session, recipe);
-    const PruneGrow& sparse = *find_rule<PruneGrow>(session.rules());
+    const SparseMasks& sparse = session.model().sparse->masks();
     ASSERT_EQ(sparse.layers().size(), 4u);
     for (size_t l = 0; l < sparse.layers().size(); ++l) {
       const std::string& name = sparse.layers()[l].parameter.name;

@@ -39,7 +39,7 @@ class Evaluated {
       : recipe_(recipe),
         grid_(grid),
         data_(open_split(make_source(recipe), Split::kValid)),
-        model_(build_model(recipe, data_.source->shape(), &grid, torch::kCPU)) {}
+        model_(build_model(recipe, data_.source->shape(), {&grid, torch::kCPU})) {}
   EvaluationParts parts() { return {*model_.task, recipe_, data_, grid_}; }
 
  private:

@@ -10,10 +10,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/options/config_writer.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_reads.h"
 #include "tests/support/model_on.h"
@@ -48,11 +49,10 @@ class SparsityMaps : public ::testing::Test {
     CheckpointWriter writer(options, *grid.world, files);
     for (int64_t step = 1; step <= 5; ++step) {
       session.step({});
-      const auto* sparse = find_rule<PruneGrow>(session.rules());
-      masks_.push_back(sparse != nullptr ? sparse->mask(0).clone() : torch::Tensor());
-      distances_.push_back(session.model().permutations.empty()
-                               ? torch::Tensor()
-                               : session.model().permutations[0]->distance());
+      const auto& sparse = session.model().sparse;
+      masks_.push_back(sparse ? sparse->masks().mask(0).clone() : torch::Tensor());
+      const auto& permutations = sparse_forms(session.model()).permutations;
+      distances_.push_back(permutations.empty() ? torch::Tensor() : permutations[0]->distance());
       ASSERT_TRUE(writer.save(session, {step, step * 8, {}}).ok);
     }
   }

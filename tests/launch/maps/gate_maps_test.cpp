@@ -64,7 +64,7 @@ OpenGates open_gates(const std::string& run, int64_t num_samples) {
       open_checkpoint_alone({run, false, {}}, [](const std::string&) { return std::nullopt; });
   const OpenSplit data = open_split(make_source(opened.recipe), Split::kValid);
   const BuiltModel model =
-      build_model(opened.recipe, data.source->shape(), &opened.grid, torch::kCPU);
+      build_model(opened.recipe, data.source->shape(), {&opened.grid, torch::kCPU});
   load_model(opened, model);
   std::shared_ptr<Backbone> backbone;
   for (const auto& module : model.task->modules()) {

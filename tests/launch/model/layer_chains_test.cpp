@@ -1,4 +1,4 @@
-#include "launch/model/layer_chains.h"
+#include "sparse/layer_chains.h"
 #include "launch/data/recipe_source.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/step/session.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
@@ -27,8 +27,8 @@ class Chains {
       : recipe_(testing::equality_recipe(overrides)),
         data_(open_split(make_source(recipe_), Split::kTrain)),
         session_(recipe_, testing::model_on(recipe_, data_, grid_), data_, grid_),
-        chains_(chain_layers(find_rule<PruneGrow>(session_.rules())->layers(),
-                             session_.model().permutations)) {}
+        chains_(chain_layers(session_.model().sparse->masks().layers(),
+                             session_.model().sparse->forms().permutations)) {}
 
   /// Of each chain its layers, those that put the neurons out before the one that takes them in.
   std::vector<std::string> names() const {
@@ -37,7 +37,7 @@ class Chains {
       std::string name;
       for (const LayerChain::Side& side : chain.sides) {
         name += (side.takes_in ? " -> " : " ") +
-                find_rule<PruneGrow>(session_.rules())->layers()[side.layer].parameter.name;
+                session_.model().sparse->masks().layers()[side.layer].parameter.name;
       }
       names.push_back(name.substr(1));
     }

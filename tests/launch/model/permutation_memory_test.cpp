@@ -2,8 +2,7 @@
 
 #include <string>
 
-#include "launch/model/sparse_layers.h"
-#include "runtime/base/text.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/counted_memory.h"
 #include "tests/support/session_in_training.h"
 
@@ -21,18 +20,18 @@ struct Hardening {
          "sparsity={density: 0.5, layers: [mlp], rule: {name: static}, permutation: {name: "
          "learned, until: 60%, groups: " +
              std::to_string(groups) + "}}"});
-    for (const SparseLayerInfo& layer : describe_sparse(run.recipe, run.session.model())) {
+    for (const SparseLayerInfo& layer : run.session.model().sparse->describe()) {
       predicted_bytes += layer.soft_bytes;
     }
-    for (const auto& permutation : run.session.model().permutations) {
+    for (const auto& permutation : run.session.model().sparse->forms().permutations) {
       index_bytes += 2 * permutation->place().size() * int64_t{sizeof(int64_t)};
     }
     run.session.step({});
     run.session.step({});
     const int64_t soft_bytes = memory.held_bytes();
-    EXPECT_TRUE(run.session.model().permutations[0]->is_soft());
+    EXPECT_TRUE(run.session.model().sparse->forms().permutations[0]->is_soft());
     run.session.step({});
-    EXPECT_FALSE(run.session.model().permutations[0]->is_soft());
+    EXPECT_FALSE(run.session.model().sparse->forms().permutations[0]->is_soft());
     freed_bytes = soft_bytes - memory.held_bytes();
   }
 

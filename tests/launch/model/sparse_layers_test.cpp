@@ -1,4 +1,4 @@
-#include "launch/model/sparse_layers.h"
+#include "sparse/sparse_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -202,7 +202,7 @@ TEST(SparseLayers, TellTheMemoryOfSwitches) {
 
 /// Weights outside the masks, their optimizer state, averages and those of the masks that changed.
 void expect_sparse(Session& session) {
-  const PruneGrow& sparse = *find_rule<PruneGrow>(session.rules());
+  const SparseMasks& sparse = session.model().sparse->masks();
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     const SparseLayer& layer = sparse.layers()[l];
     const torch::Tensor off = ~sparse.mask(l), weight = layer.parameter.tensor.detach();
@@ -223,7 +223,7 @@ const Overrides kRigl{"optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}",
 TEST(SparseTraining, KeepsWeightsStateAndAveragesWithinTheMasks) {
   SessionInTraining run(kRigl);
   std::vector<torch::Tensor> before;
-  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
+  const SparseMasks& sparse = run.session.model().sparse->masks();
   for (size_t l = 0; l < sparse.layers().size(); ++l) before.push_back(sparse.mask(l).clone());
   for (int64_t step = 0; step < 5; ++step) {
     run.session.step({});
@@ -240,7 +240,7 @@ TEST(SparseTraining, AnUpdateOfRigLTakesThePlaceOfTheStep) {
   SessionInTraining run(kRigl);
   run.session.step({});
   run.session.step({});
-  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
+  const SparseMasks& sparse = run.session.model().sparse->masks();
   std::vector<torch::Tensor> weights, masks;
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     weights.push_back(sparse.layers()[l].parameter.tensor.detach().clone());
@@ -258,7 +258,7 @@ TEST(SparseTraining, ExpertsHaveMasksOfTheirOwn) {
   SessionInTraining run(
       {"sparsity={density: 0.25, layers: [moe_c.experts.*.fc1], pattern: "
        "{name: constant_fan_in}, rule: {name: static}}"});
-  const torch::Tensor& mask = find_rule<PruneGrow>(run.session.rules())->mask(0);
+  const torch::Tensor& mask = run.session.model().sparse->masks().mask(0);
   EXPECT_EQ(mask.sizes(), (at::IntArrayRef{5, 4, 6}));
   EXPECT_TRUE(torch::equal(mask.sum(1), torch::full({5, 6}, 1)));
   EXPECT_FALSE(mask[0].equal(mask[1]));
@@ -271,7 +271,7 @@ TEST(SparseTraining, FirstWeightsAreRescaled) {
       "rule: {name: static}, rescale: ";
   SessionInTraining scaled({keys + "true}"}), plain({keys + "false}"});
   const auto weight = [](const SessionInTraining& run) {
-    return find_rule<PruneGrow>(run.session.rules())->layers()[0].parameter.tensor.detach();
+    return run.session.model().sparse->masks().layers()[0].parameter.tensor.detach();
   };
   EXPECT_TRUE(torch::allclose(weight(scaled), 2 * weight(plain)));
 }
@@ -283,7 +283,7 @@ TEST(SparseTraining, WeightsThatAreLoadedAreMasked) {
   const std::string path = save(dense, scratch.path());
   SessionInTraining run({kTinyVit, "sparsity={density: 0.3}", "model.init_from=" + path});
   load_initial_weights(run.session, run.recipe);
-  const PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
+  const SparseMasks& sparse = run.session.model().sparse->masks();
   for (size_t l = 0; l < sparse.layers().size(); ++l) {
     const Parameter& parameter = sparse.layers()[l].parameter;
     const auto& all = dense.session.parameters();
@@ -301,8 +301,8 @@ TEST(SparseTraining, SparseWeightsAreLoadedWithTheirMasks) {
                        "model.init_from={from: " + path + ", raw_weights: true}"};
   SessionInTraining run(joined(init, kRigl));
   load_initial_weights(run.session, run.recipe);
-  const PruneGrow& mine = *find_rule<PruneGrow>(run.session.rules());
-  const PruneGrow& theirs = *find_rule<PruneGrow>(trained.session.rules());
+  const SparseMasks &mine = run.session.model().sparse->masks(),
+                    &theirs = trained.session.model().sparse->masks();
   for (size_t l = 0; l < mine.layers().size(); ++l) {
     EXPECT_TRUE(mine.mask(l).equal(theirs.mask(l)));
     EXPECT_TRUE(mine.layers()[l].parameter.tensor.equal(theirs.layers()[l].parameter.tensor));
@@ -323,10 +323,10 @@ TEST(SparseTraining, MasksAreTakenWithoutWhatElseARuleSaves) {
         {kTinyVit, testing::sparse("unstructured", "cht, stop_overlap: 1, exclude_dropped: true"),
          "model.init_from=" + save(trained, scratch.path())});
     load_initial_weights(run.session, run.recipe);
-    const torch::Tensor taken = find_rule<PruneGrow>(run.session.rules())->mask(0).clone();
-    EXPECT_TRUE(taken.equal(find_rule<PruneGrow>(trained.session.rules())->mask(0)));
+    const torch::Tensor taken = run.session.model().sparse->masks().mask(0).clone();
+    EXPECT_TRUE(taken.equal(trained.session.model().sparse->masks().mask(0)));
     for (int step = 0; step < 3; ++step) run.session.step({});
-    EXPECT_FALSE(find_rule<PruneGrow>(run.session.rules())->mask(0).equal(taken)) << rule;
+    EXPECT_FALSE(run.session.model().sparse->masks().mask(0).equal(taken)) << rule;
   }
 }
 
@@ -361,7 +361,7 @@ TEST(SparseTraining, SparseKernelsRunWhatTheyAreAskedFor) {
                                                            "density: 0.1, layers: [mlp, stem], "
                                                            "execution: " +
                                                                execution)});
-    return find_rule<PruneGrow>(run.session.rules())->run_by_kernels();
+    return run.session.model().sparse->masks().run_by_kernels();
   };
   EXPECT_EQ(count("sparse"), 5);
   EXPECT_EQ(count("auto"), 0);
@@ -372,7 +372,7 @@ TEST(SparseTraining, LearnedPermutationsAreHardInTimeAndTheirMemoryIsGone) {
   SessionInTraining run({kTinyVit,
                          "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
                          "learned, until: 60%}}"});
-  const auto& permutations = run.session.model().permutations;
+  const auto& permutations = run.session.model().sparse->forms().permutations;
   EXPECT_EQ(permutations.size(), 7u);
   for (int step = 0; step < 5; ++step) {
     for (const auto& permutation : permutations) {
@@ -388,7 +388,7 @@ TEST(SparseTraining, SwitchesMoveAndAreHardInTime) {
                            "sparsity={density: 0.5, rule: {name: static}, layers: [moe_c.experts], "
                            "permutation: {name: " +
                                name + ", until: 60%}}"});
-    const Permutation& stack = *run.session.model().permutations[0];
+    const Permutation& stack = *run.session.model().sparse->forms().permutations[0];
     const torch::Tensor before = stack.soft().detach().clone();
     EXPECT_TRUE(run.session.step({}).applied);
     EXPECT_TRUE((stack.soft() != before).all().item<bool>()) << name;
@@ -403,7 +403,7 @@ TEST(SparseTraining, LearnedPermutationsAreHardOnceTheirPenaltyIsSmall) {
   SessionInTraining run({kTinyVit,
                          "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
                          "learned, check_every: 2step, threshold: 1, until: 100%}}"});
-  const auto& permutations = run.session.model().permutations;
+  const auto& permutations = run.session.model().sparse->forms().permutations;
   run.session.step({});
   EXPECT_TRUE(permutations[0]->is_soft());
   run.session.step({});
@@ -415,7 +415,7 @@ TEST(SparseTraining, LearnedPermutationsStaySoftWhileTheirPenaltyIsLarge) {
                          "sparsity={density: 0.5, rule: {name: static}, permutation: {name: "
                          "learned, check_every: 1step, threshold: 0, until: 80%}}"});
   for (int step = 0; step < 5; ++step) {
-    EXPECT_EQ(run.session.model().permutations[0]->is_soft(), step < 4) << step;
+    EXPECT_EQ(run.session.model().sparse->forms().permutations[0]->is_soft(), step < 4) << step;
     run.session.step({});
   }
 }
@@ -453,8 +453,8 @@ TEST(SparseTraining, ACheckpointOfAPermutedLayerIsNotTakenWithoutItsOrder) {
   SessionInTraining same(
       joined(init, {"sparsity={density: 0.5, layers: [mlp], permutation: {name: random}}"}));
   load_initial_weights(same.session, same.recipe);
-  EXPECT_TRUE(same.session.model().permutations[0]->index().equal(
-      trained.session.model().permutations[0]->index()));
+  EXPECT_TRUE(same.session.model().sparse->forms().permutations[0]->index().equal(
+      trained.session.model().sparse->forms().permutations[0]->index()));
 }
 
 /// Weights, masks, orders, scores and moments stay as they are, step after step.
@@ -481,6 +481,27 @@ TEST(SparseTraining, ANonFiniteGradientChangesNothing) {
       EXPECT_EQ(digest(), before) << method;
     }
   }
+}
+
+TEST(SparseLayers, AreThoseOfAPlanThatWasMadeOnMeta) {
+  const Recipe recipe = testing::equality_recipe(
+      {kTinyVit,
+       "sparsity={density: 0.75, layers: [mlp], pattern: {name: butterfly, grid: 4, low_rank: "
+       "0.3}, rule: {name: static}}"});
+  const DataShape shape = make_source(recipe)->shape();
+  const BuiltModel planned = build_model(recipe, shape);
+  RankGrid grid = testing::self_grid();
+  const BuiltModel built =
+      build_model(recipe, shape, {&grid, torch::kCPU}, {}, &planned.sparse->plan());
+  const std::vector<SparseLayer>&layers = built.sparse->layers(),
+        &before = planned.sparse->layers();
+  ASSERT_EQ(layers.size(), before.size());
+  for (size_t l = 0; l < layers.size(); ++l) {
+    EXPECT_EQ(layers[l].parameter.name, before[l].parameter.name);
+    EXPECT_EQ(layers[l].pattern, before[l].pattern);
+    EXPECT_FALSE(layers[l].parameter.tensor.is_meta());
+  }
+  EXPECT_EQ(built.parameters.size(), planned.parameters.size());
 }
 
 TEST(SparseLayers, SayWhichDensitiesAreOutOfReach) {

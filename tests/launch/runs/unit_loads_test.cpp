@@ -52,7 +52,7 @@ TEST_F(LoggedLoads, OfAnotherModelDoNotKeepThisOneFromBeingBuilt) {
   const Recipe recipe = testing::equality_recipe({"parallel.placement=by_load"});
   write("{\"step\":5,\"layer\":\"blocks.1.moe_c\",\"load\":[1,1,9]}\n");
   RankGrid grid = testing::self_grid();
-  EXPECT_NO_THROW(build_model(recipe, make_source(recipe)->shape(), &grid, torch::kMeta, read()));
+  EXPECT_NO_THROW(build_model(recipe, make_source(recipe)->shape(), {&grid, torch::kMeta}, read()));
 }
 
 TEST_F(LoggedLoads, NameTheLineThatIsNoRecord) {

@@ -245,8 +245,7 @@ TEST(Model, NamesAStageWithMoreUnitsThanAGpuRoutesTo) {
   const auto refusal = [](int64_t experts, c10::DeviceType device) -> std::string {
     const Recipe recipe =
         equality_recipe({"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
-    const BuiltModel model =
-        build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+    const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
     try {
       check_units(model.stages, device);
     } catch (const ConfigError& error) {

@@ -23,10 +23,8 @@ std::vector<std::string> changes(const std::vector<std::string>& before,
                                  const std::vector<std::string>& now, int64_t steps_done) {
   const StepScale scale{.samples_per_epoch = 40, .samples_per_step = 8, .total_steps = 5};
   const Recipe recipe = testing::equality_recipe(now);
-  const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
-  StepRules rules;
-  if (auto rule = model.task->make_step_rule(scale)) rules.push_back(std::move(rule));
-  return describe_course_changes(testing::equality_recipe(before), recipe, rules, scale,
+  const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
+  return describe_course_changes(testing::equality_recipe(before), recipe, *model.task, scale,
                                  steps_done);
 }
 

@@ -14,7 +14,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/safetensors.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/session_in_training.h"
 #include "tests/support/some_batch.h"
@@ -150,7 +150,7 @@ TEST(MocoInTraining, TheMomentumEncoderIsSavedOnceAndHasNoOptimizerState) {
 
 TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
   SessionInTraining run(moco({testing::sparse("unstructured")}));
-  PruneGrow& sparse = *find_rule<PruneGrow>(run.session.rules());
+  SparseMasks& sparse = run.session.model().sparse->masks();
   std::map<std::string, torch::Tensor> mask_of_key;
   for (size_t layer = 0; layer < sparse.layers().size(); ++layer) {
     const std::string& name = sparse.layers()[layer].parameter.name;

@@ -10,7 +10,7 @@
 
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_reads.h"
 #include "tests/support/model_on.h"
@@ -155,9 +155,9 @@ struct LongerSparseRun : TrainingRun {
     return read_file(folder.path + ".log");
   }
   bool changes_masks() {
-    const torch::Tensor before = find_rule<PruneGrow>(session.rules())->mask(0).clone();
+    const torch::Tensor before = session.model().sparse->masks().mask(0).clone();
     for (int step = 0; step < 2; ++step) session.step({});
-    return !find_rule<PruneGrow>(session.rules())->mask(0).equal(before);
+    return !session.model().sparse->masks().mask(0).equal(before);
   }
   void save() {
     CheckpointWriter(writer, *grid.world, files)

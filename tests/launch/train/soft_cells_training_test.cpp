@@ -7,7 +7,7 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/gradients/weight_average.h"
 #include "sparse/layers/soft_cells.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/config_error.h"
 #include "tests/support/model_on.h"
 #include "tests/support/scratch_folder.h"
@@ -26,18 +26,18 @@ using testing::SessionInTraining;
 const std::string kSmallVit = testing::vit();
 
 const torch::Tensor& mask_of(const SessionInTraining& run) {
-  return find_rule<PruneGrow>(run.session.rules())->mask(0);
+  return run.session.model().sparse->masks().mask(0);
 }
 
 TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
   SessionInTraining run(
       {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});
-  const auto& cells = run.session.model().soft_cells;
-  const PruneGrow& prune_grow = *find_rule<PruneGrow>(run.session.rules());
+  const auto& cells = run.session.model().sparse->forms().soft_cells;
+  const SparseMasks& masks = run.session.model().sparse->masks();
   ASSERT_EQ(cells.size(), 4u);
   for (int step = 0; step < 5; ++step) {
     for (size_t l = 0; l < cells.size(); ++l) {
-      const torch::Tensor& mask = prune_grow.mask(l);
+      const torch::Tensor& mask = masks.mask(l);
       const int64_t on = cells[l]->layer().pattern->num_weights();
       EXPECT_EQ(cells[l]->is_soft(), step < 3);
       EXPECT_EQ(mask.sum().item<int64_t>(), step < 3 ? mask.numel() : on);
@@ -46,7 +46,7 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
     }
     EXPECT_TRUE(run.session.step({}).applied);
   }
-  EXPECT_NO_THROW(prune_grow.require_masks_fit());
+  EXPECT_NO_THROW(run.session.model().sparse->require_masks_fit());
 }
 
 TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
@@ -55,9 +55,9 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenOnceTheOthersHaveNextToNothing) {
        "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
        "check_every: 2step, threshold: 2, until: 100%}}"});
   run.session.step({});
-  EXPECT_TRUE(run.session.model().soft_cells[0]->is_soft());
+  EXPECT_TRUE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
   run.session.step({});
-  EXPECT_FALSE(run.session.model().soft_cells[0]->is_soft());
+  EXPECT_FALSE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
 }
 
 TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
@@ -66,7 +66,7 @@ TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
        "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, "
        "check_every: 1step, threshold: 0, until: 80%}}"});
   for (int step = 0; step < 5; ++step) {
-    EXPECT_EQ(run.session.model().soft_cells[0]->is_soft(), step < 4) << step;
+    EXPECT_EQ(run.session.model().sparse->forms().soft_cells[0]->is_soft(), step < 4) << step;
     run.session.step({});
   }
 }
@@ -77,8 +77,8 @@ TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
                          "optimizer={name: sgd, lr: "
                          "1e-30}"});
   for (int step = 0; step < 3; ++step) run.session.step({});
-  const SparseLayer& layer = run.session.model().soft_cells[0]->layer();
-  ASSERT_FALSE(run.session.model().soft_cells[0]->is_soft());
+  const SparseLayer& layer = run.session.model().sparse->forms().soft_cells[0]->layer();
+  ASSERT_FALSE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
   const torch::Tensor weight = layer.parameter.tensor.detach(),
                       average = find_rule<WeightAverage>(run.session.rules())
                                     ->average_of(layer.parameter.name);
@@ -99,8 +99,9 @@ TEST(SoftCellsInTrainingRanks, AGradientOfScoresThatIsNotFiniteSkipsTheStep) {
         Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
         const auto digest = [&] { return state_digest(session, 0, 0, *grid.world); };
         bool is_bad = false;
-        torch::Tensor scores = is_of_cells ? session.model().soft_cells[1]->score()
-                                           : session.model().permutations[1]->soft();
+        torch::Tensor scores = is_of_cells
+                                   ? session.model().sparse->forms().soft_cells[1]->score()
+                                   : session.model().sparse->forms().permutations[1]->soft();
         scores.register_hook([&is_bad](const torch::Tensor& gradient) {
           return is_bad ? gradient / 0.0 : gradient;
         });
@@ -136,8 +137,8 @@ TEST(SoftCellsInTraining, SoftWeightsAreTakenWithTheirScoresOrNotAtAll) {
   const std::string path = save(trained, scratch.path());
   SessionInTraining same({kSmallVit, soft, "model.init_from=" + path});
   load_initial_weights(same.session, same.recipe);
-  EXPECT_TRUE(same.session.model().soft_cells[0]->score().equal(
-      trained.session.model().soft_cells[0]->score()));
+  EXPECT_TRUE(same.session.model().sparse->forms().soft_cells[0]->score().equal(
+      trained.session.model().sparse->forms().soft_cells[0]->score()));
   SessionInTraining other({kSmallVit,
                            testing::sparse("diagonal", "set", "density: 0.4, layers: [mlp]"),
                            "model.init_from=" + path});
@@ -154,11 +155,12 @@ TEST(SoftCellsInTraining, ScoresAndMasksGoWithWeightsThatAreTakenInPart) {
     SessionInTraining next({kSmallVit, soft, "run.seed=7",
                             "model.init_from={from: " + path + ", take: ['backbone.*']}"});
     load_initial_weights(next.session, next.recipe);
-    const auto &mine = next.session.model().soft_cells,
-               &theirs = trained.session.model().soft_cells;
+    const auto &mine = next.session.model().sparse->forms().soft_cells,
+               &theirs = trained.session.model().sparse->forms().soft_cells;
     ASSERT_EQ(mine[0]->is_soft(), !is_chosen);
     EXPECT_TRUE(is_chosen || mine[0]->score().equal(theirs[0]->score()));
-    EXPECT_TRUE(mask_of(next).equal(mask_of(trained)));
+    EXPECT_TRUE(next.session.model().sparse->masks().mask(0).equal(
+        trained.session.model().sparse->masks().mask(0)));
     EXPECT_TRUE(mine[0]->layer().parameter.tensor.equal(theirs[0]->layer().parameter.tensor));
     EXPECT_TRUE(next.session.step({}).applied);
   }
@@ -172,8 +174,9 @@ TEST(SoftCellsInTraining, AMaskThatWasChosenStays) {
   const std::string path = save(trained, scratch.path());
   SessionInTraining next({kSmallVit, soft, "model.init_from=" + path});
   load_initial_weights(next.session, next.recipe);
-  EXPECT_FALSE(next.session.model().soft_cells[0]->is_soft());
-  EXPECT_TRUE(mask_of(next).equal(mask_of(trained)));
+  EXPECT_FALSE(next.session.model().sparse->forms().soft_cells[0]->is_soft());
+  EXPECT_TRUE(next.session.model().sparse->masks().mask(0).equal(
+      trained.session.model().sparse->masks().mask(0)));
   EXPECT_TRUE(next.session.step({}).applied);
 }
 

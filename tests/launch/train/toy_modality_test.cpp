@@ -256,7 +256,7 @@ TEST(ToyModality, IsRefusedByATaskForOtherData) {
     const Recipe recipe =
         config::load_options_text<Recipe>(kToyRecipe, "toy", {"", {key}, nullptr}).options;
     try {
-      build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta);
+      build_model(recipe, make_source(recipe)->shape());
       ADD_FAILURE() << key;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr(what));

@@ -15,7 +15,7 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/files/file_system.h"
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/gpu_probe.h"
 #include "tests/support/model_on.h"
@@ -74,8 +74,8 @@ Curve curve_of(const Overrides& overrides, int64_t num_steps, c10::Device device
       evaluate({training.session.task(), training.recipe, training.valid_data, training.grid},
                num_steps)
           .value("loss");
-  if (const PruneGrow* sparse = find_rule<PruneGrow>(training.session.rules())) {
-    curve.num_by_kernels = sparse->run_by_kernels();
+  if (const auto& sparse = training.session.model().sparse) {
+    curve.num_by_kernels = sparse->masks().run_by_kernels();
   }
   return curve;
 }

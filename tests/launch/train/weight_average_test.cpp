@@ -356,7 +356,7 @@ TEST(WeightAverageRanks, OfADenoiserMovesToOneRank) {
 double loss_of(const std::string& checkpoint, const Recipe& recipe, bool raw_weights) {
   RankGrid grid = testing::self_grid();
   const auto data = open_split(make_source(recipe), Split::kValid);
-  const BuiltModel model = build_model(recipe, data.source->shape(), &grid, torch::kCPU);
+  const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, torch::kCPU});
   load_weights(checkpoint, weights_of(model), *grid.world, raw_weights);
   return evaluate({*model.task, recipe, data, grid}, /*step=*/6).value("loss");
 }

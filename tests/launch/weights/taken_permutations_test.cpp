@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sparse/training/prune_grow.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/session_in_training.h"
 
@@ -28,7 +28,7 @@ struct PermutedTraining : testing::SessionInTraining {
   std::string load() { return load_initial_weights(session, recipe); }
 
   const Permutation& permutation_of(const std::string& weight) const {
-    const auto& all = session.model().permutations;
+    const auto& all = session.model().sparse->forms().permutations;
     return **std::ranges::find_if(all, [&](const auto& one) { return one->name() == weight; });
   }
   /// The order of a weight's inputs, of a stack of experts those of all.
@@ -94,7 +94,7 @@ TEST(TakenPermutations, AreFoundUnderOtherNames) {
   const torch::Tensor before = run.order_of(first);
   run.load();
   const auto mask = [](PermutedTraining& of, const std::string& weight) {
-    const PruneGrow& sparse = *find_rule<PruneGrow>(of.session.rules());
+    const SparseMasks& sparse = of.session.model().sparse->masks();
     const auto found = std::ranges::find(sparse.layers(), weight,
                                          [](const auto& layer) { return layer.parameter.name; });
     return sparse.mask(static_cast<size_t>(found - sparse.layers().begin()));

@@ -254,7 +254,7 @@ TEST_F(Upcycle, UsesAllOfTheCheckpointAndMissesNothing) {
 std::string mistakes(const Overrides& overrides) {
   try {
     const Recipe recipe = recipe_of(overrides);
-    check_upcycling(build_model(recipe, make_source(recipe)->shape(), nullptr, torch::kMeta));
+    check_upcycling(build_model(recipe, make_source(recipe)->shape()));
   } catch (const ConfigError& error) {
     return error.what();
   }

@@ -54,7 +54,8 @@ class Mlp {
           {parameter, false, density,
            make_pattern("{name: unstructured}", weight.size(0), weight.size(1), density)});
     }
-    prune_grow_ = std::make_unique<PruneGrow>(layers, make_rule(rule), /*seed=*/1, false);
+    masks_ = std::make_unique<SparseMasks>(layers);
+    prune_grow_ = std::make_unique<PruneGrow>(*masks_, make_rule(rule), /*seed=*/1, false);
     prune_grow_->remove_chains_of({LayerChain{{{0, false}, {1, true}}}});
   }
 
@@ -83,7 +84,7 @@ class Mlp {
   }
 
   PruneGrow& prune_grow() { return *prune_grow_; }
-  const torch::Tensor& mask(size_t layer) const { return prune_grow_->mask(layer); }
+  const torch::Tensor& mask(size_t layer) const { return masks_->mask(layer); }
   torch::Tensor weight(size_t layer) const { return parameters_[layer].tensor.detach(); }
 
  private:
@@ -99,6 +100,7 @@ class Mlp {
   GradientSync sync_;
   Sgd optimizer_;
   StepTensors tensors_;
+  std::unique_ptr<SparseMasks> masks_;
   std::unique_ptr<PruneGrow> prune_grow_;
 };
 
@@ -202,8 +204,8 @@ TEST(PruneGrow, LeavesChainsWhereTheRuleDoesNotRemoveThem) {
 TEST(PruneGrow, LeavesChainsWhileAPermutationWithinThemIsSoft) {
   Mlp mlp("{name: cht, every: 1step, fraction: 0.1, stop_overlap: never}");
   const auto [fc1, fc2] = masks_with_loose_neurons();
-  auto order = std::make_shared<Permutation>(
-      Permutation::Place{mlp.prune_grow().layers()[1].parameter, false, PermutationAxis::kInputs});
+  auto order = std::make_shared<Permutation>(Permutation::Place{
+      mlp.prune_grow().masks().layers()[1].parameter, false, PermutationAxis::kInputs});
   order->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/1);
   mlp.prune_grow().remove_chains_of({LayerChain{{{0, false}, {1, true, order}}}});
   mlp.set(fc1, fc2);

@@ -1,4 +1,4 @@
-#include "launch/model/layer_chains.h"
+#include "sparse/layer_chains.h"
 
 #include <algorithm>
 #include <string>

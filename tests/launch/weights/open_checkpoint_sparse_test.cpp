@@ -1,4 +1,4 @@
-#include "launch/model/sparse_execution.h"
+#include "launch/weights/open_checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,38 @@
+#include "sparse/training/soft_training.h"
+
+#include <algorithm>
+
+namespace shoal {
+namespace {
+
+bool is_soft(const WeightForm& form) { return !form.leaves().empty(); }
+
+}  // namespace
+
+void SoftTraining::before_norm(int64_t /*step*/, StepTensors& tensors) {
+  for (Soft& soft : soft_) {
+    if (!is_soft(*soft.form)) continue;
+    soft.gradient = take_gradient(soft.form->leaves()[0], soft.weight.name, tensors);
+  }
+}
+
+void SoftTraining::visit_state(StateVisitor& visitor) {
+  const auto has_soft_form = [](const Soft& soft) { return is_soft(*soft.form); };
+  if (std::ranges::any_of(soft_, has_soft_form)) visitor.integer(names_.updates, num_updates_);
+  for (Soft& soft : soft_) {
+    if (is_soft(*soft.form)) soft.adam.visit_state(visitor, soft.weight, names_.adam);
+  }
+}
+
+void SoftTraining::follow_forms() {
+  for (Soft& soft : soft_) {
+    if (!is_soft(*soft.form)) {
+      soft.adam.end();
+      soft.gradient = torch::Tensor();
+    } else if (!soft.adam.m.defined()) {
+      soft.adam.begin(soft.form->leaves()[0].detach());
+    }
+  }
+}
+
+}  // namespace shoal
