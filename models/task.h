@@ -90,7 +90,7 @@ class References;
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
-    BuildContext build;
+    ModelContext build;
     DataShape data;
     BackboneFactory make_backbone;
   };

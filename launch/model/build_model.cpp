@@ -25,7 +25,7 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, RankGrid* grid,
                        torch::Device device, const UnitLoads& unit_load) {
-  BuildContext build;
+  ModelContext build;
   build.grid = grid;
   build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(device);
   build.compute_dtype = compute_dtype_of(recipe);
