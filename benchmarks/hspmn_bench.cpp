@@ -244,7 +244,7 @@ class Decoder {
                          .vocabulary = kVocabulary,
                          .token_labels = arguments.context};
     model_ = std::make_shared<Hspmn>(
-        options, Backbone::Context{BuildContext{&grid_}, text, Features::kTokens});
+        options, Backbone::Context{ModelContext{{&grid_}}, text, Features::kTokens});
     prepare(*model_, [&] {
       ModelInput input;
       input.token_bS = tokens(4, 1024, 0);

@@ -65,10 +65,10 @@ StepContext context_of(const Batch& batch, int64_t view) {
   return step;
 }
 
-BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,
+BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data) {
   return [choice, build, data](const std::string& name, Features features) {
-    BuildContext own = build;
+    ModelContext own = build;
     if (name != "backbone") {
       own.prefix += name + ".";
       // Its units are placed as those of the first backbone.

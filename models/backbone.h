@@ -23,6 +23,14 @@
 // b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {
 
+/// What a model needs beside its options; its layers get the BuildContext.
+struct ModelContext : BuildContext {
+  /// Dtype of the activations of a model that reads tokens; in other models the input's.
+  torch::Dtype compute_dtype = torch::kFloat32;
+  bool recomputes = false;  ///< whether the backward pass runs blocks again, to save memory
+  std::string prefix = {};  ///< before the path of each layer; a task's second model has its own
+};
+
 /// What a model reads: images, tokens or numbers, of which its constructor requires what it uses.
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the dtype to compute in
@@ -72,7 +80,7 @@ struct ModelOutput {
 class Backbone : public ModuleBase {
  public:
   struct Context {
-    BuildContext build;
+    ModelContext build;
     DataShape data;
     Features features = Features::kPooled;
   };
@@ -110,7 +118,7 @@ class Backbone : public ModuleBase {
 /// units alike.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
-BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,
+BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data);
 
 /// The images' shape. Throws ConfigError at `key`, saying what data.source gives instead.

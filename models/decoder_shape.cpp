@@ -16,7 +16,7 @@ int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& 
       tokens, data.sequence, data.sequence));
 }
 
-BuildContext decoder_build(BuildContext build, bool is_causal) {
+ModelContext decoder_build(ModelContext build, bool is_causal) {
   build.is_causal = is_causal;
   build.reads_tokens = true;
   return build;

@@ -16,6 +16,6 @@ int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& 
                         std::string_view who);
 
 /// What a decoder builds its layers with.
-BuildContext decoder_build(BuildContext build, bool is_causal = true);
+ModelContext decoder_build(ModelContext build, bool is_causal = true);
 
 }  // namespace shoal

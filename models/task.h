@@ -123,7 +123,7 @@ class Baselines {
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
-    BuildContext build;
+    ModelContext build;
     DataShape data;
     BackboneFactory make_backbone;
   };

@@ -2,38 +2,28 @@
 
 #include <torch/types.h>
 
-#include <map>
 #include <string>
-#include <vector>
 
+#include "moe/exchange/unit_placement.h"
 #include "parallel/comm/rank_grid.h"
 
 namespace shoal {
 
-/// How the units of a layer are spread over the expert ranks.
-enum class PlacementRule {
-  kContiguous,  ///< runs of neighbouring units, equally many on each rank where they divide
-  kByCost,      ///< longest processing time first, by the units' costs
-  kByLoad,      ///< the same by the load that was logged before a resume, at least one choice each
-};
-
-/// The load of each unit of a layer, in any one measure, by the layer's path.
-using UnitLoads = std::map<std::string, std::vector<double>>;
-
-/// What a layer needs beside its options: the ranks it is spread over, and where its tensors live.
-/// On the `meta` device nothing is allocated.
+/// The facts that a layer is built from beside its options: the ranks it is spread over, and where
+/// its tensors live. On the `meta` device nothing is allocated.
 struct BuildContext {
   RankGrid* grid = nullptr;
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
-  /// Of activations where they do not follow from an input's: a model that reads tokens.
-  torch::Dtype compute_dtype = torch::kFloat32;
-  bool recomputes = false;    ///< whether the backward pass runs blocks again, to save memory
-  std::string prefix = {};    ///< before the path of each layer; a task's second model has its own
   bool is_causal = false;     ///< whether a token may not see later ones of its sample
   bool reads_tokens = false;  ///< whether layers are told vocabulary ids (StepContext::token_bS)
   PlacementRule placement = PlacementRule::kContiguous;
-  /// For kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
+  /// Logged loads for kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
   UnitLoads unit_load = {};
 };
+
+/// Returns the recipe's rule for the layer at `path`. By load, a unit counts as chosen at least
+/// once, so that units without load are spread too. A layer without logged load, or with that of
+/// another number of units, is placed contiguously.
+PlaceUnits placement_rule(const BuildContext& context, const std::string& path);
 
 }  // namespace shoal

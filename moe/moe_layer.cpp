@@ -37,7 +37,7 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
   return parts;
 }
 
-/// Of a layer that is built on `meta`, for checks only.
+/// The context of a layer that is built on `meta`, for checks only.
 UnitBank::Context bare_context() {
   UnitBank::Context context;
   context.width = 1;
@@ -45,7 +45,7 @@ UnitBank::Context bare_context() {
   return context;
 }
 
-/// Rules between the sections.
+/// Checks rules between the sections.
 void check(const Parts& parts, const MoeOptions& options, Problems& problems) {
   const Router& router = *parts.router;
   router.check("router", problems);
@@ -67,7 +67,7 @@ void check_widths(const UnitBank& bank, const SharedExpert::Options& shared, int
   check_automatic_width("shared.hidden", shared.hidden, shared.hidden_at(width), width, problems);
 }
 
-/// The routing in `num_chunks` parts of whole routing groups, as equal as can be.
+/// Cuts the routing into `num_chunks` parts of whole routing groups, as equal as can be.
 std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   if (num_chunks == 1) return {routing};
   const std::vector<int64_t>& offsets = routing.group_offsets;
@@ -92,7 +92,7 @@ std::vector<Routing> cut(const Routing& routing, int64_t num_chunks) {
   return chunks;
 }
 
-/// The tokens of each chunk.
+/// Returns the tokens of each chunk.
 std::vector<torch::Tensor> split_tokens(const torch::Tensor& x_TD,
                                         const std::vector<TokenAssignments>& chunks) {
   if (chunks.size() == 1) return {x_TD};
@@ -101,7 +101,7 @@ std::vector<torch::Tensor> split_tokens(const torch::Tensor& x_TD,
   return x_TD.split_with_sizes(tokens);
 }
 
-/// How many tokens have no row.
+/// Counts the tokens that have no row.
 torch::Tensor count_unrouted(const TokenAssignments& assignments) {
   const int64_t num_tokens = assignments.num_tokens;
   torch::Tensor is_missing = torch::ones({num_tokens + 1}, assignments.token_A.options());

@@ -26,7 +26,7 @@
 // B samples on this rank  R rows per sample  D width
 namespace shoal {
 
-/// A Mixture-of-Experts stage of a recipe.
+/// A recipe's options of a MoeLayer.
 struct MoeOptions {
   Choice<Router> router{"top_k"};
   LossChoices losses{std::in_place};  ///< none
@@ -52,10 +52,10 @@ struct MoeOptions {
   void validate(Problems& problems) const;
 };
 
-/// route -> apply_capacity -> dispatch -> experts -> combine, plus the shared experts' output,
-/// computed while the first all-to-all is in flight. Rows are exchanged in `exchange.chunks` parts,
-/// one of which is computed while the next is in flight; that changes only how sums over tokens are
-/// rounded.
+/// A Mixture-of-Experts layer: route -> apply_capacity -> dispatch -> experts -> combine, plus the
+/// shared experts' output, computed while the first all-to-all is in flight. Rows are exchanged in
+/// `exchange.chunks` parts, one of which is computed while the next is in flight; that changes only
+/// how sums over tokens are rounded.
 ///
 /// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
 /// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
@@ -64,11 +64,11 @@ struct MoeOptions {
 /// before the router. With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage {
  public:
-  /// A null context.grid means one expert rank, and a layer that cannot run. `inits`: of routed and
-  /// shared experts, in place of their own. Throws ConfigError.
+  /// Builds the layer; without a context.grid it has one expert rank and cannot run. `inits`: first
+  /// values of routed and shared experts, in place of their own. Throws ConfigError.
   MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
            const BuildContext& context, const std::optional<MlpInits>& inits = {});
-  /// Collective over the grid's expert and world ranks. B may be 0.
+  /// Runs the layer. Collective over the grid's expert and world ranks. B may be 0.
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
@@ -78,23 +78,23 @@ class MoeLayer : public MoeStage {
   const UnitBank& units() const { return *bank_; }
 
  private:
-  /// The rows of each chunk, in padded mode with the counts of all ranks.
+  /// Assigns the rows of each chunk, in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
-  /// Whether nothing is exchanged: this rank has all units, and rows are not rounded.
+  /// True if nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// The sum of the chosen units' and the shared experts' outputs, by token.
+  /// Sums the outputs of the chosen units and the shared experts by token, without an exchange.
   torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
-  /// run_local where rows are exchanged.
+  /// Sums the outputs by token where rows are exchanged.
   torch::Tensor run_exchanged(const torch::Tensor& x_TD,
                               const std::vector<TokenAssignments>& chunks, PendingRoutes pending);
-  /// Into how many chunks rows are cut, by routing groups of tokens or by units: at least one of
-  /// the two is 1.
+  /// The numbers of chunks that rows are cut into, by routing groups of tokens or by units: at
+  /// least one of the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };
   Cuts cuts() const;
-  /// The bank's units if they are memory units, else 0.
+  /// Returns the number of units if they are memory units, else 0.
   int64_t num_memory_units() const;
 
   MoeOptions options_;

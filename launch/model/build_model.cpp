@@ -48,7 +48,7 @@ SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model) {
 
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place,
                        const UnitLoads& unit_load, const SparsePlan* plan) {
-  BuildContext build;
+  ModelContext build;
   build.grid = place.grid;
   build.tensor_options = torch::TensorOptions().dtype(dtype_of(recipe)).device(place.device);
   build.compute_dtype = compute_dtype_of(recipe);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "launch/recipe/recipe.h"
-#include "moe/build_context.h"
+#include "moe/exchange/unit_placement.h"
 #include "parallel/comm/communicator.h"
 
 namespace shoal {

@@ -74,7 +74,7 @@ ConvNext::ConvNext(const Options& options, const Context& context)
   norm_ = register_module("norm", LayerNorm(widths_.back(), tensor));
 }
 
-void ConvNext::add_blocks(const Options& options, const BuildContext& build) {
+void ConvNext::add_blocks(const Options& options, const ModelContext& build) {
   FeedForward::Place place;
   place.gelu = options.gelu;
   place.depth = options.depth();

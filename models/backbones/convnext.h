@@ -77,7 +77,7 @@ class ConvNext : public Backbone, public ProductCounts {
   /// Positions of the activations in a stage.
   double positions_in(size_t stage) const;
   size_t stage_of(int64_t block) const;
-  void add_blocks(const Options& options, const BuildContext& build);
+  void add_blocks(const Options& options, const ModelContext& build);
 
   int64_t stem_patch_;
   int64_t pixels_;

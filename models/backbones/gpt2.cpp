@@ -93,7 +93,7 @@ Gpt2::Gpt2(const Options& options, const Context& context)
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype),
       drop_embedding_(options.dropout, context.build.prefix + "embedding.dropout") {
-  const BuildContext build = decoder_build(context.build);
+  const ModelContext build = decoder_build(context.build);
   const torch::TensorOptions& tensor = build.tensor_options;
   const Init init = Init::normal(options.init_std);
   const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);

@@ -85,7 +85,7 @@ Hspmn::Hspmn(const Options& options, const Context& context)
       recomputes_(context.build.recomputes),
       compute_dtype_(context.build.compute_dtype) {
   if (options.contextual == ContextualStream::kSparse) options.gate.check_context(context_);
-  const BuildContext build = decoder_build(context.build, options.causal);
+  const ModelContext build = decoder_build(context.build, options.causal);
   const torch::TensorOptions& tensor = build.tensor_options;
   const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
   tokens_VC_ =

@@ -76,7 +76,7 @@ class FeedForward {
     int64_t width = 0, hidden = 0;  ///< C, and the hidden width of a dense MLP
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP
     int64_t block = 0, depth = 0;   ///< which block of how many
-    std::string prefix = {};        ///< BuildContext's
+    std::string prefix = {};        ///< ModelContext's
     MlpKind kind = MlpKind::kGelu;  ///< of a dense MLP
     bool has_bias = true;           ///< of a dense MLP
     /// Of a dense MLP and of experts; default: that of each layer.

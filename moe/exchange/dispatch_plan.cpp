@@ -17,7 +17,7 @@ torch::Tensor inverse_of(const torch::Tensor& order) {
   return torch::empty_like(order).scatter_(0, order, torch::arange(order.size(0), order.options()));
 }
 
-/// 1 for each unit of part `part` of its rank's.
+/// Marks the units of part `part` of each rank's with 1, others with 0.
 std::vector<int64_t> units_of_part(const UnitPlacement& placement, int64_t part,
                                    int64_t num_parts) {
   std::vector<int64_t> is_taken_U(static_cast<size_t>(placement.num_units()), 0);
@@ -31,8 +31,8 @@ std::vector<int64_t> units_of_part(const UnitPlacement& placement, int64_t part,
   return is_taken_U;
 }
 
-/// The piece's rows in the order they are sent. A token's rows stay listed by unit, so that sums
-/// over them do not depend on the placement.
+/// Sets the order in which the piece's rows are sent. A token's rows stay listed by unit, so that
+/// sums over them do not depend on the placement.
 void set_order(DispatchPlan& plan, const Piece& piece, const UnitPlacement& placement) {
   const TokenAssignments& chunk = piece.assignments;
   const int64_t num_rows = sum(plan.send_rows);
@@ -52,7 +52,7 @@ void set_order(DispatchPlan& plan, const Piece& piece, const UnitPlacement& plac
   plan.order_A = plan.order_A.defined() ? plan.order_A.index_select(0, by_rank_A) : by_rank_A;
 }
 
-/// Whether the blocks of rows that are there, by (rank, unit), also come sorted by (unit, rank).
+/// True if the blocks that have rows, sorted by (rank, unit), are also sorted by (unit, rank).
 bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
   size_t last = 0;
   for (size_t unit = 0; unit < num_units; ++unit) {
@@ -65,7 +65,7 @@ bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
   return true;
 }
 
-/// How the rows that arrive are sorted by unit. `device_Eu`: the same counts where the rows are.
+/// Sets how the rows that arrive are sorted by unit. `device_Eu`: count_Eu where the rows are.
 void set_arrival(DispatchPlan& plan, const std::vector<int64_t>& count_Eu,
                  const torch::Tensor& device_Eu) {
   const auto num_units = static_cast<size_t>(device_Eu.size(1));

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// In what dtype rows are sent.
+/// The dtype in which rows are sent.
 enum class Payload {
   kSame,      ///< as they are computed
   kBfloat16,  ///< rounded to bfloat16, also those that stay, so that ranks change nothing
@@ -21,17 +21,17 @@ struct EnumNames<Payload> {
                                     std::pair{Payload::kBfloat16, "bfloat16"}};
 };
 
-/// Most chunks that a layer's rows are cut into: by unit where each rank has a unit for each chunk,
-/// else, and in a hierarchical exchange, by whole routing groups of tokens.
+/// The most chunks that a layer's rows are cut into: by unit where each rank has a unit for each
+/// chunk, else, and in a hierarchical exchange, by whole routing groups of tokens.
 inline constexpr int64_t kMostChunks = 4;
 
-/// Whether chunks are cut by unit: products stay as large as without chunks, and no gradients of
-/// weights are added up.
+/// True if chunks are cut by unit, not by tokens: products stay as large as without chunks, and no
+/// gradients of weights are added up.
 inline bool cuts_by_unit(int64_t chunks, bool has_levels, int64_t fewest_units) {
   return !has_levels && fewest_units >= chunks;
 }
 
-/// How rows are exchanged between ranks (recipe section `exchange`).
+/// The recipe section `exchange`: how rows are exchanged between ranks.
 struct ExchangeOptions {
   int64_t chunks = 1;
   bool hierarchical = false;

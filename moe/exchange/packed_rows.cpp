@@ -35,13 +35,13 @@ torch::Dtype integer_of_bytes(int64_t bytes) {
   }
 }
 
-/// Row i of the result is rows[index[i]], zero where index[i] is -1.
+/// Returns a tensor whose row i is rows[index[i]], zero where index[i] is -1.
 Tensor take_rows(const Tensor& rows, const Tensor& index) {
   static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
   return op(rows.contiguous(), index);
 }
 
-/// The inverse of row_A: for each row of the buffer the row it holds, -1 for rows of weights.
+/// Inverts row_A: for each row of the buffer the row it holds, -1 for rows of weights.
 Tensor rows_in_buffer(const Tensor& row_A, const PackedLayout& layout) {
   Tensor held = torch::full({layout.num_rows}, -1, row_A.options());
   return held.index_copy_(0, row_A, torch::arange(row_A.size(0), row_A.options()));
@@ -60,7 +60,7 @@ Tensor take_weights(const Tensor& buffer, const PackedLayout& layout) {
       .view(layout.type.weight);
 }
 
-/// Where the rows of a graph's node come from, and their types.
+/// The origin of the rows of a PackRows node, and their types.
 struct Source {
   RowIndex index;  ///< into the buffer, whose rows of weights are padding
   PackedLayout layout;
@@ -87,7 +87,7 @@ struct PackRows : Function<PackRows> {
   }
 };
 
-/// Which of a buffer's rows a graph's node takes.
+/// The rows that an UnpackRows node takes out of its buffer.
 struct Taken {
   Tensor row_R;    ///< row of the buffer of each row
   Tensor order_R;  ///< undefined: none

@@ -16,9 +16,9 @@ struct PackedType {
   int64_t width;  ///< D, at least 1
 };
 
-/// Rows and combine weights in one buffer, so that one all-to-all moves both: for each rank its
-/// rows, then its weights in as many further rows as their bytes fill. Bits are kept, whatever the
-/// two dtypes.
+/// A buffer of rows and combine weights, so that one all-to-all moves both: for each rank its rows,
+/// then its weights in as many further rows as their bytes fill. Bits are kept, whatever the two
+/// dtypes.
 struct PackedLayout {
   PackedType type;
   torch::Dtype piece;     ///< the widest integer whose size divides that of rows and of weights
@@ -26,22 +26,22 @@ struct PackedLayout {
   torch::Tensor row_A;    ///< int64: row of the buffer that holds each row
   torch::Tensor piece_W;  ///< int64: place of the weights, counted in integers of `piece`
 };
-/// `rows_E`, `weights_E`: rows and weights by rank.
+/// Lays out a buffer. `rows_E`, `weights_E`: rows and weights by rank.
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
                            const PackedType& type, const torch::Device& device);
-/// Rows of such a buffer, by rank.
+/// Returns the rows of the buffer by rank, those of weights included.
 RowCounts packed_counts(const RowCounts& rows_E, const RowCounts& weights_E,
                         const PackedType& type);
 
-/// gather_rows(x_TD, index) in the layout's dtype, with weight_W, as a buffer to send. One node of
-/// the graph, whose backward pass takes both gradients out of the buffer's.
+/// Packs gather_rows(x_TD, index), in the layout's dtype, and weight_W into a buffer to send: one
+/// node of the graph, whose backward pass takes both gradients out of the buffer's.
 torch::Tensor pack_rows(const torch::Tensor& x_TD, const torch::Tensor& weight_W,
                         const RowIndex& index, const PackedLayout& layout);
 
 struct RowsWithWeights {
   torch::Tensor rows_RD, weight_W;
 };
-/// What a received buffer holds, rows in `dtype`. Rows and weights come in the order `order_R`, of
+/// Unpacks a received buffer, rows in `dtype`. Rows and weights come in the order `order_R`, with
 /// one weight a row; undefined: as received. One node of the graph, whose backward pass packs both
 /// gradients into the buffer's.
 RowsWithWeights unpack_rows(const torch::Tensor& buffer, const torch::Tensor& order_R,

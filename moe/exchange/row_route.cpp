@@ -15,50 +15,40 @@ namespace shoal {
 namespace {
 
 /// Tells each rank how many rows the others send to its units: one all-to-all for all pieces, and
-/// the copy of its result to the host, both in flight between construction and `wait`.
-class CountExchange {
- public:
-  /// Starts, in the order of the stream. Collective over `comm`, which must outlive this.
-  CountExchange(torch::Tensor sent_CV, const RowCounts& units_of_rank, Communicator& comm)
-      : comm_(comm), sent_CV_(std::move(sent_CV)) {
-    const int64_t num_pieces = sent_CV_.size(0);
-    const int64_t own = units_of_rank[static_cast<size_t>(comm.rank())];
-    std::vector<torch::Tensor> by_rank;
-    RowCounts send;
-    for (const torch::Tensor& counts_Cu : sent_CV_.split_with_sizes(units_of_rank, 1)) {
-      by_rank.push_back(counts_Cu.flatten());
-      send.push_back(counts_Cu.numel());
-    }
-    received_ECu_ = torch::empty({comm.size(), num_pieces, own}, sent_CV_.options());
-    exchange_ = comm.start_all_to_all(torch::cat(by_rank), send, received_ECu_.view({-1}),
-                                      RowCounts(send.size(), own * num_pieces));
-    if (!sent_CV_.is_cpu()) start_copy();
+/// the copy of its result to the host. Both are in flight, in the order of the stream, until the
+/// result is called, once: it blocks the host until the counts are there. Throws CommError.
+/// Collective over `comm`, which must outlive the result.
+std::function<DispatchCounts()> start_counts(const torch::Tensor& sent_CV,
+                                             const RowCounts& units_of_rank, Communicator& comm) {
+  const int64_t num_pieces = sent_CV.size(0);
+  const int64_t own = units_of_rank[static_cast<size_t>(comm.rank())];
+  std::vector<torch::Tensor> by_rank;
+  RowCounts send;
+  for (const torch::Tensor& counts_Cu : sent_CV.split_with_sizes(units_of_rank, 1)) {
+    by_rank.push_back(counts_Cu.flatten());
+    send.push_back(counts_Cu.numel());
   }
-
-  /// Blocks the host until the counts are there; once. Throws CommError.
-  DispatchCounts wait() {
-    if (!copy_) start_copy();
-    const torch::Tensor& counts = copy_->wait();
-    comm_.throw_if_failed();
+  const torch::Tensor received_ECu =
+      torch::empty({comm.size(), num_pieces, own}, sent_CV.options());
+  const auto exchange = std::make_shared<Pending>(
+      comm.start_all_to_all(torch::cat(by_rank), send, received_ECu.view({-1}),
+                            RowCounts(send.size(), own * num_pieces)));
+  const auto copy = [=] {
+    exchange->wait();
+    return std::make_shared<HostCopy>(torch::cat({sent_CV.flatten(), received_ECu.flatten()}));
+  };
+  const std::shared_ptr<HostCopy> started = sent_CV.is_cpu() ? nullptr : copy();
+  return [=, &comm] {
+    const torch::Tensor counts = (started ? started : copy())->wait();
+    comm.throw_if_failed();
     const int64_t* first = counts.const_data_ptr<int64_t>();
-    const int64_t* received = first + sent_CV_.numel();
-    return {{first, received}, {received, first + counts.numel()}, received_ECu_};
-  }
+    const int64_t* received = first + sent_CV.numel();
+    return DispatchCounts{{first, received}, {received, first + counts.numel()}, received_ECu};
+  };
+}
 
- private:
-  void start_copy() {
-    exchange_.wait();
-    copy_.emplace(torch::cat({sent_CV_.flatten(), received_ECu_.flatten()}));
-  }
-
-  Communicator& comm_;
-  torch::Tensor sent_CV_;
-  torch::Tensor received_ECu_;
-  Pending exchange_;
-  std::optional<HostCopy> copy_;
-};
-
-/// The plans of one level, one for each of cut_into_pieces. Collective over `comm`.
+/// Starts the exchange of counts for the plans of one level, one plan for each of cut_into_pieces.
+/// Collective over `comm`.
 PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks,
                                      const UnitPlacement& placement, Communicator& comm,
                                      int64_t num_parts) {
@@ -72,19 +62,14 @@ PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks
   } else if (has_known_counts(pieces)) {
     plans = make_plans(pieces, placement, known_counts(pieces, placement, comm.rank()));
   } else {
-    const auto counts = std::make_shared<CountExchange>(rows_to_send(pieces, placement),
-                                                        placement.num_units_of_ranks(), comm);
-    return [=] { return make_plans(pieces, placement, counts->wait()); };
+    const auto counts =
+        start_counts(rows_to_send(pieces, placement), placement.num_units_of_ranks(), comm);
+    return [=] { return make_plans(pieces, placement, counts()); };
   }
   return [plans] { return plans; };
 }
 
-/// How often each value in [0, count) occurs; larger ones are not counted.
-torch::Tensor count_values(const torch::Tensor& values, int64_t count) {
-  return count_ids(values.masked_fill(values >= count, -1), count);
-}
-
-/// Each unit's node, and its number among the units of that node.
+/// The units as nodes number them: each one's node, and its number among the units of that node.
 struct NodeUnits {
   UnitPlacement placement;  ///< of this node's units, on its ranks
   std::vector<int64_t> local_U;
@@ -113,7 +98,7 @@ struct NodeRows {
   DispatchPlan plan;       ///< between nodes: its rows are the pairs, its weights the choices'
 };
 
-/// The unit of each row, given that rows are sorted by unit.
+/// Returns the unit of each row, given that rows are sorted by unit.
 torch::Tensor unit_of_rows(const TokenAssignments& assignments) {
   const torch::Tensor row_A =
       torch::arange(assignments.token_A.size(0), assignments.rows_U.options());
@@ -142,19 +127,18 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
   // 1 where a pair begins, else 0.
   const torch::Tensor begins_A = key_A.diff(1, 0, torch::full({1}, -1, key_A.options())).ne_(0);
   const torch::Tensor pair_of_all_A = begins_A.cumsum(0) - 1;
-  const torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");  // num_nodes: padding
-  const torch::Tensor pairs_N =
-      count_values(sorted_node_A.masked_fill(begins_A == 0, num_nodes), num_nodes);
+  torch::Tensor sorted_node_A = key_A.div(num_tokens, "floor");
+  sorted_node_A.masked_fill_(sorted_node_A == num_nodes, -1);  // padding
+  const torch::Tensor pairs_N = count_ids(sorted_node_A.masked_fill(begins_A == 0, -1), num_nodes);
   const torch::Tensor first_pair_N = pairs_N.cumsum(0) - pairs_N;
   NodeRows rows;
   // The choices of a pair write the same token. The places after the last pair stay padding.
   rows.token_P =
       torch::full_like(key_A, -1).scatter_(0, pair_of_all_A, key_A.remainder(num_tokens));
   rows.unit_A = send_to(units.local_U, device).index_select(0, unit_A.index_select(0, order_A));
-  rows.pair_A =
-      pair_of_all_A - first_pair_N.index_select(0, sorted_node_A.clamp_max(num_nodes - 1));
+  rows.pair_A = pair_of_all_A - first_pair_N.index_select(0, sorted_node_A.clamp_min(0));
   rows.plan.order_A = order_A;
-  rows.count_N2 = torch::stack({pairs_N, count_values(sorted_node_A, num_nodes)}, 1);
+  rows.count_N2 = torch::stack({pairs_N, count_ids(sorted_node_A, num_nodes)}, 1);
   return rows;
 }
 
@@ -165,7 +149,7 @@ void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   std::vector<torch::Tensor> count_CN2;
   for (const NodeRows& rows : chunks) count_CN2.push_back(rows.count_N2.flatten());
   const DispatchCounts counts =
-      CountExchange(torch::stack(count_CN2), RowCounts(num_nodes, 2), inter_node).wait();
+      start_counts(torch::stack(count_CN2), RowCounts(num_nodes, 2), inter_node)();
   for (size_t c = 0; c < chunks.size(); ++c) {
     NodeRows& rows = chunks[c];
     for (size_t node = 0; node < num_nodes; ++node) {
@@ -183,14 +167,11 @@ void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   }
 }
 
-/// The choices that arrive, as assignments of the pairs that arrive to the node's own units.
-struct InnerChoices {
-  TokenAssignments assignments;  ///< without weights
-  torch::Tensor order_B;         ///< which of the choices, as they arrive, each row is
-};
-
-/// Collective over `inter_node`.
-InnerChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communicator& inter_node) {
+/// Sends the choices to their nodes. Returns those that arrive as assignments of the pairs that
+/// arrive to the node's own units, without weights; choice_A: which of them, as they arrive, each
+/// row is. Collective over `inter_node`.
+TokenAssignments exchange_choices(const NodeRows& rows, int64_t num_units,
+                                  Communicator& inter_node) {
   const torch::Device device = rows.unit_A.device();
   const DispatchPlan& plan = rows.plan;
   const torch::Tensor choice_B2 = all_to_all(torch::stack({rows.unit_A, rows.pair_A}, 1),
@@ -201,16 +182,15 @@ InnerChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communica
       torch::repeat_interleave(send_to(first_N, device), send_to(plan.recv_weights, device),
                                /*dim=*/0, /*output_size=*/sum(plan.recv_weights));
   const torch::Tensor unit_B = choice_B2.select(1, 0).contiguous();
-  InnerChoices inner;
-  inner.order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  inner.assignments.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, inner.order_B);
-  inner.assignments.rows_U = count_values(unit_B, num_units);
-  inner.assignments.num_tokens = sum(plan.recv_rows);
-  inner.assignments.num_kept = torch::full({}, unit_B.size(0), unit_B.options());
-  return inner;
+  TokenAssignments inside;
+  inside.choice_A = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  inside.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, inside.choice_A);
+  inside.rows_U = count_ids(unit_B, num_units);
+  inside.num_tokens = sum(plan.recv_rows);
+  return inside;
 }
 
-/// start_routes in two levels.
+/// Starts routes in two levels.
 PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
                                 const UnitPlacement& placement, const RankGrid& grid,
                                 Payload payload) {
@@ -223,11 +203,10 @@ PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
   std::vector<RowRoute> routes;
   std::vector<TokenAssignments> inside;
   for (const NodeRows& chunk : rows) {
-    InnerChoices choices = exchange_choices(chunk, units.placement.num_units(), inter_node);
-    inside.push_back(std::move(choices.assignments));
+    inside.push_back(exchange_choices(chunk, units.placement.num_units(), inter_node));
     routes.push_back({{chunk.plan, &inter_node, payload},
                       RowRoute::Level{{}, grid.intra_node.get(), Payload::kSame},
-                      choices.order_B});
+                      inside.back().choice_A});
   }
   const auto last_plans = start_plans(inside, units.placement, *grid.intra_node, /*num_parts=*/1);
   for (size_t c = 0; c < chunks.size(); ++c) {

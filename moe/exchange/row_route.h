@@ -14,8 +14,8 @@
 
 namespace shoal {
 
-/// How the rows of one chunk travel to their units' ranks and back: in one level straight to the
-/// rank of their unit, in two levels by way of nodes.
+/// The way of one chunk's rows to their units' ranks and back: in one level straight to the rank of
+/// their unit, in two levels by way of nodes.
 ///
 /// In two levels a token is sent once to each node that holds units it is routed to, with its
 /// combine weights: to the rank at its own rank's place on that node. That rank dispatches the rows
@@ -44,10 +44,10 @@ class PendingRoutes {
   PendingRoutes(std::vector<RowRoute> routes, LastPlans last_plans)
       : routes_(std::move(routes)), last_plans_(std::move(last_plans)) {}
 
-  /// What start_dispatch needs of a route. In two levels nothing is waited for, in one level
-  /// everything is. Throws CommError.
+  /// Returns the level that start_dispatch needs. In one level it waits for the counts, in two for
+  /// nothing. Throws CommError.
   const RowRoute::Level& first(size_t route);
-  /// The complete routes, once: waits for the counts. Throws CommError.
+  /// Waits for the counts and returns the complete routes; called once. Throws CommError.
   std::vector<RowRoute> wait() &&;
 
  private:

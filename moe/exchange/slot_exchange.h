@@ -14,8 +14,9 @@
 // s slots of a unit  D width
 namespace shoal {
 
-/// Images of each rank of the expert group in this micro-step, by the rule that spreads routing
-/// groups over ranks (runtime/data/loader/data_order.h), so no communication is needed.
+/// Returns the number of images of each rank of the expert group in this micro-step. The rule that
+/// spreads routing groups over ranks tells (runtime/data/loader/data_order.h), so nothing is
+/// communicated.
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
 /// Sends the slots of all images to the ranks of their units, and back.
@@ -26,14 +27,15 @@ std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& gr
 /// stream, so a unit's input does not depend on the number of ranks.
 class SlotExchange {
  public:
-  /// `expert` must outlive the graph. TORCH_CHECK unless placement and images have its size.
+  /// TORCH_CHECK unless placement and images have the size of `expert`, which must outlive the
+  /// graph.
   SlotExchange(const UnitPlacement& placement, std::vector<int64_t> images_of_rank,
                Communicator& expert);
 
-  /// [b, U, s, D] -> [u, B, s, D], contiguous; b, u and B may be 0. Differentiable. Collective over
-  /// `expert`, forward and backward.
+  /// Sends slots to their units: [b, U, s, D] -> [u, B, s, D], contiguous; b, u and B may be 0.
+  /// Differentiable. Collective over `expert`, forward and backward.
   torch::Tensor to_units(const torch::Tensor& slots_bUsD) const;
-  /// The inverse: [u, B, s, D] -> [b, U, s, D], contiguous.
+  /// Inverts to_units: [u, B, s, D] -> [b, U, s, D], contiguous.
   torch::Tensor to_images(const torch::Tensor& slots_uBsD) const;
 
  private:

@@ -30,7 +30,7 @@ const std::string kTail = "}, experts: {count: 3, hidden: 5}}";
 
 /// A language model in float64 with filled parameters.
 std::shared_ptr<Task> language_model(const std::string& keys, RankGrid& grid) {
-  BuildContext build{&grid, torch::TensorOptions().dtype(torch::kFloat64)};
+  ModelContext build{{&grid, torch::TensorOptions().dtype(torch::kFloat64)}};
   build.compute_dtype = torch::kFloat64;
   const auto make_backbone = [&](const std::string&, Features) {
     return testing::build_backbone(tiny_gpt2(keys), kTinyText, build);

@@ -25,25 +25,25 @@ struct Recipe {
 }  // namespace
 
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
-                                  int64_t classes, const BuildContext& build) {
+                                  int64_t classes, const ModelContext& build) {
   return build_task(recipe, {.source = "test", .image = image, .classes = classes}, build);
 }
 
 std::shared_ptr<Task> build_task(const std::string& recipe, const DataShape& data,
-                                 const BuildContext& build) {
+                                 const ModelContext& build) {
   const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
   return Registry<Task>::create(
       options.task, {build, data, backbone_factory(options.model.backbone, build, data)});
 }
 
 std::shared_ptr<Backbone> build_backbone(const std::string& recipe, const DataShape& data,
-                                         const BuildContext& build, Features features) {
+                                         const ModelContext& build, Features features) {
   const Recipe options = config::load_options_text<Recipe>(recipe, "recipe").options;
   return backbone_factory(options.model.backbone, build, data)("backbone", features);
 }
 
-BuildContext meta_context() {
-  BuildContext build;
+ModelContext meta_context() {
+  ModelContext build;
   build.tensor_options = build.tensor_options.device(torch::kMeta);
   return build;
 }

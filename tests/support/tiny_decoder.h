@@ -54,8 +54,9 @@ class TinyDecoder : public ::testing::Test {
                                        torch::Dtype compute = torch::kFloat64,
                                        bool recomputes = false,
                                        Features features = Features::kTokens) {
-    BuildContext build{&grid_, torch::TensorOptions().dtype(
-                                   compute == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)};
+    ModelContext build{
+        {&grid_, torch::TensorOptions().dtype(compute == torch::kFloat64 ? torch::kFloat64
+                                                                         : torch::kFloat32)}};
     build.compute_dtype = compute;
     build.recomputes = recomputes;
     auto model = std::dynamic_pointer_cast<CausalBackbone>(

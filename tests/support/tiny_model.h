@@ -36,7 +36,7 @@ class TinyModel : public ::testing::Test {
   /// The model of a recipe, whose tensors at() finds from here on.
   std::shared_ptr<Task> make(const std::string& recipe) {
     auto task =
-        build_model(recipe, image_, 3, {&grid_, torch::TensorOptions().dtype(torch::kFloat64)});
+        build_model(recipe, image_, 3, {{&grid_, torch::TensorOptions().dtype(torch::kFloat64)}});
     fill_parameters(*task);
     tensors_.clear();
     for (const Parameter& parameter : parameters_of(*task)) {

@@ -87,7 +87,7 @@ class WaveBackbone final : public Backbone {
     }
   };
   WaveBackbone(const Options& options, const Context& context) {
-    BuildContext build = context.build;
+    ModelContext build = context.build;
     build.is_causal = options.causal;
     ++num_backbones;
     in_ = register_module("in", Linear(context.data.values, 8, build.tensor_options));

@@ -44,7 +44,7 @@ constexpr const char* kTiny =
     "model: {backbone: mixer, patch: 2, width: 6, depth: 2, token_hidden: 5, channel_hidden: 7}";
 
 std::shared_ptr<Task> tiny_model() {
-  BuildContext build;
+  ModelContext build;
   build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
   auto task = build_model(kTiny, {1, 4, 6}, 3, build);
   testing::fill_parameters(*task);

@@ -91,8 +91,8 @@ Result run_model(int64_t expert_ranks, int64_t replicas, const std::string& scop
   testing::run_owning_ranks(expert_ranks * replicas, [&](std::unique_ptr<Communicator> world) {
     const auto [first, count] = share(world->rank(), world->size());
     RankGrid grid = make_rank_grid(std::move(world), expert_ranks);
-    const auto task = testing::build_model(recipe(scope), {1, 4, 6}, 3,
-                                           {&grid, torch::TensorOptions().dtype(torch::kFloat64)});
+    const auto task = testing::build_model(
+        recipe(scope), {1, 4, 6}, 3, {{&grid, torch::TensorOptions().dtype(torch::kFloat64)}});
     testing::fill_parameters(*task);
     const torch::Tensor loss =
         task->train(in_step(batch_of(first, count), step_of(first, count, true))).loss;

@@ -43,7 +43,7 @@ class FlatBackbone : public Backbone {
 class ClassifyTest : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(int64_t num_classes) {
-    BuildContext build;
+    ModelContext build;
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     const DataShape data{.source = "test", .image = ImageShape{1, 2, 3}, .classes = num_classes};
     const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
@@ -95,7 +95,7 @@ TEST_F(ClassifyTest, LossIsTheLocalSumOverTheSamplesOfTheStep) {
 }
 
 TEST_F(ClassifyTest, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
-  BuildContext build;
+  ModelContext build;
   build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
   const auto task = testing::build_model(
       "model: {backbone: mixer, patch: 1, width: 2, depth: 0}\n"
@@ -202,7 +202,7 @@ const DataShape kSequences{
     .source = "listops", .sequence = 6, .vocabulary = 11, .has_lengths = true, .classes = 4};
 
 TEST_F(ClassifyTest, ReadsTheMeanOrTheLastTokenOfASequence) {
-  BuildContext build;
+  ModelContext build;
   build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
   const auto features_of = [&](const std::string& keys) {
     Features asked = Features::kTokens;
@@ -229,7 +229,7 @@ TEST_F(ClassifyTest, ReadsTheMeanOrTheLastTokenOfASequence) {
 
 TEST_F(ClassifyTest, ClassifiesSequencesOfSeveralLengths) {
   RankGrid grid = testing::self_grid();
-  BuildContext build{&grid, torch::TensorOptions().dtype(torch::kFloat64)};
+  ModelContext build{{&grid, torch::TensorOptions().dtype(torch::kFloat64)}};
   build.compute_dtype = torch::kFloat64;
   for (const char* pool : {"mean", "last"}) {
     const auto task = testing::build_task(
@@ -258,7 +258,7 @@ TEST_F(ClassifyTest, ClassifiesSequencesOfSeveralLengths) {
 /// `rows` with tokens that are none of theirs.
 std::vector<torch::Tensor> padded_pass(const std::string& recipe, int64_t rows) {
   RankGrid grid = testing::self_grid();
-  BuildContext build{&grid, torch::TensorOptions().dtype(torch::kFloat64)};
+  ModelContext build{{&grid, torch::TensorOptions().dtype(torch::kFloat64)}};
   build.compute_dtype = torch::kFloat64;
   const auto task = testing::build_task(recipe, kSequences, build);
   testing::fill_parameters(*task);
@@ -321,7 +321,7 @@ TEST_F(ClassifyTest, RefusesTheLastTokenOfAnImage) {
     testing::build_model(
         "model: {backbone: mixer, patch: 1, width: 2, depth: 0}\n"
         "task: {name: classify, pool: last}",
-        {1, 2, 2}, 4, BuildContext{});
+        {1, 2, 2}, 4, ModelContext{});
   });
   EXPECT_EQ(error,
             "task.pool: last needs sequences of tokens, data.source test gives images of 1 x 2 x 2 "

@@ -66,7 +66,7 @@ std::shared_ptr<Task> make_denoise(const std::string& options, const DenoiseCase
   const DenoiseRecipe recipe =
       config::load_options_text<DenoiseRecipe>("task: {name: denoise" + options + "}", "recipe")
           .options;
-  BuildContext build;
+  ModelContext build;
   build.tensor_options = build.tensor_options.dtype(test.dtype);
   const DataShape data{
       .source = "test", .image = test.image, .has_unit_pixels = test.has_unit_pixels};

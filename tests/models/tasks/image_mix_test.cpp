@@ -99,7 +99,7 @@ TEST(ImageMix, PixelsAreMeansOrTheRectangleOfTheOther) {
 class MixingClassifier : public ::testing::Test {
  protected:
   static std::shared_ptr<Task> make(const std::string& task) {
-    BuildContext build;
+    ModelContext build;
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     auto made = testing::build_model(
         "model: {backbone: mixer, patch: 4, width: 8, depth: 1}\n"

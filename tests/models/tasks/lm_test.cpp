@@ -64,7 +64,7 @@ class LmTest : public ::testing::Test {
  protected:
   std::shared_ptr<Task> make(const std::string& options = "{name: lm}",
                              const DataShape& data = kBytes) {
-    BuildContext build;
+    ModelContext build;
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     const auto make_backbone = [this](const std::string&, Features features) {
       EXPECT_EQ(features, Features::kTokens);

@@ -50,7 +50,7 @@ class MocoV3Test : public ::testing::Test {
     task_ = filled_task(build_);
   }
 
-  static std::shared_ptr<Task> filled_task(const BuildContext& build) {
+  static std::shared_ptr<Task> filled_task(const ModelContext& build) {
     auto task = build_model(kVit + kTask, kImage, 3, build);
     testing::fill_parameters(*task);
     for (const Parameter& buffer : buffers_of(*task)) {
@@ -75,7 +75,7 @@ class MocoV3Test : public ::testing::Test {
   }
 
   RankGrid grid_ = testing::self_grid();
-  BuildContext build_;
+  ModelContext build_;
   std::shared_ptr<Task> task_;
 };
 
@@ -179,7 +179,7 @@ TEST_F(MocoV3Test, EvaluationOfUnequalSharesIsThatOfAll) {
   std::mutex mutex;
   std::map<std::string, double> sums;
   testing::run_grid(1, 2, [&](RankGrid& grid) {
-    BuildContext build = build_;
+    ModelContext build = build_;
     build.grid = &grid;
     const auto task = filled_task(build);
     const int64_t first = grid.world->rank() == 0 ? 0 : 4, count = first == 0 ? 4 : 2;
@@ -253,7 +253,7 @@ TEST_F(MocoV3Test, MistakesAreNamed) {
 
 TEST(LinearProbe, FeaturesAreThoseOfAnEvaluationWithoutGradients) {
   RankGrid grid = testing::self_grid();
-  BuildContext build;
+  ModelContext build;
   build.grid = &grid;
   build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
   const auto task = build_model(kVit + "task: {name: linear_probe}", kImage, 3, build);
@@ -272,7 +272,7 @@ TEST(LinearProbe, FeaturesAreThoseOfAnEvaluationWithoutGradients) {
 }
 
 TEST(LinearProbe, OfPixelsIsALinearMapOfTheImage) {
-  BuildContext build;
+  ModelContext build;
   build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
   const auto task =
       build_model("model: {backbone: flat_pixels}\ntask: {name: linear_probe}", kImage, 3, build);
