@@ -10,6 +10,7 @@
 
 #include "launch/model/layer_chains.h"
 #include "launch/model/sparse_execution.h"
+#include "models/hspmn/token_gate.h"
 #include "models/vision/patch_embed.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/routing/router.h"
