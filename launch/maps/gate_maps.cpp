@@ -14,6 +14,7 @@
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
+#include "models/hspmn/token_gate.h"
 #include "runtime/base/text.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/file_system.h"
