@@ -483,27 +483,6 @@ TEST(SparseTraining, ANonFiniteGradientChangesNothing) {
   }
 }
 
-TEST(SparseLayers, AreThoseOfAPlanThatWasMadeOnMeta) {
-  const Recipe recipe = testing::equality_recipe(
-      {kTinyVit,
-       "sparsity={density: 0.75, layers: [mlp], pattern: {name: butterfly, grid: 4, low_rank: "
-       "0.3}, rule: {name: static}}"});
-  const DataShape shape = make_source(recipe)->shape();
-  const BuiltModel planned = build_model(recipe, shape);
-  RankGrid grid = testing::self_grid();
-  const BuiltModel built =
-      build_model(recipe, shape, {&grid, torch::kCPU}, {}, &planned.sparse->plan());
-  const std::vector<SparseLayer>&layers = built.sparse->layers(),
-        &before = planned.sparse->layers();
-  ASSERT_EQ(layers.size(), before.size());
-  for (size_t l = 0; l < layers.size(); ++l) {
-    EXPECT_EQ(layers[l].parameter.name, before[l].parameter.name);
-    EXPECT_EQ(layers[l].pattern, before[l].pattern);
-    EXPECT_FALSE(layers[l].parameter.tensor.is_meta());
-  }
-  EXPECT_EQ(built.parameters.size(), planned.parameters.size());
-}
-
 TEST(SparseLayers, SayWhichDensitiesAreOutOfReach) {
   const auto notes = [](const Overrides& overrides) {
     return sparsity_notes(sparse_layers(overrides));

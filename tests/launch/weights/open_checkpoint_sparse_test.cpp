@@ -30,7 +30,7 @@ struct SavedCase {
 class SavedSparseLayers : public ::testing::TestWithParam<SavedCase> {};
 
 // Sums of at most some dozens of products, in another order, in float64.
-constexpr double kRounding = 1e-12;
+constexpr double kRoundingOfSums = 1e-12;
 
 // A checkpoint's own execution is sparse.
 TEST_P(SavedSparseLayers, OfACheckpointAreRunByKernelsAndGiveItsOutputs) {
@@ -44,7 +44,7 @@ TEST_P(SavedSparseLayers, OfACheckpointAreRunByKernelsAndGiveItsOutputs) {
       checkpoint_outputs({run, false, {"sparsity.execution=masked_dense"}});
   EXPECT_EQ(sparse.num_by_kernels, GetParam().num_by_kernels);
   EXPECT_EQ(dense.num_by_kernels, 0);
-  EXPECT_LE(relative_error(sparse.outputs, dense.outputs), kRounding);
+  EXPECT_LE(relative_error(sparse.outputs, dense.outputs), kRoundingOfSums);
 }
 
 const std::string kVit = testing::vit();
