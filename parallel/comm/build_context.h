@@ -25,7 +25,7 @@ using UnitLoads = std::map<std::string, std::vector<double>>;
 struct BuildContext {
   RankGrid* grid = nullptr;
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
-  /// Of activations where they do not follow from an input's: a model that reads tokens.
+  /// Dtype of activations that do not follow from an input, as in a model that reads token ids.
   torch::Dtype compute_dtype = torch::kFloat32;
   bool recomputes = false;    ///< whether the backward pass runs blocks again, to save memory
   std::string prefix = {};    ///< before the path of each layer; a task's second model has its own
