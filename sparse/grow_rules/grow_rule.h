@@ -18,37 +18,37 @@
 // C cells
 namespace shoal {
 
-/// What a rule knows of a matrix whose mask is to be updated.
+/// The state of one matrix from which a rule scores its cells.
 struct CellState {
   torch::Tensor is_on_C = {};   ///< bool
   torch::Tensor weight_C = {};  ///< Pattern::pool of the weights
   torch::Tensor gradient_C =
-      {};              ///< of the summed gradient of all weights, if the rule asks for it
-  Stream stream = {};  ///< of this matrix and step
-  int64_t rows = 0, columns = 0;  ///< outputs and inputs of the matrix
-  /// bool: those that stay in this update, if the rule asks for them to score what grows.
+      {};  ///< Pattern::pool of the summed gradient of all weights; only if needs_gradient()
+  Stream stream = {};             ///< random stream of this matrix and step
+  int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
+  /// bool: cells that this update does not drop; only if reads_kept().
   torch::Tensor is_kept_C = {};
 };
 
-/// Cells of a matrix: those that are on, those of the density asked for, and all.
+/// Numbers of cells of a matrix: on, on at the requested density, and all.
 struct CellTotals {
   int64_t on = 0, target = 0, all = 0;
 };
 
-/// How many cells an update drops and grows.
+/// Number of cells that an update drops and grows.
 struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
-/// How the cells of a matrix are chosen while all of them are still trained (soft_cells.h).
+/// Schedule by which masks are learned softly: at first all cells are trained (soft_cells.h).
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
-  double lr = 0.0;          ///< of the cells' scores
-  double threshold = 0.0;   ///< the choice is made once it is this near to being hard
-  int64_t check_every = 0;  ///< steps from one look at that to the next
-  int64_t until = 0;        ///< every layer's choice is made from this step on
+  double lr = 0.0;          ///< learning rate of the cells' scores
+  double threshold = 0.0;   ///< cells are chosen once SoftCells::distance is below this
+  int64_t check_every = 0;  ///< steps from one such check to the next
+  int64_t until = 0;        ///< from this step on, every layer's cells are chosen
 
-  /// Falls by a cosine from the first to the last at `until`.
+  /// Temperature of a step: cosine decay from first_temperature to last_temperature at `until`.
   double temperature(int64_t step) const;
 };
 
@@ -59,47 +59,47 @@ struct SoftChoice {
 class GrowRule {
  public:
   struct Context {
-    StepScale scale;  ///< of the training
+    StepScale scale;  ///< length of the training
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "grow rule";
   virtual ~GrowRule() = default;
 
-  /// Whether masks are updated in this step, counted from 0.
+  /// True if masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
-  /// From this step on no update changes a mask any more. Default: none ever does.
+  /// First step after the last update of the masks. Default: 0, for rules that make no updates.
   virtual int64_t rests_from() const { return 0; }
-  /// Throws ConfigError, beginning with `layer`, where masks of this pattern cannot follow the
-  /// rule.
+  /// Throws ConfigError, beginning with `layer`, if the rule does not support this pattern.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
     (void)pattern, (void)layer;
   }
-  /// Whether a cell that was just dropped may not grow again at once, unless too few are left.
+  /// True if a cell that was just dropped may not regrow in the same update, unless too few others
+  /// are left.
   virtual bool excludes_dropped() const { return false; }
-  /// Whether scores read the gradients of all weights, also of those that are off.
+  /// True if scores read the gradients of all weights, including those that are off.
   virtual bool needs_gradient() const { return false; }
-  /// Whether grow scores read CellState::is_kept_C.
+  /// True if grow scores read CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// Whether neurons without incoming or without outgoing links lose the others as well before
-  /// cells grow, which as many more do (chain_removal.h). Of rules that read kept cells.
+  /// True if neurons without incoming or without outgoing links lose their other links too, before
+  /// as many more cells grow (chain_removal.h). Requires reads_kept().
   virtual bool removes_chains() const { return false; }
-  /// The share of an update's grown cells that it had just dropped from which on a matrix keeps its
-  /// mask for good; nullopt: no share. Of rules that read kept cells.
+  /// Early stop: a matrix keeps its mask for good once this share of the cells an update grew had
+  /// just been dropped. nullopt: no early stop. Requires reads_kept().
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
-  /// Whether masks may have more cells than asked for until the last update.
+  /// True if masks may have more cells than the requested density until the last update.
   virtual bool may_exceed_density() const { return false; }
-  /// Whether an update takes the place of the optimizer's step.
+  /// True if an update replaces the optimizer's step.
   virtual bool replaces_step() const { return false; }
-  /// Of cells that are on, the lowest are dropped. Default: the size of the weights.
+  /// Scores of cells that are on; the lowest are dropped. Default: magnitude of the weights.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Of cells that are not kept, the highest are grown.
+  /// Scores of cells that are not kept; the highest are grown.
   virtual torch::Tensor grow_score(const CellState& cells) const = 0;
   virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
-  /// How the first masks are learned; null if they are drawn.
+  /// How the first masks are learned; null if they are drawn at random.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
 
-/// How the share of cells that an update replaces changes until the last one.
+/// Schedule of the share of cells that an update replaces.
 enum class FractionDecay { kCosine, kConstant };
 
 template <>
@@ -108,10 +108,10 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Steps between updates.
+/// Units for the interval between updates.
 inline constexpr auto kUpdateUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// A place in the training.
+/// Units for a point in the training.
 inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
                                             DurationUnit::kToken, DurationUnit::kPercent);
 
@@ -138,8 +138,8 @@ struct ReplaceOptions {
   }
 };
 
-/// A rule that every so many steps replaces a share f of the cells that are on, with cosine decay
-/// f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
+/// A rule that every `every` steps replaces a share f of the cells that are on, with cosine decay f
+/// = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
 class ReplaceRule : public GrowRule {
  public:
   using Options = ReplaceOptions;
@@ -153,13 +153,13 @@ class ReplaceRule : public GrowRule {
   }
   int64_t rests_from() const override { return until_; }
   bool excludes_dropped() const override { return options_.exclude_dropped; }
-  /// f.
+  /// The share f at this step.
   double fraction(int64_t step) const;
-  /// floor(f · those that are on), dropped and grown.
+  /// Drops and grows floor(f · cells that are on).
   CellCounts counts(int64_t step, const CellTotals& cells) const override;
 
  protected:
-  /// How much of the time in which masks change has passed: 0 at first, 1 at `until`.
+  /// Elapsed share of the time in which masks change: 0 at first, 1 at `until`.
   double progress(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(until_);
   }

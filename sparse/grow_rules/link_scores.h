@@ -10,17 +10,17 @@
 // m rows, outputs  n columns, inputs
 namespace shoal {
 
-/// How likely the topology of a bipartite mask makes a link that is missing: by the paths of three
-/// links u - c - r - v between its row u and its column v. Scores are high where the nodes c and r
-/// of these paths have few links that lead away from them, external ones.
+/// Link prediction on the bipartite graph of a mask: scores a missing link (u, v) by the paths of
+/// three links u - c - r - v between its row u and its column v. Scores are high where the nodes c
+/// and r of these paths have few external links, which lead away from the paths.
 ///
-/// A path's score, with e the external and i the internal links of a node, those to other nodes of
-/// the paths between u and v:
+/// Score of a path, where e counts a node's external links and i its internal ones, to other nodes
+/// of the paths between u and v:
 ///
 ///     L3p, CH3:  1 / sqrt((1 + e_c) (1 + e_r))
 ///     L3p, CH2:  sqrt((1 + i_c) (1 + i_r) / ((1 + e_c) (1 + e_r)))
 ///
-/// L3n takes pairs of nodes in place of paths. Of rows a and b with C(a, b) > 0 common columns,
+/// L3n sums over pairs of nodes instead of paths. For rows a and b with C(a, b) > 0 common columns,
 /// 1 + e = max(links(b) - C(a, b), 1), and CH3 is 1 / (1 + e), CH2 (1 + C(a, b)) / (1 + e); the
 /// score of (u, v) is the sum of (u, b) over the rows b of v, and likewise of (v, c) over the
 /// columns c of u.
@@ -35,11 +35,11 @@ struct EnumNames<LinkScore> {
       std::pair{LinkScore::kCh3L3n, "ch3_l3n"}, std::pair{LinkScore::kCh2L3n, "ch2_l3n"}};
 };
 
-/// The scores of the links that are missing in a mask, bool [m, n] -> float64 [m, n], >= 0; zero
-/// where there is a link. Equal bits for any number of threads: sums of products are exact.
+/// Scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero for existing
+/// links. Bitwise equal for any number of threads: sums of products are exact.
 ///
-/// Cost: L3n takes matrix products of 2 m n (m + n) multiply-adds. L3p takes m n (m + n) of them
-/// and d² m² n² at density d, in one product for each node of the smaller side.
+/// Cost: L3n takes matrix products of 2 m n (m + n) multiply-adds. L3p takes m n (m + n), plus d²
+/// m² n² at density d in one product for each node of the smaller side.
 torch::Tensor link_scores(const torch::Tensor& mask_mn, LinkScore kind);
 
 }  // namespace shoal

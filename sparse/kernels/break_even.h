@@ -6,8 +6,8 @@
 
 namespace shoal {
 
-/// Densities below which products by a sparse kernel are faster than with a dense matrix, by the
-/// number of their tokens: of one forward, of more forward and backward.
+/// Densities below which a sparse kernel is faster than a dense product, by number of tokens: for 1
+/// token the forward pass, for more forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
   double few = 0.0;   ///< up to kFewTokens
@@ -19,9 +19,9 @@ struct BreakEven {
   bool is_faster(double density, int64_t tokens) const { return density < at(tokens); }
 };
 
-/// Of all kernels. Smaller matrices than kLeastSide on a side are left to dense products.
+/// Break-evens of all kernels. Matrices with a side below kLeastSide always use dense products.
 struct BreakEvens {
-  // Below what benchmarks/sparse_linear_bench found on an AMD EPYC with AVX-512, one thread.
+  // Conservative against benchmarks/sparse_linear_bench on an AMD EPYC with AVX-512, one thread.
   BreakEven rows{0.3, 0.1, 0.25};
   BreakEven diagonals{0.4, 0.08, 0.25};
   BreakEven blocks{0.5, 0.25, 0.5};

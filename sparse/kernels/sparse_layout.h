@@ -8,21 +8,20 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Orders of inputs and outputs beside those of a sparse matrix S, as a Permutation has them; an
-/// undefined one leaves them as they are. The product is then with P S Q, where (Q x)_i =
-/// x_{inputs(i)} and (P z)_j = z_{outputs(j)}.
+/// Orders of a product's inputs and outputs relative to those of a sparse matrix S, as in a
+/// Permutation; undefined: unchanged. The product is then with P S Q, where (Q x)_i = x_{inputs(i)}
+/// and (P z)_j = z_{outputs(j)}.
 struct SparseOrder {
   torch::Tensor inputs;   ///< int64 [n]
   torch::Tensor outputs;  ///< int64 [m]
 };
 
-/// Where the weights of a sparse matrix [m, n] are, and how its products with tokens are computed,
-/// in float32 or float64, on the device of its mask. Values are the weights in the layout's own
-/// order, taken from the dense matrix S, in which they are trained.
+/// The storage format of a sparse matrix S [m, n] and its products with tokens, in float32 or
+/// float64, on the device of its mask. Values are the weights in the layout's own order, packed
+/// from the dense S, which is what is trained.
 ///
-/// On the CPU products use the threads of at::parallel_for; their results are independent of the
-/// number of threads. On a GPU they are queued on the current stream (gpu_layout.h), and their
-/// results are the same in each run.
+/// On the CPU products use at::parallel_for, and results are independent of the number of threads.
+/// On a GPU they are queued on the current stream (gpu_layout.h) and reproducible from run to run.
 class SparseLayout {
  public:
   explicit SparseLayout(const torch::Tensor& mask_mn)
@@ -38,18 +37,18 @@ class SparseLayout {
   /// The device of the mask, and of all tensors of products.
   const torch::Device& device() const { return device_; }
 
-  /// The values of a contiguous S [m, n].
+  /// Packs the values of a contiguous S [m, n].
   virtual torch::Tensor pack(const torch::Tensor& weight_mn) const = 0;
-  /// The dense matrix [m, n] of these values, zero elsewhere.
+  /// The dense matrix [m, n] with these values, zero elsewhere.
   virtual torch::Tensor unpack(const torch::Tensor& values) const = 0;
 
-  /// x (P S Q)ᵀ + b: contiguous x [T, n] and b [m], or undefined, to [T, m].
+  /// x (P S Q)ᵀ + b: contiguous x [T, n] and b [m] (or undefined) -> [T, m].
   virtual torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
                                  const torch::Tensor& bias_m) const = 0;
-  /// dy P S Q: contiguous dy [T, m] to [T, n].
+  /// dy P S Q: contiguous dy [T, m] -> [T, n].
   virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
                                             const torch::Tensor& values) const = 0;
-  /// The gradient of the values.
+  /// The gradient of the values, from contiguous x [T, n] and dy [T, m].
   virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                        const torch::Tensor& dy_Tm) const = 0;
 
@@ -60,16 +59,15 @@ class SparseLayout {
 
 using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
 
-/// Any mask, bool [m, n]: compressed sparse rows. Permuted at no cost.
+/// Compressed sparse rows, for any mask, bool [m, n]. Orders cost nothing.
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
-/// A mask of whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. Products read no index
-/// of a weight; inputs and outputs are copied in their order.
+/// Whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. Products read no index per
+/// weight; orders copy inputs and outputs.
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
-/// A mask of whole blocks of size x size weights, else TORCH_CHECK.
+/// Whole blocks of size x size weights, else TORCH_CHECK.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order);
-/// Sides of blocks that it can have: whole vectors, at most so large that a GPU's grid has its
-/// tiles.
+/// True if the block kernels support this side: whole vectors, and tiles that fit a GPU's grid.
 inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0 && size <= 2048; }
 
 }  // namespace shoal

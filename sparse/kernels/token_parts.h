@@ -5,8 +5,8 @@
 
 namespace shoal {
 
-/// Parts of the tokens that a GPU sums by themselves in a gradient of values, so that there is work
-/// for all of it: by the number of tokens alone, since the order of a sum is part of its result.
+/// Splits tokens into parts that a GPU sums separately in a gradient of values, to keep it busy.
+/// The parts depend only on the number of tokens, since the order of summation affects the result.
 struct TokenParts {
   static constexpr int64_t kLeastTokens = 256, kMostParts = 16;
 

@@ -13,18 +13,17 @@ namespace shoal {
 
 /// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
 struct SparseLayer {
-  /// Of the name that its mask is saved by: this, then the weight's name.
+  /// The mask of a weight is saved under this prefix + the weight's name.
   static constexpr const char* kMaskPrefix = "sparsity.mask.";
 
   Parameter parameter;
-  /// Whether a matrix is stored as [inputs, outputs], as experts have it; else [outputs,
-  /// inputs...].
+  /// True if a matrix is stored as [inputs, outputs], as in experts; else [outputs, inputs...].
   bool is_transposed = false;
-  double density = 1.0;  ///< asked for
+  double density = 1.0;  ///< requested share of nonzero weights
   std::shared_ptr<const Pattern> pattern;
 
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
-  /// A view [m, n] of one matrix of a tensor shaped like the parameter.
+  /// A view [m, n] of one matrix of a tensor that has the parameter's shape.
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
   /// The logical name of one matrix.
   std::string name_of(int64_t index) const;

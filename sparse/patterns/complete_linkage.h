@@ -8,8 +8,8 @@ namespace shoal {
 
 /// Agglomerative clustering with complete linkage: starting from clusters of one point, the two
 /// whose farthest points are nearest are joined until `num_clusters` are left. O(m²) time and
-/// memory. `distance_mm` is symmetric, row by row. Equal distances are joined in the order of
-/// nearest-neighbour chains, which depends on nothing but the distances.
+/// memory. `distance_mm` is symmetric, row by row. Ties are resolved by the order of
+/// nearest-neighbour chains, which depends on the distances alone.
 ///
 /// Returns each point's cluster; clusters are numbered by their lowest point.
 std::vector<int64_t> complete_linkage(std::vector<float> distance_mm, int64_t num_points,

@@ -10,10 +10,10 @@
 
 namespace shoal {
 
-/// Near which member of its family a P of switches begins.
+/// The member of the family that a soft P starts close to.
 enum class FirstSwitches {
   kIdentity,
-  kRandom,  ///< a member of its own for each group, drawn at random
+  kRandom,  ///< a random member for each group
 };
 
 template <>
@@ -22,8 +22,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches. Adam moves a logit by at most about `lr` a step, and half of
-/// them have some 3 to go; entries of a matrix have at most 1, so their rate is lower.
+/// Options of a family of switches. Adam moves a logit by about `lr` a step at most, and half of
+/// them have to move by about 3; matrix entries, at most 1, need a lower rate.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -38,15 +38,15 @@ struct SwitchOptions : LearningOptions {
   }
 };
 
-/// Products of soft steps p Π + (1 - p) I, each of which applies a fixed permutation Π with a
+/// Products of soft steps p Π + (1 - p) I, each of which applies a fixed permutation Π with
 /// probability p, the sigmoid of a logit. The logits, called switches, are the parameter. P is
-/// doubly stochastic whatever they are, and is decoded by rounding every p. A step takes time and
-/// memory in proportion to the weight that is permuted; P itself is never formed.
+/// always doubly stochastic; rounding every p gives its permutation. A step takes time and memory
+/// in proportion to the permuted weight; P itself is never formed.
 ///
-/// First values: with all p at 1/2 most families give the mean of all members of a group, through
-/// which a layer learns nothing; with all p at 0 or 1 no switch moves. So each p is near 0 (or 1,
-/// where the member begun with has the switch on), as far as leaves a share `mix` of P on the paths
-/// of that member, and differs by a random factor.
+/// Initialisation: with all p at 1/2 most families give the mean of all members of a group, and the
+/// layer would learn nothing; with all p at 0 or 1 the logits have no gradient. So each p starts
+/// near the value of its switch in the first member (FirstSwitches), at a distance that gives this
+/// member the share `mix` of P, times a random factor.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {
@@ -64,17 +64,17 @@ class SwitchFamily : public SoftFamily {
   torch::Tensor squared_distance(const torch::Tensor& logit_uG) const override;
 
  protected:
-  /// How a recipe names it, and the fewest members of a group, a power of 2.
+  /// Name in recipes, and the least group size, a power of 2.
   virtual std::string_view name() const = 0;
   virtual int64_t least_side() const = 0;
-  /// s of a parameter.
+  /// Group size s of a parameter.
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
-  /// Switches that each member passes.
+  /// Number of switches that each member passes.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if transposed, along the dimension s of x [u, G, a, s, b].
+  /// P x, or Pᵀ x if transposed, along dimension s of x [u, G, a, s, b].
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
-  /// Which switches are on, 0 or 1, in a member drawn for each group. Shaped like the parameter.
+  /// Switches, 0 or 1, of a random member for each group. Has the parameter's shape.
   virtual torch::Tensor random_switches(const torch::Tensor& logit_G,
                                         const Stream& stream) const = 0;
 
@@ -82,7 +82,7 @@ class SwitchFamily : public SoftFamily {
   FirstSwitches near_;
 };
 
-/// log2 of a power of 2.
+/// Base-2 logarithm of a power of 2.
 int64_t log2_of(int64_t side);
 
 }  // namespace shoal

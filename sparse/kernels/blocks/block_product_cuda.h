@@ -7,10 +7,10 @@ struct CUstream_st;
 // b side of a block, a multiple of 16  z blocks
 
 /// Kernels of square blocks on a GPU. Values are [z, b, b], output by input. Pointers are to GPU
-/// memory; each call is queued on the stream. There are tokens and blocks.
+/// memory; each call is queued on the stream. The numbers of tokens and blocks are not 0.
 namespace shoal::block_cuda {
 
-/// A row of `width` numbers for each token. Place i is at at[i], or, of a null `at`, at i.
+/// A matrix [tokens, width]. Element i of a row is at at[i], or at i if `at` is null.
 template <class Real>
 struct Side {
   Real* data;
@@ -18,9 +18,8 @@ struct Side {
   const int32_t* at;
 };
 
-/// to = the matrix times from, or, transposed, its transpose times from. Row i of the blocks of
-/// this factor has the blocks [start[i], start[i + 1]), each of its column and of its place among
-/// the values.
+/// to = matrix · from, or its transpose · from. Row i of the blocks of this factor has the entries
+/// [start[i], start[i + 1]) of `column` and `block`: each block's column and its index in `values`.
 template <class Real>
 struct Product {
   int64_t size;  ///< b
@@ -34,8 +33,8 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Sums over tokens of dy and x, for each weight of the blocks in these rows and columns, of each
-/// part of `part_tokens` by itself: [parts, z, b, b].
+/// Gradient of the values: sums over tokens of dy · x for each weight of the blocks at `row` and
+/// `column`, separately for each part of `part_tokens` tokens: [parts, z, b, b].
 template <class Real>
 struct Dots {
   int64_t size, count;  ///< b, z

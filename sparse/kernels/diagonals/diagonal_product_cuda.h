@@ -6,9 +6,9 @@ struct CUstream_st;
 
 // D weights of a diagonal, the shorter side  P the longer side  K diagonals
 
-/// Kernels of diagonals on a GPU. Weight j of a diagonal joins place j of the shorter side with
-/// place (j + its offset) mod P of the longer one. Pointers are to GPU memory; each call is queued
-/// on the stream. There are tokens and diagonals, and sides are counted in 31 bits.
+/// Kernels of diagonals on a GPU. Weight j of a diagonal joins index j of the shorter side with
+/// index (j + its offset) mod P of the longer one. Pointers are to GPU memory; each call is queued
+/// on the stream. Tokens and diagonals are not 0, and sides are below 2^31.
 namespace shoal::diagonal_cuda {
 
 struct Diagonals {
@@ -16,7 +16,7 @@ struct Diagonals {
   const int32_t* offset_K;
 };
 
-/// A row of `width` numbers for each token. Place i is at at[i], or, of a null `at`, at i.
+/// A matrix [tokens, width]. Element i of a row is at at[i], or at i if `at` is null.
 template <class Real>
 struct Side {
   Real* data;
@@ -24,7 +24,7 @@ struct Side {
   const int32_t* at;
 };
 
-/// to = the matrix, or its transpose, times from.
+/// to = matrix · from, or its transpose · from.
 template <class Real>
 struct Product {
   Diagonals diagonals;
@@ -37,8 +37,8 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Sums over tokens of shorter[j] longer[j + offset], of each part of `part_tokens` by itself:
-/// [parts, K, D].
+/// Gradient of the values: sums over tokens of shorter[j] longer[j + offset], separately for each
+/// part of `part_tokens` tokens: [parts, K, D].
 template <class Real>
 struct Dots {
   Diagonals diagonals;
