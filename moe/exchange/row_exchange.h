@@ -83,7 +83,7 @@ class RowExchange {
 /// The plans of a layer's exchanges, one for each of cut_into_pieces. The first get() waits for the
 /// counts and throws CommError.
 using PendingPlans = std::shared_future<std::vector<DispatchPlan>>;
-/// Of plans that are known.
+/// Wraps plans that are already known.
 PendingPlans ready_plans(std::vector<DispatchPlan> plans);
 /// Starts the exchange of counts. Collective over `expert`, also with zero rows: one exchange for
 /// all plans, whose result is the layer's only copy to the host. A group of one rank exchanges

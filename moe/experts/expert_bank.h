@@ -15,14 +15,14 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
-/// The defaults of a recipe section whose experts are MLPs, and the least number of them.
+/// Defaults of a recipe section whose experts are MLPs, and their least number.
 struct ExpertDefaults {
   int64_t least_count, count;
   Activation activation;
   bool bias;
 };
 
-/// Experts that are MLPs, in a recipe.
+/// Recipe options of experts that are MLPs.
 template <ExpertDefaults kDefault>
 struct ExpertOptions {
   int64_t count = kDefault.count;
@@ -31,7 +31,7 @@ struct ExpertOptions {
   bool bias = kDefault.bias;
 
   int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
-  /// The same settings where other defaults hold.
+  /// Converts to options of a section with other defaults.
   template <ExpertDefaults kOther>
   operator ExpertOptions<kOther>() const {
     return {count, hidden, activation, bias};
@@ -51,19 +51,20 @@ struct ExpertOptions {
 /// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
-/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless the
-/// context has others, first weights are Xavier-uniform by the fans of one expert, biases normal
-/// with standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
+/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias`, shaped as fc1's. Initial
+/// weights, unless the context sets others, are Xavier-uniform by the fans of one expert, biases
+/// normal with standard deviation 1e-6. Each expert's draws are keyed by its global id.
 class ExpertBank : public UnitBank, public HasWeightForms {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
-  /// With a gate, as GatedExpertBank.
+  /// `has_gate`: builds gated MLPs, as in GatedExpertBank.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// All parts write their gradients into those of the whole stack.
+  /// Returns one function for each part; all write their gradients into those of the whole stack.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
-  /// This and forward_local keep less for the backward pass than their steps one by one.
+  /// forward_weighted and forward_local save less for the backward pass than their separate steps
+  /// would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
@@ -73,7 +74,7 @@ class ExpertBank : public UnitBank, public HasWeightForms {
   std::vector<torch::Tensor> form_leaves() const override;
 
  private:
-  /// The parameters, or what their forms make of them.
+  /// The parameters after their weight forms (masks, permutations) are applied.
   ExpertWeights formed_weights() const;
 
   Activation activation_;
@@ -85,8 +86,8 @@ class ExpertBank : public UnitBank, public HasWeightForms {
 /// Experts that are gated MLPs: (act(x Wg + bg) * (x W1 + b1)) W2 + b2; with silu, SwiGLU.
 ///
 /// Parameters, stacked by expert: `gate.weight` [u, D, H], `gate.bias` [u, H] and those of
-/// ExpertBank, drawn like them. At 2/3 of the hidden width an expert has the size of a plain one.
-/// Source: Shazeer 2020 (GLU variants), equation 6.
+/// ExpertBank, initialised alike. With 2/3 of the hidden width an expert has as many parameters as
+/// an ungated one. Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedExpertBank : public ExpertBank {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kSilu, false}>;
