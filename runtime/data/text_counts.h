@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// The size of a text in three units. bytes and words are 0 where they are not known.
+/// The size of a text in three units. bytes and words are 0 if unknown.
 struct TextCounts {
   int64_t tokens = 0;
   int64_t bytes = 0;  ///< of the text before it was split into tokens
