@@ -11,22 +11,21 @@
 // b sequences on this rank  S tokens  D features  V rows of the embedding
 namespace shoal {
 
-/// A decoder, with a cache of keys and values. A token sees no later one of its sample, unless
+/// A decoder with a cache of keys and values. A token does not see later ones of its sample, unless
 /// is_causal() is false, which language models refuse.
 class CausalBackbone : public Backbone {
  public:
-  /// False where the recipe lets tokens see later ones, which a language model must not.
+  /// False if the recipe lets tokens see later ones.
   virtual bool is_causal() const { return true; }
-  /// Tokens of a sequence at most.
+  /// Maximal number of tokens of a sequence.
   virtual int64_t context_length() const = 0;
-  /// [V, D], V at least the data's vocabulary: the rows that token ids select. A tied head
-  /// multiplies the features with the same tensor.
+  /// [V, D], V at least the data's vocabulary: the embedding of token ids. A tied head multiplies
+  /// the features with the same tensor.
   virtual torch::Tensor token_embedding() const = 0;
-  /// For `b` sequences of up to `capacity` tokens, none of which is there yet.
+  /// An empty cache for `b` sequences of up to `capacity` tokens.
   virtual KeyValueCache make_cache(int64_t b, int64_t capacity) const = 0;
-  /// The normed features [b, S, D] of more tokens of each sequence, which follow those that the
-  /// cache holds and are then in the cache too; those of padding are unspecified. Without dropout.
-  /// Collective, b may be 0.
+  /// Adds new tokens of each sequence to the cache and returns their normed features [b, S, D];
+  /// features of padding are unspecified. Without dropout. Collective, b may be 0.
   virtual torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                                const StepContext& step) = 0;
 };

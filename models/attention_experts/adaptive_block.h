@@ -21,13 +21,12 @@
 // B images  N tokens  D width
 namespace shoal {
 
-/// Epsilon of the denoiser's layer norms, that of torch.nn.LayerNorm.
+/// Epsilon of the denoiser's layer norms, as in torch.nn.LayerNorm.
 inline constexpr double kAdaptiveNormEps = 1e-5;
 
-/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + mlp(norm(y)); without experts
-/// y = x + attention(norm(x)), standard attention and no merge. Linear layers start uniform in
-/// +-1 / sqrt(their inputs).
-/// Source: the adaptive sparse-attention denoiser, component 5.
+/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + mlp(norm(y)); without experts y = x
+/// + attention(norm(x)), with standard attention and no merge layer. Linear layers start uniform in
+/// +-1 / sqrt(their inputs). Source: the adaptive sparse-attention denoiser, component 5.
 class AdaptiveBlockImpl : public ModuleBase {
  public:
   struct Sizes {
@@ -35,7 +34,7 @@ class AdaptiveBlockImpl : public ModuleBase {
     int64_t hidden = 0;
     std::string path = {};  ///< `blocks.1`
   };
-  /// `experts` unset: standard attention.
+  /// `experts`: without a value, standard attention.
   AdaptiveBlockImpl(const Sizes& sizes, const std::optional<AttentionExpertsOptions>& experts,
                     const BuildContext& build);
   /// Collective. B may be 0.

@@ -27,8 +27,8 @@ namespace shoal {
 /// How the outputs of attention experts are mixed.
 enum class Mixing {
   kSoft,  ///< every expert computes every token; outputs are weighted by the router's scores
-  kHard,  ///< experts compute the tokens that are routed to them, with keys and values of all
-  kHardSharedKv,  ///< the same with keys and values that all experts share
+  kHard,  ///< experts compute the queries routed to them, with keys and values of all tokens
+  kHardSharedKv,  ///< as kHard, with keys and values shared by all experts
 };
 
 template <>
@@ -38,7 +38,7 @@ struct EnumNames<Mixing> {
                                     std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
 };
 
-/// What one attention expert attends to.
+/// The keys to which one attention expert attends.
 struct AttentionExpertOptions {
   std::optional<int64_t> k;
   std::optional<double> share;
@@ -54,11 +54,11 @@ struct AttentionExpertOptions {
         field("candidates", &AttentionExpertOptions::candidates, "which keys it chooses among")};
   }
   void validate(Problems& problems) const;
-  /// Keys a query attends to in images of this grid.
+  /// Number of keys a query attends to, in images of this grid.
   int64_t keys_of(const PatchGrid& grid) const;
 };
 
-/// Attention experts behind a router, in a recipe. Defaults are the published model's.
+/// Recipe options of attention experts behind a router. Defaults are the published model's.
 struct AttentionExpertsOptions {
   std::vector<AttentionExpertOptions> experts{{32, {}, {}}, {64, {}, {}}, {128, {}, {}}};
   Mixing mixing = Mixing::kSoft;
@@ -79,23 +79,24 @@ struct AttentionExpertsOptions {
               "the router",
               unset_word("auto"), keeps_evaluation())};
   }
-  /// Puts the losses that `auto` stands for in its place.
+  /// Replaces `auto` losses by the router's usual ones.
   void resolve();
   void validate(Problems& problems) const;
 };
 
 /// Mixture of top-k attention experts: y_i = sum over experts e of w_ie A_e(x)_i, where A_e is
-/// multi-head attention whose queries attend to the k_e keys of their highest logits alone. The
-/// weights w are the router's scores of all experts (soft), or of those the token is routed to;
-/// then an expert computes queries and outputs of these tokens only, and keys and values of images
-/// that have one. Evaluation is as training, but always hard where mixing is.
+/// multi-head attention in which each query attends only to its k_e keys with the highest logits.
+/// With soft mixing the weights w are the router's scores of all experts; with hard mixing those of
+/// the experts the token is routed to, which then compute queries and outputs of their tokens only,
+/// and keys and values of images that have such tokens. Evaluation computes the same as training,
+/// except that with hard mixing it is hard from the start.
 ///
 /// Experts are units, sharded over the expert ranks by (image, expert) (ImageExchange), placed by
 /// the cost of a token. Parameters: the router's under `<path>.router.*`; stacked by expert, under
 /// `<path>.experts.*`, `query.weight`, `key.weight`, `value.weight`, `out.weight` [D, D], input
 /// first, and their biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer to
-/// 2 D. All uniform in +-1 / sqrt(D). Statistics: load is the number of tokens of an expert, in
-/// soft mixing the sum of its weights. There is no capacity: only routers leave tokens out.
+/// 2 D. All uniform in +-1 / sqrt(D). Statistics: an expert's load is its number of tokens, with
+/// soft mixing the sum of its weights. There is no capacity: only a router can leave tokens out.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
 class AttentionExperts : public MoeStage {
  public:
@@ -103,14 +104,14 @@ class AttentionExperts : public MoeStage {
     int64_t width = 0, heads = 0;
     PatchGrid grid;
   };
-  /// A null context.grid means a layer that cannot run. Throws ConfigError.
+  /// A null context.grid makes a layer that cannot run. Throws ConfigError.
   AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
                    const std::string& path, const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
-  /// Multiply-adds of one token between activations, if experts get equally many tokens.
+  /// Multiply-adds per token in products of activations, if experts get equally many tokens.
   double between_activations() const;
 
  private:
@@ -125,9 +126,9 @@ class AttentionExperts : public MoeStage {
   Weights weights_of(const Routing& routing, bool is_soft) const;
   ImageExchange exchange_of(const torch::Tensor& x_BND, const torch::Tensor& is_routed_TU,
                             const StepContext& step) const;
-  /// Queries, keys and values of this rank's experts, as top_k_attention_of takes them.
+  /// Queries, keys and values of this rank's experts, as arguments for top_k_attention_of.
   struct Projections {
-    std::vector<torch::Tensor> rows;  ///< the shared keys and values first
+    std::vector<torch::Tensor> rows;  ///< first of all the shared keys and values, if any
     std::vector<TopKPart> experts;
     size_t add(const torch::Tensor& of_experts) {
       rows.push_back(of_experts);
@@ -135,33 +136,33 @@ class AttentionExperts : public MoeStage {
     }
   };
   Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
-  /// The layers that read all rows, as one product.
+  /// Adds the layers that read all rows, computed as one product.
   void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
                         Projections& to) const;
-  /// Queries of the experts that do not have all tokens.
+  /// Adds the queries of experts that do not have all tokens.
   void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
                               Projections& to) const;
-  /// Keys and values of the experts that have no token of some image.
+  /// Adds keys and values of experts that have no token in some image.
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
-  /// The weighted sum of the experts' outputs, [B, N, D], where this rank has all experts and each
+  /// The weighted sum of the experts' outputs, [B, N, D], if this rank has all experts and each
   /// computes every token: the weights scale the attention's outputs, so that the experts' last
   /// layers are one product.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
-  /// The same where experts are on several ranks or compute only the tokens routed to them.
+  /// The weighted sum if experts are on several ranks or compute only the tokens routed to them.
   torch::Tensor exchange_and_mix(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                                  const ImageExchange& exchange) const;
-  /// The outputs of this rank's experts, unweighted, one expert's after another.
+  /// Unweighted outputs of this rank's experts, one expert after another.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
-  /// Of one token in this expert: its logits and sums over all keys.
+  /// Multiply-adds of one query of this expert: its logits and sums over all keys.
   double between_activations_of_query(int64_t expert) const;
-  /// The same with its query and its output.
+  /// Multiply-adds of one query, with its query and output projections.
   double multiply_adds_of_query(int64_t expert) const;
-  /// Of all tokens, keys and values included.
+  /// Multiply-adds of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;
-  /// is_routed_TU as in Weights.
+  /// is_routed_TU: as in Weights.
   MoeStats stats(const Routing& routing, const RoutedCounts& counts,
                  const torch::Tensor& is_routed_TU, const BalanceLosses::Sums& losses) const;
 
@@ -171,7 +172,7 @@ class AttentionExperts : public MoeStage {
   UnitPlacement placement_ = UnitPlacement::contiguous(0, 1);
   std::shared_ptr<Router> router_;
   std::shared_ptr<Bank> bank_;
-  Linear key_value_{nullptr};  ///< set with shared keys and values
+  Linear key_value_{nullptr};  ///< only with shared keys and values
   BalanceLosses losses_;
 };
 

@@ -20,10 +20,10 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// How a token's position enters.
+/// How a token's position is encoded.
 enum class PositionKind {
   kLearned,  ///< a vector for each position is added to the embedding
-  kRope,     ///< queries and keys are turned (rotary.h)
+  kRope,     ///< queries and keys are rotated (rotary.h)
 };
 
 template <>
@@ -33,14 +33,14 @@ struct EnumNames<PositionKind> {
 };
 
 /// Decoder of a language model without its head: token and position embeddings, pre-norm blocks,
-/// norm. Source: Radford et al. 2019 (GPT-2). Defaults are GPT-2 small's. Options lead to later
+/// norm. Source: Radford et al. 2019 (GPT-2). Defaults are GPT-2 small's. Options give later
 /// decoders: `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama's.
 ///
-/// First values: weights, tokens and positions N(0, s), s = init_std, the layers that end a
-/// residual branch (attention.proj, mlp.fc2, also of experts) N(0, s / sqrt(2 depth)), biases 0,
-/// norms 1 and 0; routers keep their own.
+/// Initial values: weights, tokens and positions N(0, s), s = init_std, the last layers of residual
+/// branches (attention.proj, mlp.fc2, also of experts) N(0, s / sqrt(2 depth)), biases 0, norms 1
+/// and 0; routers keep their own.
 ///
-/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
+/// Own parameters: tokens [V, C], V the vocabulary rounded up to a multiple of pad_vocabulary, and
 /// with learned positions positions [context, C].
 class Gpt2 : public CausalBackbone, public ProductCounts {
  public:
@@ -108,11 +108,11 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
     int64_t hidden_width() const;
   };
 
-  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`.
+  /// Throws ConfigError if the data has no tokens, or samples have more than `context`.
   Gpt2(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  /// Those of the paper's appendix C.5 (PA-DST).
+  /// Sparse layers of the paper's appendix C.5 (PA-DST).
   std::vector<std::string> sparse_layers() const override {
     return {"attention", "mlp", "experts"};
   }
@@ -125,14 +125,14 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
-  /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].
+  /// Sum of both embeddings in the compute dtype; `position`: [S] or [b, S].
   torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;
 
   Options options_;
   int64_t context_;
-  int64_t tokens_;  ///< of a sample
+  int64_t tokens_;  ///< tokens of a sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

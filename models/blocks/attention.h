@@ -14,18 +14,18 @@ namespace shoal {
 /// Source: Vaswani et al. 2017, section 3.2; Dosovitskiy et al. 2021, eq. 5 to 8.
 ///
 /// Parameters: qkv.weight [3C, C], rows of q, then k, then v, heads one after another in each;
-/// proj.weight [C, C]; both with biases. The three parts of qkv are drawn as matrices of their own,
-/// Glorot-uniform. The true gradient of the keys' biases is zero: they move all logits of a query
-/// alike.
+/// proj.weight [C, C]; both with biases. Each of the three parts of qkv is Glorot-uniform as a
+/// matrix of its own. The exact gradient of the keys' biases is zero: they shift all logits of a
+/// query equally.
 class AttentionImpl : public ModuleBase {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
-  /// All weights and biases from `init`.
+  /// Initialises all weights and biases from `init`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
                 const Init& init);
-  /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch,
-  /// but for rounding.
+  /// [B, S, C] -> [B, S, C]. B may be 0. An image's result is independent of its batch, except for
+  /// rounding.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
 
   Linear qkv{nullptr}, proj{nullptr};

@@ -15,34 +15,34 @@
 // H head width = C / N
 namespace shoal {
 
-/// [B, S, N H] -> [B, N, S, H], a view, as LibTorch's fused kernels take it.
+/// [B, S, N H] -> [B, N, S, H], a view, the layout of LibTorch's fused kernels.
 torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width);
 
-/// Multi-head self-attention over a token and those before it: proj(softmax(scale q kᵀ) v), with
-/// M < N heads of keys and values grouped-query attention: query head n reads head n M / N.
-/// Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2); Ainslie et al. 2023
+/// Multi-head self-attention of a token to itself and earlier ones: proj(softmax(scale q kᵀ) v).
+/// With M < N heads of keys and values it is grouped-query attention: query head n reads head n M /
+/// N. Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2); Ainslie et al. 2023
 /// (GQA).
 ///
 /// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, heads one after another in
-/// each, which is GPT-2's c_attn transposed; proj.weight [C, C]; both with biases if `has_bias`.
+/// each (GPT-2's c_attn transposed); proj.weight [C, C]; both with biases if `has_bias`.
 class CausalAttentionImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
     int64_t kv_heads = 0;  ///< M, a divisor of heads
-    double scale = 1.0;    ///< of the logits
-    double dropout = 0.0;  ///< rate, of the softmax's probabilities
+    double scale = 1.0;    ///< factor of the logits
+    double dropout = 0.0;  ///< rate for the softmax's probabilities
     bool has_bias = true;
-    Init qkv = {}, proj = {};  ///< first values of the weights; biases start at zero
+    Init qkv = {}, proj = {};  ///< initial weights; biases start at zero
     std::string path = {};     ///< `blocks.3.attention`, which keys dropout
   };
   /// TORCH_CHECK unless kv_heads divides heads and heads width.
   CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
-  /// [B, S, C] -> [B, S, C]; `rotation` turns queries and keys. B may be 0.
+  /// [B, S, C] -> [B, S, C]; `rotation` rotates queries and keys. B may be 0.
   torch::Tensor forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                         const StepContext& step) const;
-  /// The same for S more tokens of sequences whose keys and values are in `cache`, to which those
-  /// of the new tokens are added. No gradients, no dropout.
+  /// Attention of S new tokens to the cached ones and themselves; adds their keys and values to
+  /// `cache`. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
 
@@ -53,7 +53,7 @@ class CausalAttentionImpl : public ModuleBase {
     torch::Tensor query_BNSH, key_BMSH, value_BMSH;
   };
   Heads heads_of(const torch::Tensor& x_BSC, const Rotation& rotation) const;
-  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; an undefined mask is none.
+  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; `mask` may be undefined.
   torch::Tensor attend(const Heads& heads, const torch::Tensor& mask, bool is_causal) const;
   torch::Tensor project(const torch::Tensor& y_BNSH) const;
 

@@ -19,14 +19,14 @@ class DecoderBlockImpl : public ModuleBase {
     CausalAttentionImpl::Sizes attention;
     FeedForward::Place place;
     NormOptions norm;
-    double dropout = 0.0;  ///< rate, of both branches
+    double dropout = 0.0;  ///< rate for both branches
   };
   DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                    const BuildContext& build);
   /// Collective. x is contiguous, B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                       const StepContext& step) const;
-  /// As CausalAttention's, for one pass over more tokens.
+  /// Arguments of a pass over new tokens, as in CausalAttention::decode.
   struct Decoding {
     const DecodeStep& step;
     KeyValueCache::Layer& cache;

@@ -26,10 +26,10 @@ struct EnumNames<GateNoise> {
 
 /// Which tokens attend.
 enum class GateSelection {
-  kThreshold,  ///< those above a threshold that follows the logits' quantile; causal
-  kTopK,       ///< the highest of a sequence, which depend on its later tokens
-  kPredictor,  ///< while training top_k; else those that a predictor of top_k's choice accepts
-  kRandom,     ///< by a draw for token id and position: what a learned gate is compared with
+  kThreshold,  ///< those above a threshold that tracks a quantile of the logits; causal
+  kTopK,       ///< the highest of a sequence, which depends on later tokens
+  kPredictor,  ///< topk while training; else the tokens that a predictor of topk's choice accepts
+  kRandom,     ///< drawn by token id and position: a baseline for learned gates
 };
 
 template <>
@@ -48,7 +48,7 @@ struct EnumNames<GateTemperature> {
                                     std::pair{GateTemperature::kLearned, "learned"}};
 };
 
-/// Keys of a token gate (recipe section `model.gate`).
+/// Options of a token gate (recipe section `model.gate`).
 struct GateOptions {
   double rate = 0.2;
   double first_rate = 0.8;
@@ -105,12 +105,12 @@ struct GateOptions {
               in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
-  /// Throws ConfigError where a context of so many tokens has more anchors than may attend.
+  /// Throws ConfigError if a context of this many tokens has more anchors than may attend.
   void check_context(int64_t context) const;
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }
-  /// Tokens beside the anchors that may attend at a rate; none: no limit.
+  /// Maximal number of tokens beside the anchors that may attend at a rate; nothing: no limit.
   std::optional<int64_t> most_in(int64_t context, double at_rate) const;
 };
 

@@ -17,9 +17,9 @@
 // b sequences  S tokens  C width
 namespace shoal {
 
-/// What the contextual stream of a block is.
+/// Kind of a block's contextual stream.
 enum class ContextualStream {
-  kSparse,  ///< tokens that a gate opens attend
+  kSparse,  ///< tokens whose gate is open attend
   kDense,   ///< every token attends
   kNone,    ///< no attention
 };
@@ -31,19 +31,19 @@ struct EnumNames<ContextualStream> {
                                     std::pair{ContextualStream::kNone, "none"}};
 };
 
-/// Two streams beside each other: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
+/// Two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///
-/// The reflexive stream, a causal convolution over three tokens and a SwiGLU MLP or experts, runs
-/// for every token; the contextual one for the tokens that its gate opens.
-/// Source: HSPMN v2.1, section 3; the two norms are its code's.
+/// The reflexive stream, a causal convolution over three tokens and a SwiGLU MLP or experts, is
+/// computed for every token; the contextual stream for tokens whose gate is open. Source: HSPMN
+/// v2.1, section 3; two separate norms as in its code.
 class HspmnBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     FeedForward::Place place;
     NormOptions norm;
     SparseAttentionImpl::Sizes attention;
-    int64_t context = 0;    ///< tokens of a sequence at most
-    bool is_causal = true;  ///< else an open token attends to later tokens too
+    int64_t context = 0;    ///< maximal tokens of a sequence
+    bool is_causal = true;  ///< false: open tokens attend to later tokens too
   };
   HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
                  const FeedForwardOptions& feed_forward, const BuildContext& build);
@@ -53,28 +53,28 @@ class HspmnBlockImpl : public ModuleBase {
     const StepContext& step;
     Rotation rotation;
     torch::Tensor position_bS;       ///< int64
-    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: none is
-    /// While decoding: the tokens follow those of the cache. Both or neither.
+    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
+    /// While decoding: the tokens follow the cached ones. Set both or neither.
     const DecodeStep* decode = nullptr;
     KeyValueCache::Layer* cache = nullptr;
   };
   /// Collective. x is contiguous, b may be 0.
   BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
 
-  /// Empty, for `b` sequences of up to `capacity` tokens.
+  /// An empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Undefined unless the stream is sparse.
+  /// The gate; undefined unless the stream is sparse.
   const TokenGate& gate() const { return gate_; }
 
  private:
-  /// x + MLP(conv(norm(x))).
+  /// The reflexive stream with the residual, x + MLP(conv(norm(x))).
   BlockOutput reflexive(const torch::Tensor& x_bSC, const Pass& pass);
-  /// The same of a dense MLP without gradients, some tokens at a time.
+  /// The reflexive stream of a dense MLP without gradients, computed for some tokens at a time.
   torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass);
   torch::Tensor convolve(const torch::Tensor& u_bSC, const Pass& pass) const;
   torch::Tensor attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const;
-  /// Attention of the tokens that the gate opens.
+  /// Attention of the tokens whose gate is open.
   struct SparseRows {
     OpenTokens open;
     torch::Tensor y_RC;

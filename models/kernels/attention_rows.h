@@ -13,11 +13,11 @@
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 
-/// What attention kernels on the CPU share around their tiles: scratch memory, rows of keys and
-/// values as a tile reads them, and threads.
+/// Shared by the CPU's attention kernels: scratch memory, rows of keys and values for tiles, and
+/// the distribution over threads.
 namespace shoal::attention_tiles {
 
-/// Aligned memory that only grows.
+/// Aligned scratch memory that is never shrunk.
 template <class Real>
 class TileMemory {
  public:
@@ -34,7 +34,7 @@ class TileMemory {
   std::vector<Line> lines_;
 };
 
-/// Calls body(item, scratch) for each item, costly ones first, each on the thread that is free.
+/// Calls body(item, scratch) for each item in parallel, in order of decreasing cost.
 template <class Scratch, class Body>
 void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   std::vector<size_t> order(costs.size());
@@ -50,22 +50,22 @@ void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   });
 }
 
-/// Some rows of a sequence's or an image's keys or values.
+/// A range of rows of a sequence's or an image's keys or values.
 template <class Value>
 struct RowsAt {
   const Value* data;
   int64_t stride, count, width;
 };
 
-/// Rows to compute with.
+/// Rows converted for computation.
 template <class Real>
 struct RealRows {
   const Real* data;
   int64_t stride;
 };
 
-/// Rows of keys or values as wide numbers; where they are if that is possible. `width` is at least
-/// H, and zeros fill the rest.
+/// Rows of keys or values as float32 or float64, without a copy if possible. `width` is at least H;
+/// the rest is filled with zeros.
 template <class Value>
 RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int64_t width,
                                                  TileMemory<vector_math::Real<Value>>& to) {
@@ -86,14 +86,14 @@ RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int6
   return {rows, width};
 }
 
-/// For products that read single numbers of them.
+/// Rows for products that read single elements.
 template <class Value>
 RealRows<vector_math::Real<Value>> factor_rows(const RowsAt<Value>& from,
                                                TileMemory<vector_math::Real<Value>>& to) {
   return rows_of_width(from, from.width, to);
 }
 
-/// For products that read whole vectors of them.
+/// Rows for products that read whole vectors.
 template <class Value>
 RealRows<vector_math::Real<Value>> vector_rows(const RowsAt<Value>& from,
                                                TileMemory<vector_math::Real<Value>>& to) {

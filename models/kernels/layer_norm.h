@@ -28,25 +28,26 @@ struct EnumNames<NormKind> {
 struct NormOptions {
   NormKind kind = NormKind::kLayer;
   double eps = kLayerNormEps;
-  bool bias = true;  ///< of NormKind::kLayer; an RMS norm has none
+  bool bias = true;  ///< for NormKind::kLayer; an RMS norm has none
 };
 
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, population variance.
-/// Differentiable. x is contiguous; bfloat16 is computed in float32, of which weight and bias must
-/// then be, else they are of x's dtype.
+/// Differentiable. x is contiguous; bfloat16 is computed in float32, and weight and bias must then
+/// be float32, otherwise of x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
-/// The same, with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
+/// layer_norm with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
-/// The start of a residual branch: the norm of x, and x itself for the connection around the
-/// branch. The gradients of both are added in the norm's backward pass, not in one of their own.
+/// The start of a residual branch: the norm of x, and x itself for the residual connection. The
+/// norm's backward pass also adds both gradients, which saves a separate pass.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// A norm of either kind. Parameters: weight [width] of ones, bias [width] of zeros if it has one.
+/// A norm of either kind. Parameters: weight [width] of ones and, if it has a bias, bias [width] of
+/// zeros.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

@@ -9,12 +9,12 @@
 
 namespace shoal {
 
-/// Sums that the threads of one parallel loop form each for itself, such as weight gradients over
-/// tiles of rows. Threads take equal runs of the loop, and their parts are added in thread order,
-/// so a result depends on the number of threads and on nothing else.
+/// Sums that each thread of a parallel loop computes separately, such as weight gradients over
+/// tiles of rows. Threads process equal parts of the loop, and their sums are added in thread
+/// order, so a result depends only on the number of threads.
 class PartialSums {
  public:
-  /// One sum for each shape, zero at the start.
+  /// Makes one sum for each shape, initially zero.
   PartialSums(const std::vector<at::IntArrayRef>& shapes, const torch::TensorOptions& options) {
     constexpr int64_t kAlignment = 16;  // elements: every sum begins on a cache line
     int64_t size = 0;

@@ -17,8 +17,7 @@ namespace shoal {
 /// branch with stochastic depth and, with `layer_scale`, times a learned scale of each channel.
 /// Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
 ///
-/// Parameters of its own, with `layer_scale`: attention_scale [C] and mlp_scale [C], which begin
-/// with its value.
+/// Own parameters, with `layer_scale`: attention_scale [C] and mlp_scale [C], initially its value.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {

@@ -12,11 +12,11 @@
 
 namespace shoal {
 
-/// Which keys of its image a query may choose among.
+/// The keys of its image among which a query chooses.
 enum class CandidateKind {
   kAll,
-  kWindow,  ///< those of a square around the query's patch
-  kPooled,  ///< those of the blocks whose mean key has the highest logits
+  kWindow,  ///< keys of a square around the query's patch
+  kPooled,  ///< keys of the blocks whose mean key has the highest logits
 };
 
 template <>
@@ -26,8 +26,9 @@ struct EnumNames<CandidateKind> {
                                     std::pair{CandidateKind::kPooled, "pooled"}};
 };
 
-/// The candidates of an attention expert (recipe section `candidates`). Blocks as in NSA (Yuan et
-/// al. 2025, section 3.3), here square. The sizes of each kind are set with it alone.
+/// Candidate keys of an attention expert (recipe section `candidates`). Blocks are those of NSA
+/// (Yuan et al. 2025, section 3.3), here square. Each size may be set only with the kind that it
+/// belongs to.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
   std::optional<int64_t> window, block, keep;
@@ -59,7 +60,7 @@ struct KeyCandidates {
   }
 };
 
-/// How the tokens of an image lie on it, row by row.
+/// The arrangement of an image's tokens, row by row.
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
   int64_t tokens() const { return rows * columns; }

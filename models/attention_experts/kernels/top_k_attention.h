@@ -11,37 +11,36 @@
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
-/// The tokens that attend: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
+/// The queries: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
 struct ImageQueries {
   /// int64 [R]: each query's token in its image; undefined: every token of every image, in order.
   torch::Tensor token_R;
-  std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no query
+  std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no queries
 };
 
-/// What a query attends to.
+/// Options of top-k attention.
 struct TopKOptions {
   int64_t heads = 1;
-  int64_t k = 1;  ///< of the candidates; all where k is their number or more
+  int64_t k = 1;  ///< keys per query; all candidates if there are no more than k
   KeyCandidates candidates = {};
-  PatchGrid grid = {};  ///< read by candidates other than `all`
+  PatchGrid grid = {};  ///< used for candidates other than `all`
 };
 
-/// Multi-head attention of some tokens to the tokens of their image: for each query and head the
-/// softmax over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Of equal
-/// q kᵀ the earlier token is taken. A query is independent of the others; on a GPU q kᵀ is
-/// LibTorch's, which may round by the number of queries.
+/// Multi-head attention of some tokens to the tokens of their image: for each query and head, the
+/// softmax over only the k highest logits q kᵀ / sqrt(D / heads), times their values. Ties go to
+/// the earlier token. Queries are independent of each other; on a GPU q kᵀ is LibTorch's, whose
+/// rounding may depend on the number of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
-/// bfloat16 is computed in float32. Rows may be parts of wider ones.
-/// Differentiable in all three, the choice held constant. The CPU's kernel, which has all
-/// candidates but pooled blocks, keeps nothing of R x N for the backward pass, which computes
-/// logits and choice once more, to the same bits. Source: the adaptive sparse-attention denoiser,
-/// component 4.
+/// bfloat16 is computed in float32. Rows may be parts of wider ones. Differentiable in all three,
+/// with the choice held constant. The CPU's kernel, for all candidates but pooled blocks, saves no
+/// R x N tensor for the backward pass, which recomputes logits and choice bit for bit. Source: the
+/// adaptive sparse-attention denoiser, component 4.
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// Some columns of one of a call's tensors.
+/// A range of columns of one of a call's tensors.
 struct Columns {
   size_t tensor = 0;
   int64_t first = 0;
@@ -50,33 +49,34 @@ struct Columns {
 /// One expert in a call of several.
 struct TopKPart {
   Columns query;
-  int64_t first_query = 0;  ///< the row of its tensor from which on its R queries are
-  Columns key, value;       ///< of rows that are the tokens of its images
+  int64_t first_query = 0;  ///< row of the query tensor at which its R queries start
+  Columns key, value;       ///< rows are the tokens of its images
   ImageQueries queries;
   TopKOptions options;
   std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; unset: 1
 };
 
-/// top_k_attention of several experts of one width D in one node of the graph. Queries, keys and
-/// values are columns of `rows`, [rows, columns], so that experts can share one product. Parts that
-/// name the same key columns name the same value columns and images, and their gradients are added;
-/// other columns are read by one part (not checked), and those that no part reads get zero
+/// top_k_attention of several experts of one width D, as one node of the graph. Queries, keys and
+/// values are columns of `rows`, [rows, columns], so that experts can share one product. Parts with
+/// the same key columns must have the same value columns and images, and their gradients are added;
+/// each other column may be read by one part only (not checked), and unread columns get zero
 /// gradients. Each part runs the CPU's kernel or the reference as it would alone.
 ///
-/// Returns the outputs one after another (dim 0: [R of all, D]), or side by side, of parts with
-/// equally many queries (dim 1: [R, parts D]).
+/// Returns the outputs one after another (dim 0: [total R, D]) or, for equally many queries, side
+/// by side (dim 1: [R, parts D]).
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// top_k_attention by LibTorch's operators but for the CPU's q kᵀ, on any device: the reference.
+/// top_k_attention by LibTorch's operators, except for the CPU's q kᵀ, on any device: the
+/// reference.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);
 
-/// Blocks of pooled keys.
+/// Number of blocks of pooled keys.
 int64_t num_blocks(const KeyCandidates& candidates, const PatchGrid& grid);
 
-/// Keys that a query may choose among, at most.
+/// Maximal number of candidate keys of a query.
 int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid);
 
 }  // namespace shoal

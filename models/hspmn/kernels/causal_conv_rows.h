@@ -5,7 +5,7 @@
 // S tokens of a sequence  C channels
 namespace shoal {
 
-/// A sequence, its taps [3, C], and where the result goes.
+/// A sequence, its taps [3, C], and the result.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;
@@ -14,7 +14,7 @@ struct ConvRows {
   int64_t tokens, channels;
 };
 
-/// The gradient of the taps, which is added to.
+/// Inputs for the gradient of the taps, which is added to grad_3C.
 template <class Real>
 struct TapGradient {
   const Real* grad_SC;

@@ -13,16 +13,16 @@ struct CUstream_st;
 /// is queued on the stream. Sums are float64 for float64, else float32.
 namespace shoal::sparse_query_cuda {
 
-/// Widest heads that the kernels take.
+/// Largest head width that the kernels support.
 inline constexpr int64_t kMostWidth = 128;
-/// Keys that a block holds at once.
+/// Number of keys that a block loads at once.
 inline constexpr int kKeys = 32;
 
-/// Packed rows of a block's tile: the G query heads that share keys are rows of one tile.
+/// Packed rows of a block's tile, of which the G query heads that share keys form one tile.
 template <class Value>
 inline constexpr int kRows = sizeof(Value) == 8 ? 4 : 16;
 
-/// [B, M, S, W] with dense rows.
+/// A tensor [B, M, S, W] with dense rows.
 template <class Value>
 struct StridedRows {
   const Value* data;
@@ -36,12 +36,12 @@ struct Inputs {
   const int64_t* limit_R;
   const int64_t* offset_b1;
   int64_t B, S, N, M, W, R;
-  int64_t most_queries;  ///< of a sequence
+  int64_t most_queries;  ///< of one sequence
   double scale;
 };
 
-/// Output and log-sum-exp. With more than one part, each part of `part_keys` keys (a multiple of
-/// kKeys) leaves its own in the last two, which are merged.
+/// Writes output and log-sum-exp. With several parts, each part of `part_keys` keys (a multiple of
+/// kKeys) writes its own to the last two members; these are then merged.
 template <class Value>
 struct Forward {
   Value* out_RNW;
@@ -53,8 +53,8 @@ struct Forward {
 template <class Value>
 void launch_forward(const Inputs<Value>& inputs, const Forward<Value>& job, CUstream_st* stream);
 
-/// `dot_RN` is <grad, output>. Gradients of keys and values are contiguous [B, M, S, W]; all of
-/// them are written, in an order that does not vary.
+/// `dot_RN` is <grad, output>. Gradients of keys and values are contiguous [B, M, S, W]; all are
+/// written, in a deterministic order.
 template <class Value>
 struct Backward {
   const Value* grad_RNW;
