@@ -11,21 +11,21 @@
 
 namespace shoal {
 
-/// Reads the weights of a checkpoint with their permutations folded in: S P in place of S and P.
+/// Reads a checkpoint's weights with their permutations folded in: S P in place of S and P.
 ///
-/// Products use S P as a weight (Permutation), so that a model without permutations whose weights
-/// are S P computes the same bits. Nothing is left to be folded into neighbouring layers, as
-/// PA-DST has to for kernels that need the structure of S.
+/// Products use S P as a weight (Permutation), so a model without permutations and with weights S P
+/// computes the same bits. Neighbouring layers stay unchanged, unlike in PA-DST, which folds
+/// permutations into them for kernels that need the structure of S.
 class FoldedWeights {
  public:
-  /// `model`: the recipe's, on meta. `reader` outlives this. Throws Error (exit 12) for a layer
-  /// whose permutation is still soft, with when it becomes hard, for one that the checkpoint has no
-  /// permutation of, and for one whose cells are not chosen yet.
+  /// `model`: the recipe's, on meta. `reader` must outlive this object. Throws Error (exit 12) for
+  /// a layer whose permutation is still soft, with the step at which it becomes hard, whose
+  /// permutation is missing from the checkpoint, or whose cells are not chosen yet.
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 
-  /// Matrices that are permuted: each expert of a stack is one.
+  /// Number of permuted matrices, counting each expert of a stack.
   size_t num_permuted() const { return permuted_.size(); }
-  /// A tensor of the checkpoint that has the shape of `weight` and its order: the weight itself,
+  /// Reads a tensor of the checkpoint that has the shape and order of `weight`: the weight itself,
   /// its average or its mask. Throws CheckpointError.
   torch::Tensor read(const ManifestTensor& tensor, const std::string& weight) const;
 
@@ -39,7 +39,7 @@ class FoldedWeights {
   torch::Tensor read_plain(const ManifestTensor& tensor) const;
 
   const CheckpointReader& reader_;
-  std::map<std::string, Permuted> permuted_;  ///< by the weight's name, of an expert with its id
+  std::map<std::string, Permuted> permuted_;  ///< by the weight's name, with its id for an expert
 };
 
 }  // namespace shoal

@@ -19,8 +19,8 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-/// Encodes files of text into a token cache; an older cache of that name is replaced. Throws Error:
-/// exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
+/// Encodes text files into a token cache, replacing an older one of that name. Throws Error: exit 2
+/// for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
 /// `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`.
@@ -29,20 +29,20 @@ struct PackArguments {
   bool json = false;
 };
 
-/// Packs a folder of images into shards (shard_writer.h). Nothing is left of them after an error.
-/// Throws Error: exit 2 unless DIR is an empty folder or none, 13 for the images, 21 if a shard
-/// cannot be written.
+/// Packs a folder of images into shards (shard_writer.h). After an error all are removed. Throws
+/// Error: exit 2 unless DIR is empty or missing, 13 for the images, 21 if a shard cannot be
+/// written.
 ExitCode pack(const PackArguments& arguments, std::ostream& out);
 
 /// `shoal data verify DIR|FILE.tar… [--decode]`.
 struct VerifyArguments {
-  std::vector<std::string> paths;  ///< shards, and folders of them
+  std::vector<std::string> paths;  ///< shards, or folders of shards
   bool decodes = false;
   bool json = false;
 };
 
-/// Checks shards (verify_shards.h) and writes what is in them and every finding. Throws DataError
-/// (exit 13) with the first one.
+/// Checks shards (verify_shards.h) and writes their totals and every problem. Throws DataError
+/// (exit 13) with the first problem.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -16,10 +16,10 @@ namespace shoal {
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< of the samples
+  int64_t workers = 1;           ///< threads that read samples if data.workers is auto
+  std::string fingerprint = {};  ///< SampleSet::fingerprint
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-  /// Told where data.workers is auto and the system gives fewer.
+  /// Called if data.workers is auto and the system grants fewer threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
@@ -28,10 +28,10 @@ inline constexpr const char* kDataFingerprint = "data.fingerprint";
 /// Name of OpenSplit::tokenizer in a checkpoint.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Throws DataError.
+/// Opens a split of the source. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// How many samples others replace, as far as any rank has met them. Collective.
+/// Number of corrupt samples replaced by others so far, over all ranks. Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);

@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
-/// folder is looked up, XDG_CACHE_HOME or HOME; none: there is no such folder.
+/// The recipe's data source; opens no files. `environment`: looks up XDG_CACHE_HOME or HOME for the
+/// user's cache folder; without it there is none.
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 

@@ -15,13 +15,13 @@ struct EvalArguments {
   CheckpointChoice checkpoint;
   bool json = false;
   ImagesRequest images = {};
-  bool baselines = true;  ///< compares with those of the task
+  bool baselines = true;  ///< compare with the task's baselines
 };
 
-/// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
-/// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
-/// only for baselines that are fitted on it, which are left out with a warning if it cannot be
-/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
+/// Evaluates a checkpoint on the validation split of its recipe, on any number of ranks: the
+/// recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split only
+/// for baselines that are fitted on it; if it cannot be opened, these are left out with a warning.
+/// Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 }  // namespace shoal

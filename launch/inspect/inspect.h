@@ -12,30 +12,30 @@
 namespace shoal {
 
 struct InspectArguments {
-  CheckpointChoice checkpoint;  ///< its recipe's overrides and raw weights are for drawings
-  std::string diff = {};        ///< compare with this checkpoint, number by number
+  CheckpointChoice checkpoint;  ///< its overrides and raw_weights apply to drawings
+  std::string diff = {};        ///< another checkpoint to compare with, number by number
   bool tensors = false;         ///< list every tensor with its range and norm
   bool json = false;
-  bool experts = false;  ///< how the run's experts were loaded at the checkpoint's step
-  /// With `experts`: draws their loads up to that step into this file, a name in .svg, which is
-  /// replaced.
+  bool experts = false;  ///< show the load of the run's experts at the checkpoint's step
+  /// With `experts`: a file, named *.svg, for a heat map of their loads up to that step; replaced.
   std::string heat_map = {};
-  // For draw_activation_maps and draw_expert_maps, each a folder that is empty or not there yet:
+  // For draw_activation_maps and draw_expert_maps, each an empty or missing folder:
   std::string activation_maps = {}, expert_maps = {};
-  int64_t images = 8;  ///< the first ones of the validation split
+  int64_t images = 8;  ///< number of images, from the start of the validation split
   // For draw_sparsity (sparsity_maps.h):
   bool sparsity = false;
-  std::string page = {};  ///< a file, a name in .html; none: numbers only
+  std::string page = {};  ///< a file named *.html; "": numbers only
   // For draw_gate_maps (gate_maps.h):
-  std::string gates = {};                  ///< a file, a name in .html
-  int64_t samples = 8;                     ///< the first ones of the validation split
-  std::optional<std::string> prompt = {};  ///< this text in their place
+  std::string gates = {};  ///< a file named *.html
+  int64_t samples = 8;     ///< number of samples, from the start of the validation split
+  std::optional<std::string> prompt = {};  ///< a text in place of the samples
 };
 
-/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: what a
-/// checkpoint holds, or a drawing of what its model does. `--diff` ends as `ckpt diff` does. The
-/// experts are in experts.jsonl of its run; DataError (exit 13) if that has no record up to its
-/// step. StorageError (exit 21) if the heat map cannot be written. Drawings throw as theirs do.
+/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: shows a
+/// checkpoint's content, or draws what its model does. `--diff` exits as `ckpt diff`. Expert loads
+/// are read from the run's experts.jsonl; DataError (exit 13) if that has no record up to the
+/// checkpoint's step. StorageError (exit 21) if the heat map cannot be written. Drawings throw as
+/// their functions.
 ExitCode inspect(const InspectArguments& arguments, const Environment& environment,
                  std::ostream& out);
 

@@ -17,17 +17,18 @@ struct TensorSummary {
 
 TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor);
 
-/// How two tensors of one dtype and shape differ; equal bits do not differ.
+/// Difference of two tensors of one dtype and shape, compared by their bits.
 struct TensorDifference {
   int64_t num_different = 0;
-  double max_abs = 0.0;     ///< largest |a - b| of the finite ones
-  double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 where both are 0
+  double max_abs = 0.0;     ///< largest |a - b| of finite numbers
+  double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 if both are 0
 };
 
 TensorDifference compare(const CheckpointReader& reader, const ManifestTensor& tensor,
                          const CheckpointReader& other, const ManifestTensor& other_tensor);
 
-/// The numbers that little-endian bytes of a dtype hold. `bytes` is a multiple of the dtype's size.
+/// Decodes little-endian numbers of a dtype. The length of `bytes` is a multiple of the dtype's
+/// size.
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes);
 
 }  // namespace shoal

@@ -9,19 +9,19 @@
 
 namespace shoal {
 
-/// Densities above which dense products are faster than sparse kernels, as measured on a machine
-/// by `shoal doctor --calibrate`: a file in the user's cache folder.
+/// Path of the file in the user's cache folder with a machine's densities above which dense
+/// products are faster than sparse kernels, measured by `shoal doctor --calibrate`.
 std::string break_even_path(const std::string& cache_folder);
 
-/// What was measured on a processor of this model; nothing without such a file. Throws DataError
-/// that names a file which cannot be read or has numbers that are no densities.
+/// Values measured on a processor of this model; nothing if the file is missing. Throws DataError
+/// that names a file which cannot be read or has invalid densities.
 std::optional<BreakEvens> read_break_evens(const std::string& path, const std::string& processor);
 
-/// Throws DataError that names the file.
+/// Writes the file. Throws DataError that names it.
 void write_break_evens(const std::string& path, const std::string& processor,
                        const BreakEvens& break_evens);
 
-/// The processor's name as the system gives it.
+/// Name of the processor, from the system.
 std::string processor_model();
 
 /// Break-even densities and their source, for the log.
@@ -30,14 +30,14 @@ struct ChosenBreakEvens {
   std::string source;
 };
 
-/// Those that a run began with, if its checkpoint has them (`written_by` of its manifest), so
-/// that a resumed run has the same kernels and thus the same bits; else, where there is a cache
-/// folder, those that rank 0 finds measured there; else the ones built in. Collective. Throws as
+/// Chooses break-even densities: those in the checkpoint of a resumed run (`written_by` of its
+/// manifest), so that it uses the same kernels and gives the same bits; else those measured on rank
+/// 0's machine, if there is a cache folder; else the built-in ones. Collective. Throws as
 /// read_break_evens.
 ChosenBreakEvens choose_break_evens(const std::map<std::string, std::string>& written_by,
                                     const std::string& cache_folder, Communicator& world);
 
-/// The entry of a checkpoint's `written_by` that holds them, as text.
+/// Key of a checkpoint's `written_by` that stores them as text.
 inline constexpr const char* kWrittenBreakEvens = "sparse_break_even";
 std::string to_text(const BreakEvens& break_evens);
 

@@ -9,27 +9,27 @@
 
 namespace shoal {
 
-/// Cores of which the threads got a smaller share are called shared.
+/// Cores are reported as shared if threads get less than this share of them.
 constexpr double kLeastCoreShare = 0.85;
 
-/// What the threads of a machine's ranks have to run on, at the start of a job.
+/// Cores available to the threads of a machine's ranks, at the start of a job.
 struct CoreUse {
-  int64_t ranks = 1;      ///< of this job, that share the cores below
-  int64_t threads = 1;    ///< of each of them
-  double cores = 1;       ///< CPUs that they may use, limits of a container included
-  double core_share = 1;  ///< CPU time that they got over what they could have used, as measured
+  int64_t ranks = 1;      ///< ranks of this job on the machine
+  int64_t threads = 1;    ///< threads of each rank
+  double cores = 1;       ///< CPUs they may use together, within the limits of a container
+  double core_share = 1;  ///< measured CPU time over what they could have used
 };
 
-/// CPUs' worth of time that the control groups of this process allow, the least of all levels;
-/// nothing without a limit. `proc`, `sys`: /proc and /sys; tests have others.
+/// Limit of this process's control groups in CPUs, the least of all levels; nothing without a
+/// limit. `proc`, `sys`: /proc and /sys; tests pass others.
 std::optional<double> cpu_limit(const std::string& proc, const std::string& sys);
 
-/// As this rank sees it, with a core share of 1. `threads`: its own; `proc` and `sys`: /proc and
-/// /sys; tests have others.
+/// The cores that this rank sees, with a core share of 1. `threads`: its own; `proc` and `sys`:
+/// /proc and /sys; tests pass others.
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc = "/proc",
                       const std::string& sys = "/sys");
 
-/// What makes training slow there: more threads than cores, and other jobs on the cores.
+/// Warnings about slow training: more threads than cores, or other jobs on the cores.
 std::vector<std::string> core_warnings(const CoreUse& use);
 
 }  // namespace shoal

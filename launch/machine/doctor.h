@@ -11,56 +11,58 @@
 
 namespace shoal {
 
-/// One thing that doctor looked at.
+/// One result of `shoal doctor`.
 struct Finding {
   enum class Verdict {
     kOk,
-    kWarn,  ///< training works, but slower or with less than there could be
+    kWarn,  ///< training works, but slower or with fewer resources than possible
     kFail,  ///< training will not work
   };
-  std::string host = "";  ///< machine it was found on; empty: of the job as a whole
+  std::string host = "";  ///< machine it was found on; empty for the whole job
   std::string name = "";  ///< `memory`
   Verdict verdict = Verdict::kOk;
   std::string text = "";          ///< what was found
-  std::string fix = "";           ///< the next step; empty if ok
-  ExitCode code = ExitCode::kOk;  ///< what training would end with, if it fails
+  std::string fix = "";           ///< suggested remedy; empty if ok
+  ExitCode code = ExitCode::kOk;  ///< exit code of a training, if it would fail
 
   void warn(const std::string& next_step);
   void fail(ExitCode would_end_with, const std::string& next_step);
 };
 
-/// Asks the kernel for it, with a child process.
+/// Tests with a child process whether the kernel allows reads of another process's memory.
 int probe_memory_access();
 
-/// Where facts about a machine are read. Tests look elsewhere.
+/// Places of facts about a machine. Tests use others.
 struct MachinePlaces {
   std::string proc = "/proc";
   std::string sys = "/sys";
   std::string dev = "/dev";
   std::string plugin_path;  ///< empty: libshoal_cuda.so beside libshoal.so
-  /// 0, or the errno with which a process is refused a look into another's memory.
+  /// Returns 0, or the errno of a refused read of another process's memory.
   std::function<int()> probe_memory_access = shoal::probe_memory_access;
 };
 
-/// Version and build of this program, and whether the LibTorch it found is the one it was built
-/// with.
+/// Checks version and build of this program, and that it loaded the LibTorch it was built with.
 std::vector<Finding> examine_build();
 
-/// CPU features, cores, memory, shared memory, free space here, the MPI library and whether
+/// Checks CPU features, cores, memory, shared memory, free space here, the MPI library and whether
 /// processes may read each other's memory (CMA). No communication.
 std::vector<Finding> examine_machine(const LaunchInfo& launch, const MachinePlaces& places = {});
 
-/// GPUs, the CUDA plug-in with every library it needs, NCCL. Loads the plug-in if there is one.
+/// Checks GPUs, the CUDA plug-in with every library it needs, and NCCL. Loads the plug-in if there
+/// is one.
 std::vector<Finding> examine_gpu(const MachinePlaces& places = {});
 
-/// Who is in the world and whether all run the same build; then a sum over all ranks and a ring:
-/// each rank sends to the next and checks what arrives. Collective; the same on every rank.
+/// Lists the ranks and checks that all run the same build; then tests a sum over all ranks and a
+/// ring, in which each rank sends to the next. Collective; the same on every rank.
 std::vector<Finding> examine_world(Communicator& world);
 
-/// All of the above. Machines are examined by their first ranks; collective, the same everywhere.
+/// Runs all of the above. Each machine is examined by its first rank; collective, equal on all
+/// ranks.
 std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world);
 
-/// `ok    memory      24.5 of 31.2 GiB available`, one line a finding; a fix follows its finding.
+/// One line for each finding, `ok    memory      24.5 of 31.2 GiB available`, followed by its fix,
+/// if any.
 std::string to_lines(const std::vector<Finding>& findings);
 /// One line: `{"ok": true, "exit_code": 0, "checks": [{"name", "verdict": "ok", "text", "fix",
 /// "host"}, …]}`.
@@ -68,13 +70,13 @@ std::string to_json(const std::vector<Finding>& findings);
 /// kOk, or the code of the first failure.
 ExitCode exit_code_of(const std::vector<Finding>& findings);
 
-/// `shoal doctor [--json]`: examines all, prints it on rank 0 and returns its exit_code_of. Alone
-/// or under mpirun or srun.
+/// `shoal doctor [--json]`: runs all checks, prints the findings on rank 0 and returns their
+/// exit_code_of. Alone or under mpirun or srun.
 ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out);
 
-/// `shoal doctor --calibrate`: measures from which densities on dense products are faster than
-/// sparse kernels, with the threads that a training would have, and keeps it in the user's cache
-/// folder, where trainings on such a processor find it. Throws DataError without such a folder.
+/// `shoal doctor --calibrate`: measures the densities above which dense products are faster than
+/// sparse kernels, with the threads of a training, and stores them in the user's cache folder for
+/// trainings on such a processor. Throws DataError without such a folder.
 ExitCode calibrate(const LaunchInfo& launch, std::ostream& out);
 
 }  // namespace shoal

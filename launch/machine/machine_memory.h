@@ -5,16 +5,16 @@
 
 namespace shoal {
 
-/// Memory that programs of this machine may use.
+/// Memory available to programs on this machine.
 struct MachineMemory {
   int64_t total_bytes = 0;      ///< within all limits
-  int64_t available_bytes = 0;  ///< of it: what programs can still take
-  int64_t installed_bytes = 0;  ///< what the machine has, limits aside
+  int64_t available_bytes = 0;  ///< free part of total_bytes
+  int64_t installed_bytes = 0;  ///< physical memory, without limits
 };
 
-/// The least of what the machine has, of the limits of this process's control groups (versions 1
-/// and 2) and of its address space (`ulimit -v`). Page cache that the system can take back counts
-/// as available. `proc`, `sys`: /proc and /sys; tests have others.
+/// The least of physical memory, the limits of this process's control groups (versions 1 and 2) and
+/// of its address space (`ulimit -v`). Page cache that the system can reclaim counts as available.
+/// `proc`, `sys`: /proc and /sys; tests pass others.
 MachineMemory machine_memory(const std::string& proc = "/proc", const std::string& sys = "/sys");
 
 }  // namespace shoal

@@ -9,37 +9,37 @@
 
 namespace shoal {
 
-/// What a patch of an image looks like, of the mean of its channels in [0, 1]: the mean over the
-/// patch (brightness), the standard deviation within it (contrast), the mean length of the gradient
-/// by central differences in the image, one-sided at its border, a pixel (edges), and where its
-/// middle lies from the top, 0, to the bottom, 1 (vertical).
+/// Features of a patch, from the mean of the image's channels in [0, 1]: mean over the patch
+/// (brightness), standard deviation within it (contrast), mean length of the gradient, by central
+/// differences in the image, one-sided at its border, per pixel (edges), and position of its centre
+/// between the top, 0, and the bottom, 1 (vertical).
 using RegionFeatures = std::array<double, 4>;
 inline constexpr std::array kRegionFeatures{"brightness", "contrast", "edges", "vertical"};
 
-/// Of rows * columns square patches from the top left corner, row by row.
+/// Features of rows * columns square patches from the top left corner, row by row.
 std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, int64_t columns);
 
-/// Which regions each unit of a layer was chosen for.
+/// Features of the regions that choose each unit of a layer.
 struct RegionTable {
   struct Unit {
     int64_t patches = 0;
     RegionFeatures mean{};
-    /// From the mean of all patches, in standard deviations of all patches; 0 where they are alike.
+    /// Difference from the mean of all patches, in their standard deviations; 0 if all are equal.
     RegionFeatures difference{};
   };
   int64_t patches = 0;
   RegionFeatures mean{}, deviation{};  ///< of all patches
-  std::vector<Unit> units;             ///< the last entry: patches routed to no unit
+  std::vector<Unit> units;             ///< the last entry is for patches without a unit
 
-  /// Of the patches, 0 without any.
+  /// The unit's share of the patches; 0 if there are none.
   double share(const Unit& unit) const;
 };
 
-/// Adds up a RegionTable.
+/// Computes a RegionTable.
 class RegionCounter {
  public:
   explicit RegionCounter(int64_t num_units);
-  /// unit_N: -1 for no unit.
+  /// Adds patches. unit_N: -1 for no unit.
   void add(const std::vector<int64_t>& unit_N, const std::vector<RegionFeatures>& features_N);
   RegionTable table() const;
 

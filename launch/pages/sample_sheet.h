@@ -13,37 +13,38 @@ namespace shoal {
 
 struct PictureColumn;
 
-/// What is on a sheet of pictures that a task draws of samples: a row a sample, a column a picture.
+/// Content of a sheet of a task's pictures: a row for each sample, a column for each kind of
+/// picture.
 struct SampleSheet {
   static constexpr int64_t kGap = 1;  ///< between pictures, pixels
   struct Column {
     std::string name;             ///< for people
-    std::string number;           ///< for people: what `numbers` are
-    std::vector<double> numbers;  ///< one a sample; empty: none
+    std::string number;           ///< for people: name of `numbers`
+    std::vector<double> numbers;  ///< one for each sample; empty: none
   };
   int64_t step = 0;
   int64_t samples = 0;
-  int64_t shrunk_by = 1;  ///< pixels of a sample's side that one of the sheet's stands for
+  int64_t shrunk_by = 1;  ///< pixels of a sample per pixel of the sheet, along a side
   std::vector<Column> columns;
 };
 
-/// The sheet of so many of these samples (gather_pictures; at least one) as fit 2^18 pixels, large
-/// pictures shrunk, as a PNG file whose description is the sheet in JSON.
+/// Draws as many of these samples (from gather_pictures; at least one) as fit into 2^18 pixels,
+/// with large pictures reduced, as a PNG file whose description is the sheet in JSON.
 std::string sheet_png(const std::vector<PictureColumn>& columns, int64_t step);
 
-/// What is on it; nothing if the bytes are none that sheet_png made.
+/// Reads a sheet's content back; nothing if sheet_png did not make the bytes.
 std::optional<SampleSheet> read_sheet(std::string_view png);
 
-/// `pictures.png` of a run's folder: the sheet of the last evaluation.
+/// `pictures.png` in a run's folder: the sheet of the last evaluation.
 class SheetFile {
  public:
   /// Removes a sheet of a step after `last_step`, which a resumed run has abandoned. Throws
   /// StorageError.
   SheetFile(std::string path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Replaces the sheet. Throws StorageError; then the new one waits for finish().
+  /// Replaces the sheet. Throws StorageError; the new sheet is then kept for finish().
   void write(const std::string& png);
-  /// Tries once more what waits. Throws StorageError if it is lost.
+  /// Tries once more to write a kept sheet. Throws StorageError if it is lost.
   void finish();
 
  private:

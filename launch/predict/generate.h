@@ -18,30 +18,29 @@ namespace shoal {
 struct GenerateArguments {
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;       ///< texts
-  std::vector<std::string> prompt_files;  ///< the whole text of each is a prompt
+  std::vector<std::string> prompt_files;  ///< each file's whole text is a prompt
   Sampling sampling;
-  int64_t tokens = 100;         ///< of each text at most
-  int64_t samples = 1;          ///< texts of each prompt
+  int64_t tokens = 100;         ///< maximum for each text
+  int64_t samples = 1;          ///< number of texts for each prompt
   int64_t batch = 16;           ///< sequences at once, over all ranks
-  std::optional<int64_t> seed;  ///< of the draws; run.seed of the recipe if not given
+  std::optional<int64_t> seed;  ///< for sampling; default: run.seed of the recipe
   bool json = false;
 };
 
 /// Continues texts with the language model of a checkpoint, on any number of ranks: the recipe's
-/// `parallel` is ignored, experts are spread over all ranks. Opens no data but the tokenizer's
-/// files. Rank 0 writes to `out`: each prompt with its text, one sequence as its tokens are chosen;
-/// or one JSON object. Throws ConfigError (exit 10) if the checkpoint's task is not lm, Error
-/// (exit 2) for a prompt that is empty or as long as the model's context.
+/// `parallel` is ignored, experts are spread over all ranks. Opens no data except the tokenizer's
+/// files. Rank 0 writes each prompt with its text to `out`, a single sequence token by token; or
+/// one JSON object. Throws ConfigError (exit 10) if the checkpoint's task is not lm, Error (exit 2)
+/// for a prompt that is empty or as long as the model's context.
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out);
 
-/// Bytes of tokens as text that may be printed: a character of UTF-8 is held back until it is
-/// whole.
+/// Converts bytes of tokens to printable text: holds back a UTF-8 character until it is complete.
 class Utf8Stream {
  public:
-  /// What can be printed once these bytes have come.
+  /// Adds bytes and returns the text that can be printed now.
   std::string add(std::string_view bytes);
-  /// What is left, though it is no whole character.
+  /// Returns the remaining bytes, an incomplete character.
   std::string finish();
 
  private:

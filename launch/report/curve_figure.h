@@ -11,34 +11,34 @@ namespace shoal {
 
 /// One curve of a picture.
 struct FigureLine {
-  std::string label;  ///< in the legend
+  std::string label;  ///< text in the legend
   const Curve* curve = nullptr;
-  size_t colour = 0;  ///< place in the page's list of colours
+  size_t colour = 0;  ///< index in the page's list of colours
 };
 
-/// A picture of curves of the same number over steps, with a legend where there are several.
+/// A picture of curves of one quantity over steps, with a legend if there are several.
 struct CurveFigure {
   std::string title;
   Quantity quantity = Quantity::kPlain;
   std::vector<FigureLine> lines;
-  std::vector<double> marks = {};  ///< steps at which a dashed line stands: resumes
-  double last_step = 0;            ///< the step axis goes from 0 to here, or further
+  std::vector<double> marks = {};  ///< steps marked by a dashed line: resumes
+  double last_step = 0;            ///< the step axis ends here, or later if curves do
 };
 
-/// The HTML of a figure: an SVG, named and described for those who cannot see it, with its caption.
+/// The HTML of a figure: an SVG with a name and description for screen readers, and its caption.
 ///
-/// Up to 500 points of a curve are joined by a line. Of more, a line shows the mean and a band the
-/// range within each of at most 240 columns; where there are several curves, of more than 120 in at
-/// most 100 columns. The scale is logarithmic if all values are
-/// positive and the largest is more than 50 times the median. Gaps are values that are not finite.
-/// `id` is unique in the page.
+/// Curves of up to 500 points are drawn as lines. Longer ones show mean and range in up to 240
+/// columns, with several curves those of more than 120 points in up to 100 columns. The scale is
+/// logarithmic if all values are positive and the largest is more than 50 times the median. Values
+/// that are not finite leave gaps. `id` must be unique in the page.
 std::string curve_figure_html(const CurveFigure& figure, const std::string& id);
 
-/// Whether the figure shows a curve's mean and range instead of its points, among so many curves.
+/// True if the figure shows a curve's mean and range instead of its points, among `num_lines`
+/// curves.
 bool has_range(const Curve& curve, size_t num_lines);
 
-/// CSS of figures: how they look, and colours of lines and of their legend, classes l0 and k0 to
-/// those of the last colour. Muted text has the custom property --soft.
+/// CSS of figures, with the colours of lines and legends as classes l0, l1, … and k0, k1, …; the
+/// custom property --soft is the colour of muted text.
 std::string curve_style();
 constexpr size_t kNumCurveColours = 8;
 

@@ -10,8 +10,7 @@
 
 namespace shoal {
 
-/// The order of one sparse layer's inputs or outputs in one step; of a stack of experts the mean
-/// of those on this rank.
+/// Permutation of one sparse layer in one step; for a stack of experts the mean over this rank's.
 struct PermutationReport {
   std::string layer;
   bool is_soft = false;
@@ -22,12 +21,12 @@ struct PermutationReport {
 std::vector<PermutationReport> permutation_reports(
     const std::vector<std::shared_ptr<Permutation>>& permutations);
 
-/// `permutation_soft`, the number of soft layers, `permutation_distance` and `permutation_penalty`,
-/// means over the layers; none without permutations.
+/// Adds `permutation_soft`, the number of soft layers, `permutation_distance` and
+/// `permutation_penalty`, means over the layers; nothing without permutations.
 void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
 
-/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the
-/// mean of SoftCells::distance over all layers on this rank; none without soft cells.
+/// Adds `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`,
+/// the mean of SoftCells::distance over all layers on this rank; nothing without soft cells.
 void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
                       MetricsRecord& record);
 

@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// A part of the page. Without a body it is left out.
+/// A part of the page; left out if its body is empty.
 struct Section {
   std::string id, heading;
   std::string body;  ///< markup
 };
 
-/// Gives each figure of a page an id of its own.
+/// Gives the figures of a page unique ids.
 class FigureIds {
  public:
   std::string next();
@@ -25,18 +25,18 @@ class FigureIds {
 
 using Runs = std::vector<RunData>;
 
-/// How the runs ended, their last numbers, and what users should know of them.
+/// How the runs ended, their last numbers, and notes to users.
 Section overview_section(const Runs& runs);
 Section notes_section(const Runs& runs);
 
-/// The numbers of the training steps and of the evaluations, a picture each with all runs in it: a
-/// section for each group of them.
+/// Metrics of training steps and evaluations, each a picture with all runs; one section for each
+/// group.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
-/// A heading before what belongs to one run, where there are several runs.
+/// Adds a heading before the content of one run, if there are several runs.
 std::string with_heading(const RunData& run, const Runs& runs, const std::string& html);
 
-/// Figures side by side, as many as fit; "" without any.
+/// Arranges figures side by side, as many as fit; "" without any.
 std::string plots_html(const std::string& figures);
 
 /// Metrics of single layers, run by run: loads of units and expert ranks, gates, permutations.
@@ -44,7 +44,7 @@ std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
-/// What the tasks drew of samples at the last evaluation.
+/// The tasks' pictures of samples at the last evaluation.
 Section pictures_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);

@@ -7,25 +7,24 @@
 
 namespace shoal {
 
-// Of pictures over steps, in SVG's pixels.
+// Horizontal range of pictures over steps, in SVG pixels.
 constexpr double kPlotLeft = 54, kPlotRight = 390;
 
-/// The axis below a picture whose lower edge is at `bottom`: from step 0 to `last_step`, with round
-/// numbers.
+/// The axis below a picture with lower edge `bottom`: from step 0 to `last_step`, with round
+/// labels.
 std::string step_axis_svg(double last_step, double bottom);
 
-/// Steps after `begin` up to `end`.
+/// The steps after `begin` up to `end`.
 struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// The steps that logged values stand for: those since the value before, but after a gap no more
-/// than lie between neighbouring values. `logged`: the first and the last step of each value,
-/// ascending.
+/// The steps that each logged value covers: those since the value before, but after a gap no more
+/// than usual between neighbouring values. `logged`: first and last step of each value, ascending.
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
-/// The steps from 0 to a run's last one in equal parts, of which pictures have a column each: as
-/// many as there are steps, 200 at most.
+/// Divides the steps from 0 to a run's last one into equal columns of a picture: one for each step,
+/// at most 200.
 class StepColumns {
  public:
   static constexpr int64_t kMost = 200;
@@ -36,7 +35,8 @@ class StepColumns {
   /// The last step of a column.
   double end(size_t column) const { return width() * static_cast<double>(column + 1); }
 
-  /// Calls `use(column, i, steps)` for each column of which spans[i] has some steps.
+  /// Calls `use(column, i, steps)` for each column that overlaps spans[i], with the number of
+  /// common steps.
   template <class Use>
   void for_each_overlap(const std::vector<StepSpan>& spans, const Use& use) const {
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -48,7 +48,8 @@ class StepColumns {
       }
     }
   }
-  /// The mean of each column; NaN where no value stands. One value a span, NaN: none.
+  /// The mean of each column; NaN for columns without values. `value`: one for each span; NaN:
+  /// none.
   std::vector<double> means(const std::vector<StepSpan>& spans,
                             const std::vector<double>& value) const;
 

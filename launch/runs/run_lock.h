@@ -13,44 +13,44 @@
 
 namespace shoal {
 
-/// Who holds a lock; the text in the file.
+/// The holder of a lock, as text in its file.
 struct LockOwner {
   std::string host;
-  std::string boot;     ///< names the kernel that runs the process
+  std::string boot;     ///< identifies the kernel that runs the process
   std::string machine;  ///< from /etc/machine-id; may be empty
   int64_t pid = 0;
   int64_t started = 0;  ///< clock ticks after boot
 
   static LockOwner self();
-  /// Nothing if the text is none of ours, or not complete.
+  /// Nothing if the text is malformed or incomplete.
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
-  /// Both ran on one machine, which was restarted in between.
+  /// True if both ran on one machine that was restarted in between.
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
 
 struct RunLockOptions {
   std::chrono::milliseconds lease_interval{10'000};
-  std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
-  LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
+  std::chrono::milliseconds lease_timeout{45'000};  ///< how long to watch another host's lock
+  LockOwner (*self)() = LockOwner::self;            ///< returns the holder; replaced in tests
 };
 
-/// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
-/// to destruction.
+/// Reserves a run folder for one job: a file `.lock` in it that names its owner, held from
+/// construction to destruction.
 ///
 /// The file is created exclusively and locked by the kernel, so that a job that dies leaves no lock
-/// behind on its own host. Where the kernel's lock does not reach (another host, some network file
-/// systems) the text decides: an owner on this host lives if its process does and began at the time
-/// written, and is gone if the machine was restarted since and the file is older; one on another
-/// host lives if the file grows, as the owner adds a byte each lease_interval. A lock whose owner
-/// is gone is taken over.
+/// on its own host. Where the kernel's lock is not visible (another host, some network file
+/// systems), the text decides: an owner on this host is alive if its process exists and started at
+/// the time written, and gone if the machine was restarted since and the file is older; one on
+/// another host is alive if the file grows, to which its owner adds a byte every lease_interval. A
+/// lock whose owner is gone is taken over.
 class RunLock {
  public:
   using Tell = std::function<void(const std::string&)>;
   /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
-  /// StorageError if the file cannot be written. `tell` gets a line at once when another host's
-  /// lock has to be watched, and one when a lock is taken over.
+  /// StorageError if the file cannot be written. `tell` receives a line when another host's lock
+  /// has to be watched, and one when a lock is taken over.
   RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
           const RunLockOptions& options = {});
   ~RunLock();

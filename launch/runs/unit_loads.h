@@ -6,10 +6,9 @@
 
 namespace shoal {
 
-/// For parallel.placement by_load: how many choices each unit got at the last step that the run to
-/// be resumed has logged. Empty for other rules, and where nothing has been logged. Collective;
-/// equal on all ranks. Throws DataError on a line that is no record. Whether the loads fit the
-/// model is not looked at.
+/// For parallel.placement by_load: number of choices of each unit at the last step logged by the
+/// run to be resumed. Empty for other rules, and if nothing was logged. Collective; equal on all
+/// ranks. Throws DataError on a malformed line. Does not check that the loads fit the model.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
 }  // namespace shoal
