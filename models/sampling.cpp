@@ -41,7 +41,7 @@ class Ranking {
   size_t num_sorted_ = 0;
 };
 
-/// Of equal ones the first.
+/// Index of the highest logit; ties go to the first.
 int64_t highest_of(std::span<const double> logit_V) {
   return std::max_element(logit_V.begin(), logit_V.end()) - logit_V.begin();
 }

@@ -37,7 +37,7 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
   return parts;
 }
 
-/// Of a layer that is built on `meta`, for checks only.
+/// Context of a layer that is built on `meta`, for checks only.
 UnitBank::Context bare_context() {
   UnitBank::Context context;
   context.width = 1;

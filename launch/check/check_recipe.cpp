@@ -22,7 +22,7 @@
 namespace shoal {
 namespace {
 
-/// Of the stage that owns this parameter the units that one token is not routed to, in elements.
+/// Elements of this parameter in units that one token is not routed to.
 int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
   const std::shared_ptr<MoeStage> owner = stage_of(parameter, model);
   if (owner == nullptr) return 0;

@@ -148,7 +148,7 @@ struct Trials {
   bool is_whole = false;
 };
 
-/// Of `samples` samples at most, or twice the fewest; nothing if even these take too long.
+/// Trials of at most `samples` samples, or twice the fewest; nothing if even these take too long.
 std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t samples) {
   const DataShape shape = checked.source->shape();
   const std::optional<ModelWork>& work = checked.counts.work;

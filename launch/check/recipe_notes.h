@@ -22,11 +22,11 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
 /// is_behind_end's.
 std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
-/// Of a resume whose train.duration ends at the step `end`, before its checkpoint's `step`.
+/// Warning that a resume's train.duration ends at step `end`, before its checkpoint's `step`.
 std::string past_end_warning(int64_t end, int64_t step);
 
-/// The same of the newest checkpoint that run.on_existing: resume would find, as far as it is known
-/// without data: durations in epochs are not. One line or none.
+/// past_end_warning for the newest checkpoint that run.on_existing: resume would find, if it can be
+/// determined without data: durations in epochs cannot. One line or none.
 std::vector<std::string> resume_warnings(const CheckedRecipe& checked);
 
 /// What the recipe names and this machine lacks: environment variables, files and folders of the

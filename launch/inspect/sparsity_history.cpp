@@ -65,7 +65,7 @@ ShrunkMatrix draw_mask(const torch::Tensor& mask_mn) {
   return shrinker.shrunk();
 }
 
-/// Of p [n], a permutation.
+/// Reads a hard permutation p [n].
 void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& moment) {
   const int64_t n = index_n.size(0);
   MatrixShrinker shrinker(n, n, kMostDrawnSide);
@@ -79,7 +79,7 @@ void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& mo
   if (with_picture) moment.permutation_picture = shrinker.shrunk();
 }
 
-/// Of M [G, s, s].
+/// Reads a soft permutation's matrices M [G, s, s].
 void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& moment) {
   const int64_t groups = m_Gss.size(0), side = m_Gss.size(1), n = groups * side;
   const double square = m_Gss.square().sum().item<double>();

@@ -94,7 +94,7 @@ class Console {
   std::function<void(const std::string&)> tell_lost_;
 };
 
-/// Those of the terminal that a file descriptor is; nothing if it is none.
+/// Width in columns of the terminal behind a file descriptor; nothing if it is not a terminal.
 std::optional<int64_t> terminal_columns(int file);
 
 /// A console on standard error. `columns`: those of the terminal that a launcher hands standard

@@ -39,13 +39,13 @@ std::optional<int64_t> threads_of(const std::string& list) {
   return threads >= 1 && threads <= kMostThreads ? threads : 0;
 }
 
-/// Those it was bound to, else its share of the machine's.
+/// CPUs the rank is bound to, else its share of the machine's.
 int64_t cpus_of_rank(const LaunchInfo& launch) {
   const int64_t sharers = launch.bound ? 1 : std::max<int64_t>(1, launch.local_size);
   return std::max<int64_t>(1, cpus_of_process(0) / sharers);
 }
 
-/// Of Slurm's `3(x2),1`, the tasks of each node, those of node `index`; nothing if it has none.
+/// Tasks of node `index` in Slurm's list of tasks for each node, `3(x2),1`; nothing if it has none.
 std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {

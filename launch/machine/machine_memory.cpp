@@ -45,7 +45,7 @@ MachineMemory memory_limit_of_group(const std::string& folder) {
   return {*most, *most - std::clamp<int64_t>(current - cache, 0, *most)};
 }
 
-/// Of this process's address space; what is mapped already counts as used.
+/// Limit of this process's address space; mapped memory counts as used.
 MachineMemory memory_limit_of_process() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {

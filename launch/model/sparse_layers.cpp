@@ -167,7 +167,7 @@ std::string known_layers(const std::vector<Place>& places) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Of the sparse layers the chosen density, nothing where distribution decides.
+/// Chosen density of each sparse layer; nothing where `distribution` decides.
 using Densities = std::vector<std::optional<double>>;
 
 class Planner {

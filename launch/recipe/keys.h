@@ -14,8 +14,8 @@ struct KeysArguments {
   std::string name = {};
   std::string backbone = {}, task = {}, router = {}, data = {};  ///< only keys that these have
   bool all = false;
-  /// Of the terminal, which lines are made to fit; nothing if the output is none: then an overview
-  /// has 80, and sentences stay whole.
+  /// Width of the terminal, to which lines are fitted; nothing if the output is not a terminal:
+  /// then an overview has 80 columns, and sentences are not wrapped.
   std::optional<int64_t> columns = {};
 };
 

@@ -27,7 +27,7 @@ bool ends_sentence(std::string_view text) {
 
 constexpr std::size_t kShortPurpose = 16;  // a sentence of this length is a name: "ViT-B/16."
 
-/// Of the first sentence, names left out; 0 if the text does not hold its end.
+/// Length of the first sentence, not counting points in names; 0 if its end is missing.
 std::size_t sentence_length(std::string_view text) {
   for (std::size_t at = text.find('.', kShortPurpose); at != std::string_view::npos;
        at = text.find('.', at + 1)) {
@@ -78,7 +78,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-/// As the user would type it from here.
+/// The path as the user would type it from the working directory.
 std::string shown(const fs::path& file) {
   std::error_code failed;
   const fs::path near = fs::proximate(file, failed);
@@ -86,7 +86,7 @@ std::string shown(const fs::path& file) {
   return is_below ? near.string() : file.string();
 }
 
-/// Of the files those whose name is that of `path`, else the nearest to it.
+/// Names of the files called like `path`, else of those with the nearest name.
 std::vector<std::string> of_nearest_name(std::vector<fs::path> files, const fs::path& path) {
   std::ranges::sort(files);
   std::vector<std::string> names, found;

@@ -23,8 +23,8 @@ KeyRole role_of_key(const std::string& path);
 using ToNode = config::Node (*)(const config::Type& type, const void* options);
 std::vector<config::Difference> differences_of(Recipe checkpoint, Recipe recipe,
                                                ToNode to_node = config::to_node);
-/// Of the keys of `model`, less those with the rule keeps_evaluation: what changes the function
-/// that the checkpoint's weights compute.
+/// Differences in keys of `model`, except those with the rule keeps_evaluation: they change the
+/// function that the checkpoint's weights compute.
 std::vector<config::Difference> evaluated_differences(const Recipe& checkpoint,
                                                       const Recipe& recipe);
 

@@ -18,7 +18,7 @@ struct MetricFigure {
   std::vector<FigureLine> lines;
 };
 
-/// Of the curves that `set_of` names in each run, in the order in which keys first appear.
+/// Figures of the curves in `set` of each run, in the order in which keys first appear.
 std::vector<MetricFigure> metrics_of(const Runs& runs, CurveSet RunData::*set) {
   std::vector<MetricFigure> metrics;
   std::vector<std::string> keys;

@@ -21,7 +21,7 @@ std::string plain_text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Of a list that names the same thing several times, how often.
+/// Text of a list; a repeated item is shown once, with its count.
 std::string list_text(const Json& list) {
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const Json& item : list) {

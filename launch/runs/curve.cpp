@@ -6,7 +6,7 @@
 namespace shoal {
 namespace {
 
-/// Of pairs; the last one may be alone.
+/// Joins pairs of neighbours; the last item may be alone.
 template <class Item>
 void join_pairs(std::vector<Item>& items) {
   const size_t half = (items.size() + 1) / 2;

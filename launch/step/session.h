@@ -32,7 +32,7 @@ namespace shoal {
 struct StepOutcome {
   int64_t step = 0;     ///< steps done, this one included
   bool applied = true;  ///< false: skipped, since the loss or some gradient was not finite
-  /// Of a skipped step: what was not finite, `the loss` or `the gradient of X`.
+  /// Set for a skipped step: what was not finite, `the loss` or `the gradient of X`.
   std::string not_finite;
   double lr = 0.0;
   /// L2 whatever train.clip_norm_type; before clipping, over all ranks, each parameter once.
@@ -47,8 +47,8 @@ struct StepOutcome {
 struct StepReport {
   double loss = 0.0;
   std::vector<MoeReport> moe;
-  /// Of the model's training FLOPs since the last report: what was computed, dropped choices were
-  /// not (ComputedWork).
+  /// Computed share of the model's training FLOPs since the last report, without dropped choices
+  /// (ComputedWork).
   double computed_share = 1.0;
 };
 
@@ -105,7 +105,7 @@ class Session : public Stateful {
   const Optimizer& optimizer() const { return *optimizer_; }
   /// Null unless parallel.shard_optimizer.
   const OptimizerShards* shards() const { return shards_.get(); }
-  /// Of the weights, for AveragedWeights. Null unless train.average.
+  /// Averages of the weights, for AveragedWeights. Null unless train.average.
   const WeightAverage* average() const { return average_; }
   /// The sparse layers and their masks. Null unless sparsity.
   PruneGrow* prune_grow() const { return prune_grow_; }

@@ -46,7 +46,8 @@ std::vector<Course> courses_of(const Recipe& recipe, const Task& task, const Ste
 
 using Percentages = std::vector<std::pair<std::string, Duration>>;
 
-/// Those of a recipe, with their keys. What the schedule makes of its own is the learning rate.
+/// Finds a recipe's durations in percent, with their keys, except in `schedule`, whose course is
+/// the learning rate.
 void find_percentages(const config::Node& node, const std::string& key, Percentages& found) {
   const auto duration = parse_duration(node.text);
   const bool is_course =

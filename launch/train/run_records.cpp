@@ -41,7 +41,7 @@ Json build_json() {
           {"cuda_toolkit", build.cuda_toolkit}};
 }
 
-/// Those that the file lists, and this one.
+/// The starts listed in the file, followed by this one.
 Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world) {
   std::ifstream stream = open_unless_pipe(file);
   const Json before = Json::parse(stream, nullptr, /*allow_exceptions=*/false);

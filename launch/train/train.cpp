@@ -281,7 +281,7 @@ struct TrainingJob {
   std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
 };
 
-/// As require_memory. Returns what the console was told, for a log that is not open yet.
+/// Calls require_memory. Returns the lines shown on the console, for a log that is not open yet.
 /// Collective.
 std::vector<std::string> check_memory(const TrainingJob& job, const RankGrid& grid,
                                       Console& console) {

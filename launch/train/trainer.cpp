@@ -19,7 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Of the checkpoints that are there. Collective.
+/// Best score of the run's checkpoints. Collective.
 std::optional<double> best_score(const std::string& checkpoints, Communicator& world, Log& log) {
   const std::string text = on_rank_zero(world, [&] {
     const std::optional<std::string> best =
@@ -37,7 +37,7 @@ std::vector<std::string> metric_names(const Task& task) {
   return names;
 }
 
-/// As checkpoints keep it, larger is better: that of a metric for which lower is better is negated.
+/// The score stored in checkpoints, where larger is better: a metric is negated if lower is better.
 double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
   const double value = evaluation.value(rule.metric);
   return rule.higher_is_better ? value : -value;

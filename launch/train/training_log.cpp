@@ -14,7 +14,7 @@
 namespace shoal {
 namespace {
 
-/// Of metrics.csv: what each step has, and what the task's evaluations add.
+/// Columns of metrics.csv: values of every step, and metrics of the task's evaluations.
 std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
   std::vector<std::string> columns{
       "step",        "event",         "samples",      "loss",

@@ -33,7 +33,7 @@ class TrainingLog {
     bool has_gates = false;            ///< whether the model has token gates, for gates.jsonl
     bool has_permutations = false;     ///< of sparse layers, for permutations.jsonl
     bool has_tensorboard = false;      ///< whether tb/ is written
-    /// Of all ranks, without dropped choices.
+    /// Sum over all ranks, without dropped choices.
     std::optional<double> samples_per_second_at_peak = {};
   };
   /// Drops what the files hold of steps after the first one. Lines that a full disk

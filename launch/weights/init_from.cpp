@@ -224,7 +224,7 @@ std::string describe_other_function(const Manifest& manifest, const Recipe& reci
 
 namespace {
 
-/// Those of a sparse checkpoint go with its weights; layers that are dense in it keep their first
+/// Takes a sparse checkpoint's masks with its weights; layers that are dense in it keep their first
 /// masks. Collective.
 void load_masks(const std::string& path, const Manifest& manifest, const ModelToFill& to) {
   PruneGrow* prune_grow = to.prune_grow;

@@ -41,8 +41,9 @@ class MasksByName : public Stateful {
 /// checkpoint has nothing of stays as it is.
 class TakenSparseState : public Stateful {
  public:
-  /// Of the weights in `source_of`. `prune_grow`: null without sparse layers. Throws Error (exit
-  /// 12) where the checkpoint at `path` has a permutation or scores of a weight, and `model` none.
+  /// Takes the state of the weights in `source_of`. `prune_grow`: null without sparse layers.
+  /// Throws Error (exit 12) if the checkpoint at `path` has a permutation or scores of a weight,
+  /// and `model` has none.
   TakenSparseState(const BuiltModel& model, PruneGrow* prune_grow, SourceOf source_of,
                    const Manifest& checkpoint, const std::string& path);
 

@@ -31,7 +31,7 @@ struct WeightName {
   bool is_copy = false;
   bool has_prefix = true;  ///< true if WeightFormat::prefix precedes `theirs`
 
-  /// Their shape for our shape.
+  /// Shape in the other program for one of ours.
   std::vector<int64_t> shape_of_theirs(std::vector<int64_t> shape_of_ours) const;
   /// Converts their tensor to ours, of this shape and dtype. Throws Error (exit 12) that names the
   /// tensor if a number overflows the dtype; so does to_theirs().

@@ -162,8 +162,8 @@ bool has_wide_registers() {
 #endif
 }
 
-/// Of each pair of rows, the numbers of `a` at places with the bit kHalf and those of `b` without
-/// it change places.
+/// Exchanges, in a pair of rows, the elements of `a` whose index has the bit kHalf with those of
+/// `b` whose index lacks it.
 template <class Real, int kHalf, size_t... kPlace>
 SHOAL_INLINE void exchange_halves(Lanes<Real>& a, Lanes<Real>& b, std::index_sequence<kPlace...>) {
   constexpr int kSide = sizeof...(kPlace);

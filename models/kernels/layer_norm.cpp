@@ -88,7 +88,7 @@ Tensors3 norm_forward_cpu(const torch::Tensor& x, const torch::Tensor& weight,
   return {y, mean_N, rstd_N};
 }
 
-/// Of a norm and its residual, which may be undefined.
+/// Gradients of a norm and its residual, which may be undefined.
 struct BranchGradient {
   torch::Tensor normed, residual;
 };

@@ -70,7 +70,7 @@ double loss_of_rows_cpu(const torch::Tensor& logits_CV, const torch::Tensor& lab
   return sum;
 }
 
-/// The same by LibTorch's operators, on any device.
+/// Loss of rows by LibTorch's operators, on any device.
 torch::Tensor loss_of_rows(const torch::Tensor& logits_CV, const torch::Tensor& label_C,
                            const Call& call) {
   const int64_t padding = logits_CV.size(1) - call.vocabulary;

@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 
 constexpr double kEpsilon = 1e-5, kMomentum = 0.1;
 
-/// Of the rows of all ranks; the variance is biased, count a scalar.
+/// Statistics of the rows of all ranks; the variance is biased, count a scalar.
 struct Statistics {
   Tensor mean_D, variance_D, count;
 };

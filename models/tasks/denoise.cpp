@@ -115,7 +115,7 @@ class Denoise : public Task, public ProductCounts {
 
   ScoreRule score() const override { return {"psnr", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return {"img"}; }
-  /// Of the head.
+  /// Rows of the head.
   double rows_of(std::string_view parameter) const override {
     return parameter == "head.weight" ? static_cast<double>(shape_.pixels() / (patch_ * patch_))
                                       : 0;

@@ -142,7 +142,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
     return result;
   }
 
-  /// Those of bytes and words are left out where a text's are not known.
+  /// Leaves out metrics per byte and word if the text's numbers of them are unknown.
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double loss = mean_of(totals, "loss");
     std::vector<Metric> metrics{{"loss", loss}, {"perplexity", std::exp(loss)}};
@@ -172,7 +172,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
                         : ScoreRule{"perplexity", /*higher_is_better=*/false};
   }
   RateUnit unit() const override { return unit_; }
-  /// Of the head, which is the token embedding where they are tied.
+  /// Rows of the head, which is the token embedding if tied.
   double rows_of(std::string_view parameter) const override {
     const bool is_head = parameter == (head_ ? "head.weight" : "backbone.tokens");
     return is_head ? static_cast<double>(labels_per_sample_) : 0.0;

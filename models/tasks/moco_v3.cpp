@@ -45,7 +45,7 @@ BothViews both_views(const Batch& batch) {
   return both;
 }
 
-/// Of such 2b rows those of one view.
+/// The rows of one view among 2b rows of both.
 torch::Tensor of_view(const torch::Tensor& both_2bD, const BothViews& both, int64_t view) {
   const int64_t group = both.step.samples_per_group / kViews;
   return both_2bD.unflatten(0, {-1, kViews, group}).select(1, view).flatten(0, 1);

@@ -121,7 +121,7 @@ std::vector<std::string> unit_names(unsigned units) {
   return names;
 }
 
-/// Of a text that begins as a number: how many characters of it are one, exponent included.
+/// Length of the number, exponent included, at the start of a text.
 std::size_t number_length(std::string_view text) {
   const auto skip_digits = [text](std::size_t at) {
     while (at < text.size() && is_digit(text[at])) ++at;

@@ -45,7 +45,7 @@ class Clusters {
  private:
   float& at(int64_t a, int64_t b) { return distance_[static_cast<size_t>(a * num_points_ + b)]; }
   int64_t first_there() const { return std::ranges::find(is_there_, true) - is_there_.begin(); }
-  /// Of equally near ones `preferred`, then the lowest.
+  /// Nearest cluster; ties go to `preferred`, then to the lowest.
   int64_t nearest_to(int64_t cluster, int64_t preferred) {
     int64_t nearest = preferred;
     float least = preferred < 0 ? std::numeric_limits<float>::infinity() : at(cluster, preferred);

@@ -22,7 +22,8 @@ torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Te
   return x_uab.gather(dim, index_un.unsqueeze(dim == 1 ? 2 : 1).expand(sizes));
 }
 
-/// That, whose gradient is read in the inverse order: no addition, so no atomics on a GPU.
+/// Reorders by index; the gradient is read in the inverse order: no addition, so no atomics on a
+/// GPU.
 struct Reorder : torch::autograd::Function<Reorder> {
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x_uab,
                                int64_t dim, const torch::Tensor& index_un,

@@ -193,7 +193,7 @@ void differentiate_part(const QueryBackwardCall<Value>& call, const KeyPart& par
   }
 }
 
-/// Of all sequences and heads.
+/// Parts of the keys of all sequences and heads.
 template <class Value>
 std::vector<KeyPart> key_parts(const SparseShape<Value>& shape) {
   const int64_t keys = keys_of_part(shape.S);

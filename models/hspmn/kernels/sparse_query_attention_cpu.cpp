@@ -171,7 +171,8 @@ void attend_by_tile(const ForwardCall<Value>& call, const std::vector<QueryTile>
       costs, [&](size_t i, auto& scratch) { attend_tile(call, tiles[i], scratch); });
 }
 
-/// The same with as many tasks as there are parts, for few tiles: their results wait in memory.
+/// Attends with one task for each part of the keys, for few tiles; keeps the parts' results in
+/// memory.
 template <class Value>
 void attend_by_part(const ForwardCall<Value>& call, const std::vector<QueryTile>& tiles) {
   using Real = typename ForwardCall<Value>::Real;

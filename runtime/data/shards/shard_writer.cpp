@@ -22,7 +22,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Of a member in an archive, its header included.
+/// Bytes of a member in an archive, its header included.
 int64_t member_bytes(size_t size) {
   const auto blocks = (static_cast<int64_t>(size) + kTarBlockBytes - 1) / kTarBlockBytes;
   return (1 + blocks) * kTarBlockBytes;

@@ -57,7 +57,7 @@ DenseFactor by_columns(const Tensor& x) {
   return DenseFactor(made);
 }
 
-/// The same of a matrix that cuSPARSE writes.
+/// Like by_columns, for a matrix that cuSPARSE writes.
 DenseMatrix result_by_columns(const Tensor& y) {
   const int64_t T = y.size(0), width = y.size(1);
   cusparseDnMatDescr_t made = nullptr;
@@ -138,7 +138,7 @@ Prepared& prepared_for(const ProductKey& key, GpuCsrMatrix& matrix, const Tensor
 
 // ---- calls
 
-/// Of one product: some versions of cuSPARSE write only zeros behind 65,535 x 16 columns.
+/// Limit of one product: some versions of cuSPARSE write only zeros behind 65,535 x 16 columns.
 constexpr int64_t kMostTokens = 65535 * 16;
 
 /// The three functions with which cuSPARSE computes c = a b.
@@ -150,7 +150,7 @@ struct CusparseProduct {
   Algorithm algorithm;  ///< whose results are the same in each run
 };
 
-/// Of a sparse a.
+/// Products with a sparse a.
 constexpr CusparseProduct kSparseTimesDense{"cusparseSpMM", cusparseSpMM_bufferSize,
                                             cusparseSpMM_preprocess, cusparseSpMM,
                                             CUSPARSE_SPMM_CSR_ALG3};

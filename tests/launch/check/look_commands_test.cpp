@@ -432,7 +432,7 @@ TEST_F(LookCommands, NearestRecipesAreOfTheFileName) {
   EXPECT_THAT(nearest_recipes("zebra.yaml", root), ElementsAre());
 }
 
-/// Of the tree that this test was built in.
+/// Recipes of the tree that this test was built in.
 std::vector<std::string> shipped_recipes() {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<std::string> files;

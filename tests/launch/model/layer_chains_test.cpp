@@ -27,7 +27,7 @@ class Chains {
         session_(recipe_, data_, grid_),
         chains_(chain_layers(session_.prune_grow()->layers(), session_.model().permutations)) {}
 
-  /// Of each chain its layers, those that put the neurons out before the one that takes them in.
+  /// Layers of each chain, those that put the neurons out before the one that takes them in.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const LayerChain& chain : chains_) {
