@@ -55,9 +55,9 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 /// valid choices.
 void check_topology(const CheckedRecipe& checked, int64_t world);
 
-/// Whether a place in the training lies behind its end however long an epoch is, from one step
-/// on: what a recipe tells without its data. `place`: in steps. `scale`: that of the training, or
-/// of one without total_steps the tokens of a sample.
+/// True if a place in the training is behind its end for every possible length of an epoch, which
+/// is unknown without the data. `place`: in steps. `scale`: the training's, or only the tokens of a
+/// sample if total_steps is not set.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

@@ -44,8 +44,8 @@ void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t av
 /// written from, nor the program.
 void keep_device_classes(MemoryEstimate& estimate);
 
-/// More than activations take: one byte for each multiply-add, since a number that a layer keeps is
-/// a sum of far more products than it has bytes. Nothing where multiply-adds are not known.
+/// Upper bound of the bytes of activations: one for each multiply-add, since every saved element is
+/// a sum of far more products than it has bytes. Nothing if multiply-adds are unknown.
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 

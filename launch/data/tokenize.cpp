@@ -26,7 +26,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   const config::MemberSet& known = members_of<Tokenizer>();
   if (known.find(arguments.tokenizer) == nullptr) {
     throw Error(ExitCode::kUsage,
-                fmt::format("--tokenizer: none is called '{}'{}", arguments.tokenizer,
+                fmt::format("--tokenizer: unknown tokenizer '{}'{}", arguments.tokenizer,
                             did_you_mean(arguments.tokenizer, known.names())),
                 "tokenizers: " + join_words(known.names()));
   }

@@ -115,7 +115,8 @@ void read_permutation(const CheckpointReader& reader, const std::string& weight,
     const bool is_index = index->dtype == Dtype::kI64 && index->shape.size() == 1;
     const torch::Tensor index_n = is_index ? read_values(reader, *index) : torch::Tensor();
     if (!is_index || !std::get<0>(index_n.sort()).equal(at::arange(index_n.size(0)))) {
-      throw CheckpointError(fmt::format("'{}': {} is no permutation", reader.path(), index->name));
+      throw CheckpointError(
+          fmt::format("'{}': {} is not a permutation", reader.path(), index->name));
     }
     return read_hard(index_n, reading.with_pictures, moment);
   }

@@ -77,7 +77,7 @@ std::string moments_table(const std::string& caption, std::vector<std::string> c
 std::string short_name(const SparseLayerHistory& layer, size_t matrix) {
   const std::string& name = layer.matrices[matrix].name;
   const size_t star = layer.layer.find('*');
-  TORCH_CHECK(star != std::string::npos, layer.layer, " is no stack");
+  TORCH_CHECK(star != std::string::npos, layer.layer, " is not a stack");
   return "expert " + name.substr(star, name.find('.', star) - star);
 }
 

@@ -131,7 +131,7 @@ Finding ring(Communicator& world) {
   return finding;
 }
 
-/// Whether all ranks run one build, and who they are.
+/// Checks that all ranks run one build, and lists them.
 Finding ranks(Communicator& world) {
   std::string build;
   for (const auto& [name, value] : installation_facts()) build += " " + name + " " + value;

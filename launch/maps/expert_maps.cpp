@@ -89,7 +89,7 @@ class ExpertMapCollector {
       const int64_t num_rows = units.numel() / batch_size;
       const std::optional<TokenGrid> grid = find_token_grid(num_rows, shape);
       if (!grid) {
-        left_out_.push_back({layer, fmt::format("its {} tokens are no patches", num_rows)});
+        left_out_.push_back({layer, fmt::format("its {} tokens are not patches", num_rows)});
         continue;
       }
       layers_.emplace_back(place, MappedLayer{*grid,

@@ -5,7 +5,7 @@
 
 namespace shoal {
 
-/// Whether a backbone has experts.
+/// Support of experts by a backbone.
 enum class Experts { kNone, kMay, kMust };
 
 /// Where a backbone's experts are, below `model`.

@@ -30,7 +30,7 @@ const Sketch& find(std::span<const Sketch> sketches, const std::string& option,
   if (found != sketches.end()) return *found;
   const std::vector<std::string> names = names_of(sketches);
   const std::string guess = did_you_mean(name, names);
-  throw Error(ExitCode::kUsage, fmt::format("{}: none is called '{}'{}", option, name, guess),
+  throw Error(ExitCode::kUsage, fmt::format("{}: unknown name '{}'{}", option, name, guess),
               guess.empty() ? "one of: " + join_words(names) : "");
 }
 

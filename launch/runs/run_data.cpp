@@ -24,7 +24,7 @@ constexpr const char* kRunHint =
 
 void require_run_folder(const fs::path& folder) {
   if (!fs::exists(folder)) {
-    throw DataError(fmt::format("'{}' is not there", folder.string()), kRunHint);
+    throw DataError(fmt::format("'{}' does not exist", folder.string()), kRunHint);
   }
   if (fs::exists(folder / "manifest.json")) {
     throw DataError(fmt::format("'{}' is a checkpoint, not a run", folder.string()), kRunHint);
@@ -33,7 +33,7 @@ void require_run_folder(const fs::path& folder) {
     if (fs::exists(folder / name)) return;
   }
   throw DataError(
-      fmt::format("'{}' is no run: it has none of resolved.yaml, metrics.jsonl, env.json and "
+      fmt::format("'{}' is not a run: it has none of resolved.yaml, metrics.jsonl, env.json and "
                   "summary.json",
                   folder.string()),
       kRunHint);

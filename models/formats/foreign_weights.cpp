@@ -81,8 +81,8 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
   if (kind == PathKind::kNothing) {
     const std::optional<std::string> target = link_target(path);
     throw CheckpointError(
-        target ? fmt::format("'{}' is a link to '{}', which is not there", path, *target)
-               : fmt::format("'{}' is not there", path));
+        target ? fmt::format("'{}' is a link to '{}', which does not exist", path, *target)
+               : fmt::format("'{}' does not exist", path));
   }
   folder_ = kind == PathKind::kFolder ? path : parent_path(path);
   if (name_exists(folder_ + "/config.json")) {

@@ -220,9 +220,9 @@ class Gpt2Format : public WeightFormat {
       const std::string path = find_beside(names);
       if (!path.empty() && kind_of(path) != PathKind::kNothing) return path;
       recipe.required_keys.push_back(
-          {"data.tokenizer." + key,
-           path.empty() ? fmt::format("there is no {} beside the weights", names[0])
-                        : fmt::format("'{}' is a link to a file that is not there", path)});
+          {"data.tokenizer." + key, path.empty()
+                                        ? fmt::format("there is no {} beside the weights", names[0])
+                                        : fmt::format("'{}' is a link to a missing file", path)});
       return std::string(names[0]);
     };
     tokenizer.vocab = find("vocab", kVocabularyFiles);

@@ -24,7 +24,7 @@ class UnitRows {
   bool is_on_host() const { return !end_u_.defined(); }
   /// TORCH_CHECK unless is_on_host.
   const std::vector<int64_t>& rows_u() const {
-    TORCH_CHECK(is_on_host(), "rows of units that only the GPU knows");
+    TORCH_CHECK(is_on_host(), "counts of rows are only on the GPU");
     return rows_u_;
   }
   /// int32 [u], inclusive sums, on the GPU; undefined if is_on_host.

@@ -328,11 +328,11 @@ std::string explain_duration(std::string_view text, unsigned units) {
   }
   const bool has_more = unit.size() < rest.size() && unit != "step" && unit != "tok";
   if (has_more && is_unit_of(unit, static_cast<unsigned>(DurationUnit::kSecond))) {
-    return "is no time; write 3h50min, the largest unit first";
+    return "is not a time; write 3h50min, the largest unit first";
   }
   if (has_more) return "has more behind its unit";
   const bool is_whole = number.find('.') == std::string_view::npos;
-  return is_whole ? "is too large" : "is no whole number, or too precise";
+  return is_whole ? "is too large" : "is not a whole number, or too precise";
 }
 
 }  // namespace shoal

@@ -40,7 +40,7 @@ class Butterfly : public Pattern {
     }
     void validate(Problems& problems) const {
       if (grid && !std::has_single_bit(static_cast<uint64_t>(*grid))) {
-        problems.add("grid", fmt::format("{} is no power of two", *grid));
+        problems.add("grid", fmt::format("{} is not a power of two", *grid));
       }
     }
   };

@@ -62,7 +62,7 @@ class SwitchRouting {
     set(lower, stage + 1, begin + half / 2);
   }
 
-  /// Whether what ends in each place goes through the lower half. The two members of a switch go
+  /// True for the places whose member goes through the lower half. The two members of a switch go
   /// through different halves, at the beginning and at the end: that chains places up in loops.
   static std::vector<bool> choose_halves(const std::vector<int64_t>& index) {
     const size_t half = index.size() / 2;

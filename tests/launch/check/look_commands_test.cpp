@@ -343,7 +343,7 @@ TEST_F(LookCommands, KeysFindThoseInsideOtherSections) {
   keys({.name = "train"}, section);
   EXPECT_THAT(section.str(), Not(HasSubstr("data.train")));  // what begins so comes first
   keys({.name = "change.chunks"}, part);                     // words are whole
-  EXPECT_THAT(part.str(), HasSubstr("no key is called 'change.chunks'; these may be meant:"));
+  EXPECT_THAT(part.str(), HasSubstr("unknown key 'change.chunks'; these may be meant:"));
 }
 
 TEST_F(LookCommands, KeysSuggestTheNearest) {
