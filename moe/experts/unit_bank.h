@@ -64,7 +64,7 @@ class UnitBank : public ModuleBase {
   virtual int64_t values_per_row() const { return 0; }
   /// For MLPs, into which a dense model's MLP can be copied, their shape; else nothing.
   virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
-  /// The rank of every unit of this layer.
+  /// The rank of every unit of this bank.
   virtual const UnitPlacement& placement() const = 0;
 };
 

@@ -32,7 +32,7 @@ class ImportanceScoreRouter : public TopKRouter {
   };
   ImportanceScoreRouter(const Options& options, const Context& context);
 
-  /// Importance loss, with noise also load loss (Lou et al. 2021).
+  /// Without noise only the importance loss: the load loss needs noise (Lou et al. 2021).
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// False with a drop, which compares all tokens of a routing group.

@@ -46,8 +46,8 @@ class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual void visit_state(StateVisitor& visitor) = 0;
-  /// Called before a checkpoint is read: state whose tensors change during training adopts the
-  /// shape of the saved one.
+  /// Called before a checkpoint is read: state whose tensors change during training takes the form
+  /// of the saved one.
   virtual void fit_to(const SavedNames& saved) { (void)saved; }
   /// Called after a checkpoint was read into the tensors that the last visit listed. Collective,
   /// like loading: collective calls must come before anything that may throw on one rank alone.
