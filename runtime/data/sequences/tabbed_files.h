@@ -22,9 +22,7 @@ struct TabbedLayout {
 };
 
 /// Text files of one labelled record a line, tab-separated, memory-mapped and read one after the
-/// other. Lines end with
-///  or \r
-/// . Memory: 8 bytes a line. Free of torch.
+/// other. Lines end with \n or \r\n. Memory: 8 bytes a line. Free of torch.
 class TabbedFiles {
  public:
   struct Record {
