@@ -22,8 +22,7 @@
 // b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {
 
-/// Inputs of a model: images, tokens or numbers. Its constructor checks that the data has those it
-/// uses.
+/// Inputs of a model: images, tokens or numbers. Its constructor checks that the data has them.
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the compute dtype
   torch::Tensor token_bS;    ///< int64
@@ -82,8 +81,7 @@ class Backbone : public ModuleBase {
   /// b may be 0. Collective over context.build.grid.
   virtual ModelOutput forward(const ModelInput& input, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
-  /// With Features::kTokens, side in pixels of the patch of each token, row by row; 0 if tokens are
-  /// not patches.
+  /// With Features::kTokens, side in pixels of each token's patch, row by row; 0 without patches.
   virtual int64_t patch() const { return 0; }
   /// Default of sparsity.layers.
   virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
@@ -98,8 +96,7 @@ using BackboneFactory =
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const BuildContext& build,
                                  const DataShape& data);
 
-/// The images' shape. Without images throws ConfigError at `key`, which says what data.source
-/// gives.
+/// The images' shape. Without images throws ConfigError at `key`, naming what data.source gives.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
 /// Without tokens throws ConfigError at `key`, which says what data.source gives.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);

@@ -15,8 +15,8 @@ class References {
   virtual int64_t most_samples() const = 0;
   /// Removes the samples of the evaluation before.
   virtual void clear() = 0;
-  /// Adds training samples of this rank, loaded as for evaluation, with labels. Collective, b may
-  /// be 0.
+  /// Adds this rank's training samples, loaded as for evaluation, with labels. Collective, b may be
+  /// 0.
   virtual void add(const Batch& batch) = 0;
 };
 

@@ -76,8 +76,7 @@ struct PictureColumn {
   torch::Tensor number_b = {};  ///< a number for each picture; undefined: none
 };
 
-/// A number that changes over a training and depends on its end, such as a momentum that rises to
-/// 1.
+/// A number that changes over a training towards its end, such as a momentum that rises to 1.
 struct Course {
   std::string name;                        ///< recipe key, for people
   std::function<double(int64_t step)> at;  ///< value at a step, counted from 0

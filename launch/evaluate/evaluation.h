@@ -42,8 +42,7 @@ struct EvaluationParts {
   const OpenSplit& data;
   RankGrid& grid;
   const OpenSplit* train_data = nullptr;  ///< data.train if it is open; else references open it
-  /// Number of samples of the first micro-batch for which the task draws pictures, if it does; 0:
-  /// none.
+  /// Samples of the first micro-batch for which the task draws pictures, if it can; 0: none.
   int64_t most_pictures = 0;
   Progress progress = {};
 };

@@ -16,8 +16,8 @@ std::string sparsity_page(const std::string& title, const SparsityHistory& histo
 std::string shape_text(const SparseLayerHistory& layer);
 /// "soft", "hard", or "soft, KIND" if a soft one's matrix is unknown; "none" without a permutation.
 std::string order_text(const SparseMoment& moment, const std::string& kind);
-/// Cells of a table row: weights, density, share changed, empty rows, fan-out, order_text, distance
-/// and penalty.
+/// Cells of a table row: weights, density, share changed, empty rows, fan-out, order_text,
+/// distance, penalty.
 std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind);
 
 }  // namespace shoal

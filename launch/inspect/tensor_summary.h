@@ -27,8 +27,7 @@ struct TensorDifference {
 TensorDifference compare(const CheckpointReader& reader, const ManifestTensor& tensor,
                          const CheckpointReader& other, const ManifestTensor& other_tensor);
 
-/// Decodes little-endian numbers of a dtype. The length of `bytes` is a multiple of the dtype's
-/// size.
+/// Decodes little-endian numbers. The length of `bytes` is a multiple of the dtype's size.
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes);
 
 }  // namespace shoal

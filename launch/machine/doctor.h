@@ -49,20 +49,17 @@ std::vector<Finding> examine_build();
 /// processes may read each other's memory (CMA). No communication.
 std::vector<Finding> examine_machine(const LaunchInfo& launch, const MachinePlaces& places = {});
 
-/// Checks GPUs, the CUDA plug-in with every library it needs, and NCCL. Loads the plug-in if there
-/// is one.
+/// Checks GPUs, NCCL and the CUDA plug-in, which it loads, with every library that it needs.
 std::vector<Finding> examine_gpu(const MachinePlaces& places = {});
 
 /// Lists the ranks and checks that all run the same build; then tests a sum over all ranks and a
 /// ring, in which each rank sends to the next. Collective; the same on every rank.
 std::vector<Finding> examine_world(Communicator& world);
 
-/// Runs all of the above. Each machine is examined by its first rank; collective, equal on all
-/// ranks.
+/// Runs all of the above. Each machine is examined by its first rank; collective, equal on all.
 std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world);
 
-/// One line for each finding, `ok    memory      24.5 of 31.2 GiB available`, followed by its fix,
-/// if any.
+/// A line for each finding, `ok    memory      24.5 of 31.2 GiB available`, followed by any fix.
 std::string to_lines(const std::vector<Finding>& findings);
 /// One line: `{"ok": true, "exit_code": 0, "checks": [{"name", "verdict": "ok", "text", "fix",
 /// "host"}, …]}`.

@@ -15,8 +15,7 @@ struct TimedProducts {
   double core_share = 1;
 };
 
-/// Times products of square matrices of this dtype, on all threads of this process, for about 0.1
-/// s.
+/// Times products of square matrices of this dtype on all of this process's threads, for 0.1 s.
 TimedProducts time_products(torch::Dtype dtype);
 
 /// Peak rate of a rank's device, relative to which model FLOPs utilisation (MFU) is computed.

@@ -18,8 +18,7 @@ namespace shoal {
 ExitCode draw_activation_maps(const ImageMapsArguments& arguments, const Environment& environment,
                               std::ostream& out);
 
-/// Map of image `image` for some units. unit_BNUs: dispatch weights [B, N, units, s] of these
-/// units.
+/// Map of image `image` for some units, from their dispatch weights [B, N, units, s].
 ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);
 
 }  // namespace shoal

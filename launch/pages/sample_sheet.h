@@ -13,8 +13,7 @@ namespace shoal {
 
 struct PictureColumn;
 
-/// Content of a sheet of a task's pictures: a row for each sample, a column for each kind of
-/// picture.
+/// Content of a sheet of a task's pictures: a row a sample, a column a kind of picture.
 struct SampleSheet {
   static constexpr int64_t kGap = 1;  ///< between pictures, pixels
   struct Column {

@@ -33,8 +33,7 @@ struct CurveFigure {
 /// that are not finite leave gaps. `id` must be unique in the page.
 std::string curve_figure_html(const CurveFigure& figure, const std::string& id);
 
-/// True if the figure shows a curve's mean and range instead of its points, among `num_lines`
-/// curves.
+/// True if the figure, of `num_lines` curves, shows a curve's mean and range and not its points.
 bool has_range(const Curve& curve, size_t num_lines);
 
 /// CSS of figures, with the colours of lines and legends as classes l0, l1, … and k0, k1, …; the

@@ -35,8 +35,7 @@ struct ValueGrid {
 /// The smallest and largest finite values; `low` > `high` if there are none.
 ValueRange range_of(const std::vector<std::vector<double>>& value);
 
-/// The HTML of a figure of such values, from dark to bright, with its own legend. Requires at least
-/// one row.
+/// The HTML of a figure of such values, dark to bright, with a legend. Requires at least one row.
 std::string grid_figure_html(const ValueGrid& grid, const std::string& id);
 
 }  // namespace shoal

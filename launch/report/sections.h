@@ -29,8 +29,7 @@ using Runs = std::vector<RunData>;
 Section overview_section(const Runs& runs);
 Section notes_section(const Runs& runs);
 
-/// Metrics of training steps and evaluations, each a picture with all runs; one section for each
-/// group.
+/// Metrics of training steps and evaluations, each a picture with all runs; a section a group.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
 /// Adds a heading before the content of one run, if there are several runs.

@@ -10,8 +10,7 @@ namespace shoal {
 // Horizontal range of pictures over steps, in SVG pixels.
 constexpr double kPlotLeft = 54, kPlotRight = 390;
 
-/// The axis below a picture with lower edge `bottom`: from step 0 to `last_step`, with round
-/// labels.
+/// The axis below a picture with lower edge `bottom`: steps 0 to `last_step`, with round labels.
 std::string step_axis_svg(double last_step, double bottom);
 
 /// The steps after `begin` up to `end`.
@@ -35,8 +34,7 @@ class StepColumns {
   /// The last step of a column.
   double end(size_t column) const { return width() * static_cast<double>(column + 1); }
 
-  /// Calls `use(column, i, steps)` for each column that overlaps spans[i], with the number of
-  /// common steps.
+  /// Calls `use(column, i, steps)` for each column that spans[i] overlaps by `steps` steps.
   template <class Use>
   void for_each_overlap(const std::vector<StepSpan>& spans, const Use& use) const {
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -48,8 +46,7 @@ class StepColumns {
       }
     }
   }
-  /// The mean of each column; NaN for columns without values. `value`: one for each span; NaN:
-  /// none.
+  /// The mean of each column; NaN for columns without values. `value`: one a span; NaN: none.
   std::vector<double> means(const std::vector<StepSpan>& spans,
                             const std::vector<double>& value) const;
 

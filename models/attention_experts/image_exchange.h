@@ -16,8 +16,7 @@ namespace shoal {
 
 /// The tokens of one unit.
 struct UnitTokens {
-  /// int64: the images, of the I, with tokens for this unit; undefined if all have all tokens or I
-  /// is 0.
+  /// int64: which of the I images have tokens for this unit; undefined: all have all, or I is 0.
   torch::Tensor image_J;
   torch::Tensor row_R;   ///< int64: the tokens' rows in [I N]; undefined with image_J
   ImageQueries queries;  ///< of those images

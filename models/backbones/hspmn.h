@@ -93,8 +93,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
-  /// Mean number of a sample's tokens that attend in a block at the gate's rate, exploring ones
-  /// included.
+  /// Mean number of a sample's tokens that attend in a block at the gate's rate, explored ones too.
   double open_tokens() const;
   torch::Tensor embed(const torch::Tensor& token_bS) const;
   /// `position`: [S] or [b, 1, S].

@@ -39,8 +39,7 @@ class MlpImpl : public ModuleBase {
   MlpImpl(Linear first, Linear second, Gelu gelu);
   /// Applies to the last dimension, [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
-  /// Applies to the tokens of each channel, [B, S, C] with S = width, contiguous; without
-  /// transposing.
+  /// Applies to the tokens of each channel, [B, S, C] with S = width, contiguous; no transposing.
   torch::Tensor forward_over_tokens(const torch::Tensor& x_BSC) const;
   Gelu gelu() const { return gelu_; }
 

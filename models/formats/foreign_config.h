@@ -14,7 +14,7 @@ namespace shoal {
 class Mistakes {
  public:
   void add(std::string what) { lines_.push_back(std::move(what)); }
-  /// If there are mistakes, throws Error (exit 12) with `head` and a line for each, at most
+  /// If there are mistakes, throws Error (exit 12): `head` and a line a mistake, at most
   /// kMostShown.
   void throw_if_any(const std::string& head, const std::string& hint = "") const;
 

@@ -46,8 +46,7 @@ struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// A norm of either kind. Parameters: weight [width] of ones and, if it has a bias, bias [width] of
-/// zeros.
+/// A norm of either kind. Parameters: weight [width] of ones and, unless disabled, bias of zeros.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

@@ -15,8 +15,7 @@ struct GatheredRows {
   int64_t first = 0;
 };
 
-/// Gathers rows; ranks may have unequal numbers of rows, or none. Collective; the host waits for
-/// the numbers.
+/// Gathers rows; a rank may have any number of them. Collective; the host waits for the numbers.
 GatheredRows gather_rows(const torch::Tensor& rows, Communicator& world);
 
 /// The rows divided by their L2 norms, in float32 or wider.

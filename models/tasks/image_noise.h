@@ -22,8 +22,7 @@ struct ImageNoise {
       most_sigma;     ///< upper bound of the standard deviation drawn for each image, from sigma on
   bool clamp = true;  ///< clamp noisy images to [0, 1]
 
-  /// Adds noise; draws depend only on step.seed, `stream` and positions step.sample_b. Returns the
-  /// images' dtype.
+  /// Adds noise, which depends only on step.seed, `stream` and step.sample_b. Keeps the dtype.
   torch::Tensor add_to(const torch::Tensor& clean_bCHW, const StepContext& step,
                        std::string_view stream) const;
 };

@@ -63,8 +63,7 @@ class ExpertBank : public UnitBank, public HasWeightForms {
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   /// Returns one function for each part; all write their gradients into those of the whole stack.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
-  /// forward_weighted and forward_local save less for the backward pass than their separate steps
-  /// would.
+  /// forward_weighted and forward_local save less for the backward pass than separate steps would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;

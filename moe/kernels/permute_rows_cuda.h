@@ -24,8 +24,7 @@ void launch_count(const TokenRows& rows, int64_t* count_T, CUstream_st* stream);
 void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* next_T, int64_t* row_A,
                  CUstream_st* stream);
 
-/// out[i] = source[index[i]], zero where the index is negative. Rows are `row_bytes` bytes of any
-/// type.
+/// out[i] = source[index[i]], zero where the index is negative. Rows are `row_bytes` bytes.
 struct Gather {
   const void* source;
   const int64_t* index;

@@ -17,8 +17,7 @@
 // T tokens on this rank  U units  S scope instances on this rank
 namespace shoal {
 
-/// The tokens over which a loss is balanced: the scope's instances on this rank, and sums over
-/// each.
+/// The tokens over which a loss is balanced: a scope's instances on this rank, and their sums.
 class Scope {
  public:
   /// `world` is used by kGlobal only, where every rank holds the one instance.

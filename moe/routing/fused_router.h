@@ -24,8 +24,7 @@ struct FusedChoices {
   torch::Tensor count_U;          ///< int64: choices of each unit
 };
 
-/// True if `fused_router` supports these logits: on a GPU, float32 or float64, up to 256 units, k
-/// <= 8.
+/// True if `fused_router` supports these: on a GPU, float32 or float64, up to 256 units, k <= 8.
 bool can_fuse_router(const torch::Tensor& logits_TU, int64_t k);
 
 /// Scores, top-k choices, weights and counts in one launch forward and one backward, plus one that

@@ -52,9 +52,8 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);
 
-/// Writes a score into the checkpoint of this step and changes nothing else in it. After a crash
-/// the checkpoint has the old manifest or the new one. Returns the path. Throws StorageError,
-/// CheckpointError.
+/// Writes a score into the checkpoint of this step and changes nothing else. A crash leaves the old
+/// manifest or the new one. Returns the path. Throws StorageError, CheckpointError.
 std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score);
 
 /// Writes the name of the newest checkpoint to LATEST beside `folder`: a hint for people that no

@@ -85,8 +85,7 @@ void all_reduce(Communicator& comm, torch::Tensor buffer, ReduceOp op = ReduceOp
 void broadcast(Communicator& comm, torch::Tensor buffer, int64_t root);
 /// Each rank's bytes, in rank order; lengths may differ. For control data, not for tensors.
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text);
-/// Returns rank `root`'s `text` on every rank; the text of other ranks is ignored. For control
-/// data.
+/// Returns rank `root`'s `text` on every rank; others' text is ignored. For control data.
 std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 0);
 
 /// The communicator of a process that runs alone. Takes tensors of any device.

@@ -39,8 +39,8 @@ double global_max_norm(const GradientShare& share, Communicator& world);
 /// none. Collective over `world`.
 std::string first_nonfinite(const GradientStats& stats, Communicator& world);
 
-/// The factor that clipping multiplies gradients by: 1 / max(1, norm / clip_norm); 1 if clip_norm
-/// is 0.
+/// The factor by which clipping scales gradients: 1 / max(1, norm / clip_norm); 1 if clip_norm is
+/// 0.
 double clip_factor(double norm, double clip_norm);
 
 }  // namespace shoal

@@ -13,8 +13,7 @@
 
 namespace shoal {
 
-/// Exponential moving average (EMA) of the weights. Training itself uses the weights, not the
-/// average.
+/// Exponential moving average (EMA) of the weights; training itself does not use it.
 ///
 /// The first update copies the weights. Update t = 1, 2, ... after it computes
 ///     average = d * average + (1 - d) * weight,

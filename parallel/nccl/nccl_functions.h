@@ -18,9 +18,8 @@ struct GpuStream;
 /// A point in the work of a stream; freed with its last owner, even if not reached yet.
 using GpuEvent = std::shared_ptr<void>;
 
-/// The stream functions of one GPU that communicators call. The plug-in gives CUDA's; tests give
-/// their own, on CPU memory. Only `is_done` checks whether work is complete, and no function
-/// blocks.
+/// The stream functions of one GPU for communicators. The plug-in gives CUDA's; tests give their
+/// own, on CPU memory. Only `is_done` checks whether work is complete, and no function blocks.
 struct GpuStreams {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
   std::string pci_id;                                      ///< `0000:3B:00.0`

@@ -4,8 +4,7 @@
 
 namespace shoal {
 
-/// Versions of the source and of what this program was built with, for `env.json` and `shoal
-/// doctor`.
+/// Versions of the source and of what built this program, for `env.json` and `shoal doctor`.
 struct BuildInfo {
   std::string version;        ///< of Shoal, `0.1.0`
   std::string git_revision;   ///< 12 digits, plus `-dirty` if files had changed; or `unknown`

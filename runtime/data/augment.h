@@ -95,8 +95,7 @@ struct AugmentDraw {
   int64_t right = 0;  ///< columns by which it lies to the right
 };
 
-/// Draws them, keyed by (seed, position in the stream, view), so independent of rank and world
-/// size.
+/// Draws them, keyed by (seed, position in the stream, view), so independent of the rank layout.
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
 

@@ -56,8 +56,7 @@ class SampleSet {
   /// reads epoch 0. Several threads may call it at once. Throws: DataError that names file and
   /// record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// For text, the number of bytes and words, for bits per byte and word perplexity. May read all
-  /// files.
+  /// For text, its numbers of bytes and words (bits per byte, word perplexity). May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
   /// read, which ones have been replaced so far.

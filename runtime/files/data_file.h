@@ -16,8 +16,7 @@ int open_data_file(const std::string& path, const std::string& hint);
 /// True if opening `path` would block until somebody writes. Excludes pipes that the program
 /// inherited open, as /dev/stdin, /dev/fd/N or /proc/self/fd/N in a shell's <(...).
 bool is_named_pipe(const std::string& path);
-/// Opens a file for reading. Returns a failed stream if that is impossible or `path` is a named
-/// pipe.
+/// Opens a file for reading; a failed stream if that fails or `path` is a named pipe.
 std::ifstream open_unless_pipe(const std::string& path);
 
 /// True if `path` exists, links followed. Throws DataError if that cannot be determined.

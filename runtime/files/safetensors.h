@@ -18,8 +18,7 @@ std::string_view dtype_name(Dtype dtype);
 std::optional<Dtype> parse_dtype(std::string_view name);
 uint64_t dtype_bytes(Dtype dtype);
 
-/// Size of a tensor in bytes; nothing if it has more than 8 dimensions, a negative one, or
-/// overflows.
+/// Size of a tensor in bytes; nothing for more than 8 dimensions, negative ones, or an overflow.
 std::optional<uint64_t> tensor_bytes(Dtype dtype, const std::vector<int64_t>& shape);
 
 /// Dtype and shape for messages, "F32 [2, 3]".

@@ -20,8 +20,7 @@ class LinearBranch : public ModuleBase {
 class HasLinearBranch {
  public:
   virtual ~HasLinearBranch() = default;
-  /// Adds `branch` to the layer of this weight, as a submodule `name`. False if the module has no
-  /// such layer.
+  /// Adds `branch` to this weight's layer, as a submodule `name`. False if there is no such layer.
   virtual bool set_branch(const torch::Tensor& weight, const std::string& name,
                           std::shared_ptr<LinearBranch> branch) = 0;
 };

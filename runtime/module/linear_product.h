@@ -22,8 +22,7 @@ class LinearProduct {
 class HasLinearProduct {
  public:
   virtual ~HasLinearProduct() = default;
-  /// Makes `product` compute the layer's products whenever it is on. False if the module has no
-  /// such weight.
+  /// Makes `product` compute the layer's products whenever it is on. False without such a weight.
   virtual bool set_product(const torch::Tensor& weight,
                            std::shared_ptr<const LinearProduct> product) = 0;
 };

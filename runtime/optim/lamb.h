@@ -45,8 +45,7 @@ class Lamb : public Optimizer {
   std::array<double, 8> factors(const Batch& batch) const;
   /// Updates averages, trust ratios and weights at once, for whole matrices.
   void update_whole(const Batch& batch, double rate) const;
-  /// Updates the averages; returns squared norms [P, 2] of this rank's pieces of weights and
-  /// updates.
+  /// Updates averages; returns squared norms [P, 2] of this rank's pieces of weights and updates.
   torch::Tensor measure(const Batch& batch) const;
   /// Updates the weights, given the squared norms summed over ranks.
   void apply(const Batch& batch, double rate, const torch::Tensor& square_P2) const;

@@ -86,8 +86,8 @@ class Optimizer : public Stateful {
   /// Number of steps taken, without skipped ones.
   int64_t steps() const { return steps_; }
 
-  /// Makes one update; collective over the shards. Throws TORCH_CHECK naming a parameter that has
-  /// no gradient.
+  /// Makes one update; collective over the shards. Throws TORCH_CHECK on a parameter without
+  /// gradient.
   void step(double learning_rate);
 
   /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. Collective
@@ -116,8 +116,7 @@ class Optimizer : public Stateful {
   /// batches, or none.
   virtual void update(const std::vector<Batch>& batches, double learning_rate) = 0;
 
-  /// Adds one tensor of zeros per parameter, saved under `optimizer.<kind>.`. For constructors
-  /// only.
+  /// Adds a tensor of zeros a parameter, saved under `optimizer.<kind>.`. For constructors only.
   void add_state(std::string kind);
   StateShards* shards() const { return shards_; }
   int64_t num_parameters() const { return static_cast<int64_t>(parameters_.size()); }

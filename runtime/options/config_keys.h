@@ -40,8 +40,7 @@ inline std::string_view last_key(std::string_view path) { return path.substr(pat
 /// True if a path is `name` or lies below it; every path is at or below "".
 bool is_at_or_below(std::string_view path, std::string_view name);
 
-/// Text of the owners of keys with one path, "backbone convnext, vit; router top_k"; "" without
-/// owners.
+/// The owners of keys with one path, "backbone convnext, vit; router top_k"; "" without owners.
 std::string owners_text(const std::vector<const KeyInfo*>& keys);
 
 /// Prints the keys whose path is `name` or lies below it, one paragraph each; if there are none,

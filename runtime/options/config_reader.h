@@ -57,8 +57,7 @@ Loaded<Options> load_options(const RecipeSource& source,
   return loaded;
 }
 
-/// Reads a recipe's text, named `name` in messages, into Options. Throws ConfigError with all
-/// mistakes.
+/// Reads a recipe's text, called `name` in messages. Throws ConfigError with all mistakes.
 template <class Options>
 Loaded<Options> load_options_text(const std::string& text, const std::string& name,
                                   RecipeSource source = {},

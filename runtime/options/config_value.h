@@ -21,8 +21,7 @@ std::string range_text(const Range& range);
 /// True for integers, numbers and durations.
 bool is_counted(Kind kind);
 
-/// Name of a type in messages and `keys`: "integer", "list of text", "one of: slot_major,
-/// position".
+/// Name of a type in messages: "integer", "list of text", "one of: slot_major, position".
 std::string type_text(const Type& type, const FieldRules& rules);
 
 /// The noun with its article: "an integer", "a number".

@@ -88,8 +88,7 @@ class ChoiceValue {
 
  protected:
   void set_options(const MemberInfo& member, std::shared_ptr<void> options);
-  /// Returns the options. Throws a std::logic_error naming both types if they are not of type
-  /// `wanted`.
+  /// Returns the options; std::logic_error naming both types unless they are of type `wanted`.
   const void* options_of_type(const Type& wanted) const;
 
  private:

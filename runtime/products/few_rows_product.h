@@ -18,8 +18,7 @@ struct FewRowsProduct {
   int64_t y_stride;
 };
 
-/// Sizes for which multiply_few_rows is fastest: at most this many rows, and at least this many
-/// summed elements.
+/// Sizes for which multiply_few_rows is fastest: at most so many rows, at least so many summed.
 inline constexpr int64_t kFewRows = 16, kManySummed = 256;
 
 /// A product of few rows, as in decoding: reads W once, while libraries first copy it into another

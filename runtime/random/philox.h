@@ -115,8 +115,7 @@ SHOAL_HOST_DEVICE To bits_as(From from) {
   return to;
 }
 
-/// Horner's rule; highest power first. No loop: nested in loops over blocks it would prevent
-/// vectorisation.
+/// Horner's rule; highest power first. No loop: inside loops over blocks it stops vectorisers.
 template <class Real, class... Coefficients>
 SHOAL_HOST_DEVICE Real polynomial(Real x, Real first, Coefficients... coefficients) {
   Real sum = first;
@@ -250,8 +249,7 @@ SHOAL_HOST_DEVICE float uniform_of(uint32_t w) {
   return fma(static_cast<float>(static_cast<int32_t>(w >> 9)), 0x1p-23f, 0x1p-24f);
 }
 
-/// Uniform in (0, 1): 31 random bits near 0, 24 near 1. Scaled by 1 - 2^-24, or the highest would
-/// round to 1.
+/// Uniform in (0, 1): 31 random bits near 0, 24 near 1; times 1 - 2^-24, lest the highest give 1.
 SHOAL_HOST_DEVICE float fine_uniform_of(uint32_t w) {
   const uint32_t k = (w >> 1) - (w >> 25);
   return fma(static_cast<float>(static_cast<int32_t>(k)), 0x1p-31f, 0x1p-32f);

@@ -10,9 +10,8 @@
 
 namespace shoal {
 
-/// Turns words into token ids: starting from single bytes, applies the first applicable merge of
-/// the vocabulary until there is none (Sennrich et al. 2016). Takes n log n steps for a word of n
-/// bytes.
+/// Turns words into token ids: from single bytes on, applies the first applicable merge of the
+/// vocabulary until there is none (Sennrich et al. 2016). Takes n log n steps for n bytes.
 class BpeMerger {
  public:
   explicit BpeMerger(BpeVocabulary vocabulary);

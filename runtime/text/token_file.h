@@ -69,8 +69,7 @@ class TokenFile {
   const std::string& path() const { return file_.path(); }
   std::span<const uint16_t> tokens() const { return tokens_; }
   const std::optional<TokenFileInfo>& info() const { return info_; }
-  /// Reads all tokens. Throws: DataError with the offset of the first one that is not below
-  /// `vocabulary`.
+  /// Reads all tokens. Throws: DataError with the offset of the first not below `vocabulary`.
   void require_below(int64_t vocabulary) const;
 
  private:

@@ -67,8 +67,7 @@ Position find_position(const Node& root, std::string_view path);
 /// The value at a dotted path; nullptr if no file sets it.
 const Node* find_node(const Node& root, std::string_view path);
 
-/// Description of a value for errors: `a list`, `'abc'`, `the quoted text "12"`. Long texts are
-/// shortened.
+/// A value in words, for errors: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 
 /// Mistakes found so far; a recipe is read to its end before they are thrown together.

@@ -8,8 +8,7 @@
 /// Strict parsing of single values: no octal, no `yes`, no nan, no silent rounding.
 namespace shoal::config {
 
-/// Parses a decimal integer; `3e8` and `1.5e3` too, if exact. On failure returns nothing and sets
-/// `problem`.
+/// Parses a decimal integer; `3e8` and `1.5e3` too, if exact. On failure nothing, and `problem`.
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem);
 
 /// Parses a finite decimal number that neither underflows nor overflows a double.

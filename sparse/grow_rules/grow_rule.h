@@ -73,8 +73,7 @@ class GrowRule {
   virtual void check(const Pattern& pattern, const std::string& layer) const {
     (void)pattern, (void)layer;
   }
-  /// True if a cell that was just dropped may not regrow in the same update, unless too few others
-  /// are left.
+  /// True if a cell just dropped may not regrow in the same update, unless too few others are left.
   virtual bool excludes_dropped() const { return false; }
   /// True if scores read the gradients of all weights, including those that are off.
   virtual bool needs_gradient() const { return false; }

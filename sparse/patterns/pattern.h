@@ -81,8 +81,8 @@ class Pattern {
   virtual torch::Tensor expand(const torch::Tensor& value_C) const {
     return value_C.view({rows(), columns()});
   }
-  /// True if choose() or update() could return this mask of cells at this density. Default: it has
-  /// num_on() cells.
+  /// True if choose() or update() may return this mask at this density. Default: it has num_on()
+  /// cells.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// True if a mask of weights [m, n] consists of whole cells and holds() accepts them.
   /// `may_exceed`: allows more cells where can_exceed_density().
@@ -95,11 +95,9 @@ class Pattern {
  protected:
   /// floor(density · cells), exact in decimals. Throws ConfigError naming the layer if it is 0.
   int64_t share_of(int64_t cells) const;
-  /// Throws ConfigError: the density leaves none of `count` `noun`; names the least that leaves
-  /// one.
+  /// Throws ConfigError: the density leaves none of `count` `noun`, and the least that leaves one.
   [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
-  /// Throws ConfigError, listing the sides that work, unless squares of this side divide the
-  /// matrix.
+  /// Throws ConfigError, listing the sides that work, unless squares of this side fit the matrix.
   void require_squares(int64_t side, std::string_view noun) const;
   /// Throws ConfigError with the text `layer: what`.
   [[noreturn]] void refuse(const std::string& what) const;

@@ -67,8 +67,7 @@ struct TopKPart {
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// top_k_attention by LibTorch's operators, except for the CPU's q kᵀ, on any device: the
-/// reference.
+/// The reference: top_k_attention by LibTorch's operators, on any device, but for the CPU's q kᵀ.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);

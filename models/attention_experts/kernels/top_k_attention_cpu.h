@@ -23,8 +23,7 @@ struct TopKTensors {
 void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
                       const TopKOptions& options, const torch::Tensor& out_RD);
 
-/// Tensors for the gradients, laid out like the inputs. Gradients of queries and weights are
-/// overwritten.
+/// Tensors for the gradients, laid out like the inputs. Overwrites those of queries and weights.
 struct GradTensors {
   TopKTensors tensors;
   bool adds_to_keys =

@@ -30,8 +30,7 @@ struct Sums {
 template <class Real>
 void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream);
 
-/// Backward pass of Sums to the scores and queries; also writes each hit's key, counted over all
-/// units.
+/// Backward pass of Sums to scores and queries; also writes each hit's key, counted over all units.
 template <class Real>
 struct RowsBackward {
   const Real* y_grad;

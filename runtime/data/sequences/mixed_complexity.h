@@ -54,8 +54,7 @@ class MixedComplexitySource : public DataSource {
           field("valid", &Options::valid,
                 "what is evaluated on; never an expression of the training")};
     }
-    /// Refuses expressions that are drawn too rarely, and sequences too short for the longest
-    /// islands.
+    /// Refuses expressions that are drawn too rarely, and sequences too short for the islands.
     void validate(Problems& problems) const;
   };
 
