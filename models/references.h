@@ -6,16 +6,16 @@
 
 namespace shoal {
 
-/// What a task keeps of training samples while it is evaluated, such as the neighbours that an
-/// evaluation's samples are compared with.
+/// Training samples that a task keeps during an evaluation for comparison, such as the references
+/// of a nearest-neighbour classifier.
 class References {
  public:
   virtual ~References() = default;
-  /// Training samples that are kept at most; 0: none are read.
+  /// Maximum number of training samples kept; 0: none are read.
   virtual int64_t most_samples() const = 0;
-  /// Forgets those of the evaluation before.
+  /// Removes the samples of the previous evaluation.
   virtual void clear() = 0;
-  /// Training samples of this rank, as evaluation reads them, with labels. Collective, b may be 0.
+  /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };
 

@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-/// How the momentum of a key encoder changes over a training.
+/// Schedules of the key encoder's momentum over a training.
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
@@ -26,20 +26,20 @@ struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;
 
-  /// Of a step from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 - momentum), which
-  /// rises to 1. Source: MoCo v3's main_moco.py.
+  /// Momentum at a step counted from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 ·
+  /// (1 - momentum), which rises to 1. Source: MoCo v3's main_moco.py.
   double at(int64_t step, int64_t total_steps) const;
 };
 
-/// Before each step k becomes m k + (1 - m) q, for the weights k of a key encoder and those of the
-/// query encoder q; at the first step k becomes q. What is no weight, such as a router's bias, is
-/// copied. Each rank moves what it holds: no collective.
+/// Updates a key encoder as the moving average of the query encoder: before each step, weights k
+/// become m k + (1 - m) q, at the first step q. Buffers, such as a router's bias, are copied. Each
+/// rank updates its own shards, without a collective.
 class MomentumEncoder : public StepRule {
  public:
   struct Pair {
     torch::Tensor key, query;
   };
-  /// `momentum`: m of a step.
+  /// `momentum` returns m at a step.
   MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
                   std::function<double(int64_t)> momentum);
 
