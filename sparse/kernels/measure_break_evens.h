@@ -4,9 +4,9 @@
 
 namespace shoal {
 
-/// Measures on this machine, with the threads that are set, from which densities on dense products
-/// are faster than each kernel: layers of 768 x 768 weights, in float32, about ten seconds. A
-/// kernel has to be a tenth faster; its density is at most 0.9.
+/// Measures the break-even densities of all kernels on this machine with the current number of
+/// threads, for 768 x 768 float32 layers, in about ten seconds. A kernel counts as faster if it is
+/// by a tenth; densities are at most 0.9.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal
