@@ -12,26 +12,27 @@
 
 namespace shoal {
 
-/// One opened split of a run's data, with its source.
+/// One opened split (training or validation) of a run's data, with its source.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< of the samples
+  int64_t workers = 1;           ///< reader threads if data.workers is auto
+  std::string fingerprint = {};  ///< hash that identifies the samples
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-  /// Told where data.workers is auto and the system gives fewer.
+  /// Called with a warning if data.workers is auto and the system starts fewer threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
-/// Name of OpenSplit::fingerprint in a checkpoint.
+/// Key of OpenSplit::fingerprint in a checkpoint.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Name of OpenSplit::tokenizer in a checkpoint.
+/// Key of OpenSplit::tokenizer in a checkpoint.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Throws DataError.
+/// Opens a split. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// How many samples others replace, as far as any rank has met them. Collective.
+/// Number of broken samples, found by any rank so far, that others were substituted for.
+/// Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);

@@ -9,11 +9,11 @@
 
 namespace shoal {
 
-/// Evenly spaced samples of a set, `most` at most, in their order. `all` must outlive them.
+/// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
-/// Gives a task new references from data.train, evenly spaced, as evaluation reads them.
-/// Collective. False if it was interrupted. Throws DataError on every rank if data.train cannot be
+/// Replaces a task's references by evenly spaced samples of data.train, without augmentation.
+/// Collective. Returns false if interrupted. Throws DataError on every rank if data.train cannot be
 /// opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted);

@@ -10,28 +10,28 @@
 
 namespace shoal {
 
-/// The order of one sparse layer's inputs or outputs in one step; of a stack of experts the mean
-/// of those on this rank.
+/// State of a sparse layer's permutation in one step; for a stack of experts the mean over those on
+/// this rank.
 struct PermutationReport {
   std::string layer;
   bool is_soft = false;
   double distance = 0.0;  ///< Permutation::distance
-  double penalty = 0.0;   ///< the mean of Permutation::penalty; 0 when hard
+  double penalty = 0.0;   ///< mean of Permutation::penalty; 0 when hard
 };
 
 std::vector<PermutationReport> permutation_reports(
     const std::vector<std::shared_ptr<Permutation>>& permutations);
 
-/// `permutation_soft`, the number of soft layers, `permutation_distance` and `permutation_penalty`,
-/// means over the layers; none without permutations.
+/// Adds `permutation_soft`, the number of soft layers, and the means over layers
+/// `permutation_distance` and `permutation_penalty`; nothing without permutations.
 void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
 
-/// `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`, the
-/// mean of SoftCells::distance over all layers on this rank; none without soft cells.
+/// Adds `cells_soft`, the number of layers with soft cells, and `cells_distance`, the mean of
+/// SoftCells::distance over all layers on this rank; nothing without SoftCells.
 void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
                       MetricsRecord& record);
 
-/// A line of permutations.jsonl: one layer in one step.
+/// Record for a line of permutations.jsonl: one layer in one step.
 MetricsRecord permutation_record(const PermutationReport& report, int64_t step);
 
 }  // namespace shoal
