@@ -50,10 +50,10 @@ struct Metric {
     kShare,  ///< in [0, 1]; shown as percent
     kCount,
   };
-  std::string name;  ///< in JSON and CSV
+  std::string name;  ///< key in JSON and CSV
   double value = 0.0;
   Kind kind = Kind::kNumber;
-  std::string label = name;  ///< for people
+  std::string label = name;  ///< printed name
 };
 
 /// The metric that selects the best checkpoint, and its direction.
@@ -97,7 +97,7 @@ class Task : public ModuleBase, public Stateful {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "task";
 
-  /// Collective, b may be 0. TORCH_CHECK unless batch.context.samples_in_step is set.
+  /// Loss of a micro-batch. Collective, b may be 0. Needs batch.context.samples_in_step.
   virtual TrainOutput train(const Batch& batch) = 0;
   /// The model's output before the criterion (for a classifier: logits), one row per sample.
   /// Collective.

@@ -26,7 +26,7 @@ struct ExportArguments {
 /// otherwise as import_weights.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
 
-/// The values of --to.
+/// Accepted values of --to.
 std::vector<std::string> export_programs();
 
 }  // namespace shoal

@@ -41,7 +41,7 @@ struct FoldedMasks {
   }
 };
 
-/// What is saved of a folded model.
+/// State that is saved of a folded model.
 struct FoldedModel : Stateful {
   ModelWeights tensors;  ///< weights, then masks
   std::string tokenizer;
@@ -52,7 +52,7 @@ struct FoldedModel : Stateful {
   }
 };
 
-/// Weights and buffers, of several versions their averages unless `raw_weights`.
+/// Reads weights and buffers; averages of weights, if there are any, unless `raw_weights`.
 void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& reader,
                          const BuiltModel& model, bool raw_weights, ModelWeights& out) {
   const Manifest& manifest = reader.manifest();
@@ -70,7 +70,7 @@ void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& re
   }
 }
 
-/// The masks of all sparse layers, which go to `out` as they are saved.
+/// Reads the masks of all sparse layers, and adds them to `out` as they are saved.
 std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const CheckpointReader& reader,
                                     const std::vector<SparseLayer>& layers, ModelWeights& out) {
   std::vector<FoldedMasks> masks;
@@ -92,7 +92,7 @@ std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const Checkpoin
   return masks;
 }
 
-/// The shortest decimal whose share of `cells`, rounded down, is `on`.
+/// The shortest decimal d with floor(d · cells) = on.
 double density_of(int64_t on, int64_t cells) {
   const double share = static_cast<double>(on) / static_cast<double>(cells);
   double scale = 1.0;
@@ -104,7 +104,7 @@ double density_of(int64_t on, int64_t cells) {
   TORCH_CHECK(false, "no decimal is the share of ", on, " in ", cells);
 }
 
-/// The number of weights in each mask of a layer, exactly.
+/// The exact number of weights in each mask of a layer.
 LayerDensity exact_density(const FoldedMasks& masks) {
   std::string name = masks.layer.parameter.name;
   name.resize(name.size() - kWeightEnd.size());
@@ -122,8 +122,8 @@ LayerDensity exact_density(const FoldedMasks& masks) {
   return {name, density_of(on.value_or(0), masks.mask_mn.front().numel())};
 }
 
-/// Sparsity without permutations that has the folded masks: the checkpoint's own where they are
-/// still such as its pattern has, else that of unstructured masks which do not change.
+/// Sparsity options without permutations that suit the folded masks: the checkpoint's own if the
+/// masks still fit its pattern, else those of static unstructured masks.
 SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
                                 const std::vector<FoldedMasks>& masks) {
   SparsityOptions options = *recipe.sparsity;
@@ -147,7 +147,7 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
     options.densities.push_back(exact_density(one));
     options.layers.push_back(options.densities.back().match);
   }
-  // Such masks are what a reader of the checkpoint will expect.
+  // A reader of the checkpoint will expect such masks.
   for (const SparseLayer& layer : make_sparse_layers(options, model)) {
     const auto same = std::ranges::find(masks, layer.parameter.name, [](const FoldedMasks& one) {
       return one.layer.parameter.name;
@@ -158,7 +158,7 @@ SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
   return options;
 }
 
-/// A folder as a run's: a checkpoint of the same step, and its recipe.
+/// Writes a folder laid out as a run's: a checkpoint of the same step, and its recipe.
 void write_folded(const Recipe& recipe, FoldedModel& folded, const Manifest& source,
                   const std::string& path) {
   PosixFileSystem files;

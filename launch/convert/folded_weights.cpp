@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-/// The logical names of the matrices of a weight.
+/// Names of the matrices of a weight, of a stack with their ids.
 std::vector<std::string> matrix_names(const Parameter& weight) {
   if (!weight.is_stacked()) return {weight.name};
   std::vector<std::string> names;
@@ -17,7 +17,7 @@ std::vector<std::string> matrix_names(const Parameter& weight) {
   return names;
 }
 
-/// When the soft permutations of the recipe are hard.
+/// Describes when the recipe's soft permutations become hard.
 std::string time_of_hardening(const Recipe& recipe) {
   const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
   const LearningOptions* learning = method->learning();

@@ -28,7 +28,7 @@ struct ImportArguments {
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 
-/// The values of --as.
+/// Accepted values of --as.
 std::vector<std::string> import_formats();
 
 }  // namespace shoal

@@ -14,7 +14,7 @@ namespace shoal {
 struct TokenizeArguments {
   std::vector<std::string> files;
   std::string tokenizer;
-  std::vector<std::pair<std::string, std::string>> options;  ///< the tokenizer's keys
+  std::vector<std::pair<std::string, std::string>> options;  ///< options of the tokenizer
   std::string out;
   bool json = false;
 };

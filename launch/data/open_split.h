@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// One opened split of a run's data, with its source.
+/// One opened split (training or validation) of a run's data, with its source.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
@@ -23,9 +23,9 @@ struct OpenSplit {
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
-/// Name of OpenSplit::fingerprint in a checkpoint.
+/// Key of OpenSplit::fingerprint in a checkpoint.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Name of OpenSplit::tokenizer in a checkpoint.
+/// Key of OpenSplit::tokenizer in a checkpoint.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
 /// Opens a split of the source. Throws DataError.

@@ -59,17 +59,17 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
 /// Evaluates without interruption and without comparing routing.
 Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
-/// Adds a batch's sums to those of the batches before it; the first `totals` is empty. TORCH_CHECK
-/// that each batch has the same number of sums.
+/// Adds a batch's sums to `totals`, which is empty for the first batch. TORCH_CHECK that the number
+/// of sums is the same for all batches.
 void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals);
 
-/// Adds up all ranks' sums, and makes reports of their MoE layers: one all-reduce. Collective.
+/// All-reduces the sums and the MoE layers' statistics over all ranks, once. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
 
 /// The value as text: "96.39%", "0.2234", "1024".
 std::string to_text(const Metric& metric);
-/// Adds the metrics by name.
+/// Adds the metrics to `json`, by name.
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json);
 /// The metrics by name, `samples`, and for models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);

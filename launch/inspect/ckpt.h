@@ -22,7 +22,7 @@ struct CheckpointArguments {
   bool json = false;             ///< one JSON object on `out`
 };
 
-/// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20, or 21 if it cannot be read.
+/// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20 if damaged, or 21 if unreadable.
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
 /// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
 /// for damaged ones (missing files, wrong sizes) the problem (exit 20), for unreadable ones the

@@ -32,7 +32,7 @@ torch::Tensor read_values(const CheckpointReader& reader, const ManifestTensor& 
   return value;
 }
 
-/// The mask of one matrix, bool [m, n]; all on while its cells are not chosen yet. Throws Error
+/// Reads the mask of one matrix, bool [m, n]; all true while its cells are soft. Throws Error
 /// (exit 12).
 torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer,
                         const std::string& weight) {
@@ -100,14 +100,14 @@ void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& mome
   moment.permutation_picture = shrinker.shrunk();
 }
 
-/// What of a run's matrices is read.
+/// Options for reading a run's matrices.
 struct Reading {
   bool with_pictures;
   bool soft_ones_are_matrices;  ///< whether soft permutations are saved as matrices
 };
 
-/// What the checkpoint has of the permutation of `weight`. A soft one that is no matrix is soft,
-/// and no more is known of it.
+/// Reads the permutation of `weight` from a checkpoint. For a soft one without a stored matrix only
+/// its softness is known.
 void read_permutation(const CheckpointReader& reader, const std::string& weight, Reading reading,
                       SparseMoment& moment) {
   const Manifest& manifest = reader.manifest();

@@ -36,7 +36,7 @@ class MatrixShrinker {
   std::vector<double> sum_;
 };
 
-/// The mask of one matrix in one checkpoint.
+/// Statistics of one matrix's mask in one checkpoint.
 struct MaskNumbers {
   int64_t weights = 0;            ///< number of weights that are on
   double density = 0.0;           ///< share of weights that are on
@@ -51,7 +51,7 @@ struct MaskNumbers {
 /// Computes the numbers of a mask. mask_mn, `before_mn`: bool; `before_mn` may be undefined.
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn);
 
-/// The permutation of one matrix in one checkpoint.
+/// Statistics of one matrix's permutation in one checkpoint.
 struct PermutationNumbers {
   bool is_soft = false;
   std::optional<double> distance;  ///< Permutation::distance
@@ -85,9 +85,9 @@ struct SparseLayerHistory {
   PermutationCurves curves = {};
 };
 
-/// The sparse layers of a run's checkpoints.
+/// History of all sparse layers over a run's checkpoints.
 struct SparsityHistory {
-  std::string pattern, permutation;  ///< their names
+  std::string pattern, permutation;  ///< registered names
   std::vector<int64_t> steps;
   std::vector<SparseLayerHistory> layers;
 };

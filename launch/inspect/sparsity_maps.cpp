@@ -63,7 +63,7 @@ Json history_json(const SparsityHistory& history) {
           {"layers", layers}};
 }
 
-/// A row for each matrix in the last checkpoint.
+/// Table with a row for each matrix in the last checkpoint.
 std::string sparsity_text(const SparsityHistory& history) {
   std::vector<std::vector<std::string>> rows{{"sparse layer", "outputs x inputs", "density",
                                               "changed", "empty rows", "fan-out", "permutation",
@@ -73,15 +73,15 @@ std::string sparsity_text(const SparsityHistory& history) {
       const std::vector<std::string> numbers =
           number_cells(matrix.moments.back(), history.permutation);
       auto& row = rows.emplace_back(std::vector{matrix.name, shape_text(layer)});
-      // Without the number of weights and the penalty.
+      // Omits the number of weights and the penalty.
       row.insert(row.end(), numbers.begin() + 1, numbers.end() - 1);
     }
   }
   return text_table(rows);
 }
 
-/// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
-/// cannot be read.
+/// Checkpoint folders to read: the one given, or all of a run; with --override without unreadable
+/// ones.
 std::vector<std::string> chosen_checkpoints(const InspectArguments& arguments) {
   if (arguments.checkpoint.best) {
     return {choose_checkpoint(arguments.checkpoint.path, /*best=*/true,

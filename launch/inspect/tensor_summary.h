@@ -8,10 +8,10 @@
 
 namespace shoal {
 
-/// Statistics of a tensor, computed in float64 over its finite numbers.
+/// Statistics of a tensor's finite values, computed in float64.
 struct TensorSummary {
-  double min = 0.0, max = 0.0;  ///< 0 if there is no finite number
-  double norm = 0.0;            ///< Euclidean
+  double min = 0.0, max = 0.0;  ///< 0 if no value is finite
+  double norm = 0.0;            ///< Euclidean norm
   int64_t num_not_finite = 0;
 };
 

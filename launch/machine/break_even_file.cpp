@@ -28,7 +28,7 @@ std::string break_even_path(const std::string& cache_folder) {
 
 namespace {
 
-/// Throws DataError, naming the source, for what are no densities.
+/// Parses densities. Throws DataError with the source if a value is not a density.
 BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source, const char* hint) {
   BreakEvens found;
   try {

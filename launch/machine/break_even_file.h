@@ -24,7 +24,7 @@ void write_break_evens(const std::string& path, const std::string& processor,
 /// Name of the processor, from the system.
 std::string processor_model();
 
-/// Break-even densities and their source, for the log.
+/// Break-even densities with their source, for the log.
 struct ChosenBreakEvens {
   BreakEvens values;
   std::string source;

@@ -61,10 +61,10 @@ std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world);
 
 /// A line for each finding, `ok    memory      24.5 of 31.2 GiB available`, followed by any fix.
 std::string to_lines(const std::vector<Finding>& findings);
-/// One line: `{"ok": true, "exit_code": 0, "checks": [{"name", "verdict": "ok", "text", "fix",
-/// "host"}, …]}`.
+/// Formats findings as one line, `{"ok": true, "exit_code": 0, "checks": [{"name", "verdict": "ok",
+/// "text", "fix", "host"}, …]}`.
 std::string to_json(const std::vector<Finding>& findings);
-/// kOk, or the code of the first failure.
+/// Returns kOk, or the code of the first failure.
 ExitCode exit_code_of(const std::vector<Finding>& findings);
 
 /// `shoal doctor [--json]`: runs all checks, prints the findings on rank 0 and returns their

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// The number behind `key` in lines of `key 123`; nothing if there is none.
+/// The number after `key` in lines of the form `key 123`; nullopt if there is none.
 std::optional<int64_t> number_behind(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string word; stream >> word;) {
@@ -26,14 +26,14 @@ std::optional<int64_t> number_behind(const std::string& file, const std::string&
   return std::nullopt;
 }
 
-/// The number of KiB behind `key`, in bytes.
+/// The number of KiB after `key`, converted to bytes.
 int64_t memory_info(const std::string& proc, const std::string& key) {
   const std::optional<int64_t> kibibytes = number_behind(proc + "/meminfo", key);
   return kibibytes ? *kibibytes * 1024 : kUnlimited;
 }
 
-/// What a group's limit leaves of memory. Files that were read count as its use, though the system
-/// drops those that are inactive before memory runs out.
+/// Memory left by a group's limit. Inactive file cache counts as used, although the system would
+/// drop it before memory runs out.
 MachineMemory memory_limit_of_group(const std::string& folder) {
   const std::string group = folder + "/memory.";
   const bool is_v2 = number_in(group + "max").has_value();

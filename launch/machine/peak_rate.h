@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-/// Matrix products timed on the threads of this process.
+/// Result of timing matrix products on this process's threads.
 struct TimedProducts {
   double flops_per_second = 0;  ///< of the fastest product
   /// CPU time that the process got, over what its threads could have used: 1 on exclusive cores,

@@ -32,7 +32,7 @@ struct ActivationMaps {
   std::vector<LayerMaps> layers;
 };
 
-/// Mean entropy over images; nothing if the layer has no units of this kind.
+/// Mean entropy over images; nullopt if the layer has no units of this kind.
 std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap>>& maps);
 
 /// Writes `index.html` into an existing folder, and a PNG for each image and map; the page shows

@@ -18,12 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A layer that cannot be drawn, and why.
+/// A layer that cannot be drawn, with the reason.
 struct LeftOut {
   std::string layer, reason;
 };
 
-/// What a layer's rows are.
+/// A drawn MoE layer, and how its rows lie on the image.
 struct MappedLayer {
   TokenGrid grid;
   ExpertMap map;
@@ -34,7 +34,7 @@ class ExpertMapCollector {
  public:
   explicit ExpertMapCollector(int64_t num_drawn) : num_drawn_(num_drawn) {}
 
-  /// The first images of a batch with their labels, routed so.
+  /// Adds the first images of a batch with their labels and routing.
   void add(const std::vector<Picture>& images, const std::vector<std::string>& labels,
            const std::vector<MoeStats>& stats, const ImageShape& shape, int64_t batch_size) {
     if (maps_.measured_images == 0) begin(stats, shape, batch_size);
@@ -104,7 +104,7 @@ class ExpertMapCollector {
   std::vector<LeftOut> left_out_;
 };
 
-/// Throws Error if nothing can be drawn.
+/// Throws Error if no layer can be drawn.
 void require_layers(const ExpertMaps& maps, const std::vector<LeftOut>& left_out,
                     const std::string& checkpoint) {
   if (!maps.layers.empty()) return;

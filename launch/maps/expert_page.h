@@ -13,9 +13,9 @@ namespace shoal {
 /// The first unit of each patch, in one layer.
 struct ExpertMap {
   std::string layer;
-  int64_t rows = 0, columns = 0;             ///< of patches
-  std::vector<std::vector<int64_t>> unit_N;  ///< for each drawn image, by patch; -1: none
-  RegionTable regions;                       ///< of all measured images
+  int64_t rows = 0, columns = 0;             ///< numbers of patches
+  std::vector<std::vector<int64_t>> unit_N;  ///< for each drawn image, by patch; -1: not routed
+  RegionTable regions;                       ///< over all measured images
 };
 
 struct ExpertMaps {

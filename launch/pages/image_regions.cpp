@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// The mean of the channels, in [0, 1].
+/// An image as the mean of its channels, in [0, 1].
 class GreyImage {
  public:
   explicit GreyImage(const Picture& image) : width_(image.width), height_(image.height) {

@@ -44,7 +44,7 @@ class RegionCounter {
   RegionTable table() const;
 
  private:
-  /// Mean and sum of squared distances from it, updated patch by patch.
+  /// Running mean and sum of squared deviations (Welford).
   struct Moments {
     int64_t count = 0;
     RegionFeatures mean{}, square{};

@@ -42,8 +42,8 @@ LoadPanel make_load_panel(const LoadHistory& layer);
 /// that at most one in a hundred shares exceeds.
 class LoadScale {
  public:
-  static constexpr int64_t kLevels = 65;   ///< the one in the middle is an even share
-  static constexpr int64_t kNothing = -1;  ///< level of a share of zero
+  static constexpr int64_t kLevels = 65;   ///< the middle level is a balanced load
+  static constexpr int64_t kNothing = -1;  ///< level of a load of zero
 
   explicit LoadScale(const std::vector<LoadPanel>& panels);
   explicit LoadScale(double limit) : limit_(limit) {}

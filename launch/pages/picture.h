@@ -26,7 +26,7 @@ Rgb blue_to_red(double place);
 /// The colour at `place` in [0, 1] between evenly spaced colours 0xRRGGBB, at least two.
 Rgb colour_between(std::span<const int> stops, double place);
 
-/// `#26828e`.
+/// Formats a colour for CSS, `#26828e`.
 std::string hex_colour(const Rgb& colour);
 
 /// A label on a colour scale.
@@ -35,7 +35,7 @@ struct ScaleTick {
   std::string label;
 };
 
-/// A picture of 8-bit colours, row by row from the top.
+/// Picture of 8-bit RGB colours, row by row from the top.
 struct Picture {
   int64_t width = 0, height = 0;
   std::vector<Rgb> pixels;  ///< width * height

@@ -15,7 +15,7 @@ struct PictureColumn;
 
 /// Content of a sheet of a task's pictures: a row a sample, a column a kind of picture.
 struct SampleSheet {
-  static constexpr int64_t kGap = 1;  ///< between pictures, pixels
+  static constexpr int64_t kGap = 1;  ///< pixels between pictures
   struct Column {
     std::string name;             ///< for people
     std::string number;           ///< for people: name of `numbers`
@@ -37,7 +37,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png);
 /// `pictures.png` in a run's folder: the sheet of the last evaluation.
 class SheetFile {
  public:
-  /// Removes a sheet of a step after `last_step`, which a resumed run has abandoned. Throws
+  /// Removes a sheet of a step after `last_step`, which a resumed run discards. Throws
   /// StorageError.
   SheetFile(std::string path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());

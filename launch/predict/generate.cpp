@@ -43,14 +43,14 @@ std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
   return texts;
 }
 
-/// "--prompt 2", "--prompt-file FILE".
+/// Name of a prompt for messages: "--prompt 2", "--prompt-file FILE".
 std::string name_of_prompt(const GenerateArguments& arguments, size_t index) {
   const size_t given = arguments.prompts.size();
   return index < given ? fmt::format("--prompt {}", index + 1)
                        : "--prompt-file " + arguments.prompt_files[index - given];
 }
 
-/// What rank 0 reads for all ranks.
+/// Input that rank 0 reads for all ranks.
 struct Input {
   std::vector<std::string> texts;              ///< on rank 0 only
   std::shared_ptr<const Tokenizer> tokenizer;  ///< on rank 0 only
@@ -58,7 +58,7 @@ struct Input {
   int64_t end_of_text = -1;
 };
 
-/// Collective.
+/// Reads the input on rank 0 and broadcasts it. Collective.
 Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& opened,
                  const DataSource& source, int64_t context) {
   Communicator& world = *opened.grid.world;
@@ -95,7 +95,7 @@ Json to_json(const std::string& prompt, const GeneratedText& text, const Tokeniz
           {"stop", std::string(enum_name(text.stop))}};
 }
 
-/// One text by itself, several as a list.
+/// JSON of a single text, or a list of several.
 Json json_of(std::vector<Json> texts, const OpenedCheckpoint& opened) {
   Json json = texts.size() == 1 ? std::move(texts.front()) : Json{{"sequences", texts}};
   json["step"] = opened.manifest.step;
@@ -199,7 +199,7 @@ std::string Utf8Stream::add(std::string_view bytes) {
   std::string whole;
   while (!held_.empty()) {
     const Utf8Check check = check_utf8(held_);
-    // A byte that is no UTF-8 goes out as it is.
+    // An invalid byte is passed on unchanged.
     const size_t size = check.valid > 0 ? check.valid : (check.is_cut ? 0 : 1);
     if (size == 0) break;
     whole += held_.substr(0, size);

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// One curve of a picture.
+/// One curve of a figure.
 struct FigureLine {
   std::string label;  ///< text in the legend
   const Curve* curve = nullptr;

@@ -14,7 +14,7 @@ namespace shoal {
 /// `gate_dropped`; `gate_dead`: number of layers in which only anchors attended.
 void add_gate_metrics(const std::vector<GateReport>& gates, MetricsRecord& record);
 
-/// A line of gates.jsonl: one gate in one step.
+/// Record for a line of gates.jsonl: one gate in one step.
 MetricsRecord gate_record(const GateReport& gate, int64_t step);
 
 /// Mean over layers of the share of the tokens beside the anchors that attended.

@@ -76,7 +76,7 @@ MetricGroup group_by_beginning(std::string_view key) {
   return kOther;
 }
 
-/// 1234567.5 as `1,234,568`.
+/// Formats with thousands separators, 1234567.5 as `1,234,568`.
 std::string grouped_text(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   const size_t begin = digits.starts_with('-') ? 1 : 0;

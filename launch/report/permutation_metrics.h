@@ -15,7 +15,7 @@ struct PermutationReport {
   std::string layer;
   bool is_soft = false;
   double distance = 0.0;  ///< Permutation::distance
-  double penalty = 0.0;   ///< the mean of Permutation::penalty; 0 when hard
+  double penalty = 0.0;   ///< mean of Permutation::penalty; 0 when hard
 };
 
 std::vector<PermutationReport> permutation_reports(
@@ -30,7 +30,7 @@ void add_permutation_metrics(const std::vector<PermutationReport>& reports, Metr
 void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
                       MetricsRecord& record);
 
-/// A line of permutations.jsonl: one layer in one step.
+/// Record for a line of permutations.jsonl: one layer in one step.
 MetricsRecord permutation_record(const PermutationReport& report, int64_t step);
 
 }  // namespace shoal

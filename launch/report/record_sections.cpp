@@ -168,7 +168,7 @@ std::vector<double> resumed_steps(const RunData& run) {
   std::vector<double> steps;
   for (const Json& start : starts_of(run)) {
     const double step = start["step"].get<double>();
-    // What came after this step was dropped, earlier resumes included.
+    // A resume drops everything after its step, including earlier resumes.
     std::erase_if(steps, [step](double earlier) { return earlier >= step; });
     if (step > 0) steps.push_back(step);
   }

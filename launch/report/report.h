@@ -14,7 +14,7 @@ namespace shoal {
 /// maps, checkpoints, recipes and environments, for the parts that exist.
 std::string run_report_page(const std::vector<RunData>& runs);
 
-/// `report.html` in a run's folder.
+/// Path of `report.html` in a run folder.
 std::string report_file(const std::string& run);
 
 /// Reads the runs' folders (read_run) and writes the page to `file`, replacing it. Throws DataError

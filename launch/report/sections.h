@@ -38,7 +38,7 @@ std::string with_heading(const RunData& run, const Runs& runs, const std::string
 /// Arranges figures side by side, as many as fit; "" without any.
 std::string plots_html(const std::string& figures);
 
-/// Metrics of single layers, run by run: loads of units and expert ranks, gates, permutations.
+/// Metrics per layer, run by run: loads of units and expert ranks; gates; permutations.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
@@ -49,12 +49,12 @@ Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);
 Section environment_section(const Runs& runs);
 
-/// Steps at which the run was resumed (`starts` in env.json), ascending.
+/// Steps at which a run was resumed (`starts` in env.json), ascending.
 std::vector<double> resumed_steps(const RunData& run);
-/// The last logged step of any run.
+/// Last logged step of all runs.
 double last_step_of(const Runs& runs);
 
-/// The section's heading and body as markup.
+/// Markup of a section with its heading.
 std::string section_html(const Section& section);
 
 }  // namespace shoal

@@ -31,7 +31,7 @@ class StepColumns {
   explicit StepColumns(double last_step);
   size_t size() const { return size_; }
   double last_step() const { return last_step_; }
-  /// The last step of a column.
+  /// Last step of a column.
   double end(size_t column) const { return width() * static_cast<double>(column + 1); }
 
   /// Calls `use(column, i, steps)` for each column that spans[i] overlaps by `steps` steps.

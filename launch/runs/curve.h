@@ -22,7 +22,7 @@ class Curve {
     double low = std::numeric_limits<double>::infinity();
     double high = -std::numeric_limits<double>::infinity();
     double sum = 0;
-    int64_t count = 0;  ///< finite values
+    int64_t count = 0;  ///< number of finite values
 
     double mean() const { return sum / static_cast<double>(count); }
     /// Adds the points of the following bucket.

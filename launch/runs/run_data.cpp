@@ -133,7 +133,7 @@ std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64
     facts.score = reader.manifest().score;
     facts.bytes = reader.manifest().total_bytes();
   } catch (const Error& error) {
-    // A training that goes on removes old ones, each by a rename first.
+    // A running training removes old checkpoints, each by a rename first.
     if (!fs::exists(path)) return std::nullopt;
     facts.damage = error.what();
   }

@@ -16,7 +16,7 @@ namespace shoal {
 struct LayerRecords {
   std::string layer;
   CurveSet numbers;
-  std::map<std::string, ListHistory> lists;  ///< by key: loads, rates by position
+  std::map<std::string, ListHistory> lists;  ///< by key, such as loads and rates by position
 };
 
 /// A committed checkpoint, or the reason why it cannot be read.

@@ -19,7 +19,7 @@ struct LockOwner {
   std::string boot;     ///< identifies the kernel that runs the process
   std::string machine;  ///< from /etc/machine-id; may be empty
   int64_t pid = 0;
-  int64_t started = 0;  ///< clock ticks after boot
+  int64_t started = 0;  ///< start time of the process, in clock ticks after boot
 
   static LockOwner self();
   /// Nothing if the text is malformed or incomplete.

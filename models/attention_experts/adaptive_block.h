@@ -32,7 +32,7 @@ class AdaptiveBlockImpl : public ModuleBase {
   struct Sizes {
     AttentionExperts::Sizes attention;
     int64_t hidden = 0;
-    std::string path = {};  ///< `blocks.1`
+    std::string path = {};  ///< the block's path in the model, `blocks.1`
   };
   /// `experts`: without a value, standard attention.
   AdaptiveBlockImpl(const Sizes& sizes, const std::optional<AttentionExpertsOptions>& experts,
@@ -43,8 +43,8 @@ class AdaptiveBlockImpl : public ModuleBase {
  private:
   LayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
   std::shared_ptr<AttentionExperts> experts_;
-  Linear merge_{nullptr};         ///< with experts
-  Attention attention_{nullptr};  ///< without
+  Linear merge_{nullptr};         ///< null without experts
+  Attention attention_{nullptr};  ///< null with experts
   Mlp mlp_{nullptr};
 };
 TORCH_MODULE(AdaptiveBlock);

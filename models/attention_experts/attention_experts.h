@@ -64,7 +64,7 @@ struct AttentionExpertsOptions {
   Mixing mixing = Mixing::kSoft;
   int64_t soft_steps = 0;
   Choice<Router> router{"mlp"};
-  LossChoices losses{std::in_place};  ///< none
+  LossChoices losses{std::in_place};  ///< default: no balance losses
 
   static constexpr auto fields() {
     return std::tuple{
@@ -115,10 +115,10 @@ class AttentionExperts : public MoeStage {
   double between_activations() const;
 
  private:
-  /// The weight of each expert's output, and the experts that compute a token.
+  /// Weight of each expert's output for each token, and which experts compute the token.
   struct Weights {
     torch::Tensor weight_TU;     ///< differentiable
-    torch::Tensor is_routed_TU;  ///< bool; undefined: all
+    torch::Tensor is_routed_TU;  ///< bool; undefined: every expert computes every token
   };
   struct Bank;
 

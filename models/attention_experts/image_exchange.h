@@ -14,12 +14,12 @@
 // A rows of this rank's tokens  R rows of a unit
 namespace shoal {
 
-/// The tokens of one unit.
+/// The tokens routed to one unit of this rank.
 struct UnitTokens {
   /// int64: which of the I images have tokens for this unit; undefined: all have all, or I is 0.
   torch::Tensor image_J;
-  torch::Tensor row_R;   ///< int64: the tokens' rows in [I N]; undefined with image_J
-  ImageQueries queries;  ///< of those images
+  torch::Tensor row_R;   ///< int64: rows of the tokens in [I N]; undefined where image_J is
+  ImageQueries queries;  ///< the tokens as queries on images image_J
   bool has_all() const { return !image_J.defined(); }
 };
 
@@ -50,7 +50,7 @@ class ImageExchange {
   /// Routes every token to every unit; no wait. `num_tokens`: tokens of an image.
   ImageExchange(int64_t num_tokens, const torch::Device& device, Layout layout);
 
-  /// [b, N, D] -> [I, N, D]. Differentiable; collective, forward and backward.
+  /// Sends images to units: [b, N, D] -> [I, N, D]. Differentiable; both passes are collective.
   torch::Tensor to_units(const torch::Tensor& x_bND) const;
   /// Tokens of this rank's units, in the order of their ids.
   const std::vector<UnitTokens>& tokens_u() const { return tokens_u_; }
@@ -64,7 +64,7 @@ class ImageExchange {
   const RoutedCounts& counts() const { return counts_; }
 
  private:
-  /// Masks on the host.
+  /// Routing masks on the host.
   struct Masks {
     torch::Tensor own_bUN;    ///< of this rank's images, bool
     torch::Tensor units_uBN;  ///< for this rank's units, uint8

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// MLP-Mixer without its classifier: a Sparse-MLP without sparse blocks.
+/// MLP-Mixer without its classifier: a SparseMlp without sparse blocks.
 /// Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
 class Mixer : public SparseMlp {
  public:

@@ -104,7 +104,7 @@ class Vit : public Backbone, public ProductCounts {
   bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::Tensor cls_C_;         ///< undefined with `pool: mean`
-  torch::Tensor positions_SC_;  ///< learned or fixed
+  torch::Tensor positions_SC_;  ///< a parameter, or fixed with sin_cos
   torch::nn::ModuleList blocks_;
   LayerNorm norm_{nullptr};
 };

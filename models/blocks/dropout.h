@@ -7,7 +7,7 @@
 
 #include "runtime/random/step_context.h"
 
-// b samples on this rank  R rows of a sample  C numbers of a row
+// b samples on this rank  R rows of a sample  C elements of a row
 namespace shoal {
 
 /// Dropout: while training, an element is zeroed with probability `rate`, and divided by 1 - rate

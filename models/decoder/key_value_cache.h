@@ -40,7 +40,7 @@ struct NewTokens {
 /// Positions of S new tokens of each sequence: token s of sequence b has position length_b + s.
 class DecodeStep {
  public:
-  /// TORCH_CHECK if the cache is too small.
+  /// TORCH_CHECK that the new tokens fit into the cache.
   DecodeStep(const KeyValueCache& cache, const NewTokens& tokens);
   /// Number of new tokens of each sequence, [b], on the host.
   const std::vector<int64_t>& count_b() const { return count_b_; }

@@ -56,7 +56,7 @@ struct ModelRecipe {
   std::vector<Key> assumed_keys = {};
 };
 
-/// A model to export.
+/// Description of a model to export.
 struct ModelToExport {
   const Choice<Backbone>& backbone;
   const Choice<Task>& task;

@@ -15,7 +15,8 @@ torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
 /// estimator). Source: HSPMN, equation 3.
 torch::Tensor straight_through(const torch::Tensor& soft, const torch::Tensor& is_open);
 
-/// -p log p - (1 - p) log(1 - p) of p = sigma(logit), in nats, without rounding p to 0 or 1.
+/// Entropy of a Bernoulli variable with p = sigma(logit), -p log p - (1 - p) log(1 - p), in nats;
+/// accurate for p near 0 and 1.
 torch::Tensor binary_entropy(const torch::Tensor& logits);
 
 struct GateLossWeights {

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Noise on the logits while training.
+/// Distribution of the noise added to gate logits in training.
 enum class GateNoise {
   kLogistic,  ///< at a threshold of 0 a gate is open with probability sigma(logit)
   kGumbel,    ///< one Gumbel draw, as in the paper: 1 - exp(-exp(logit)), 0.63 at logit 0
@@ -24,7 +24,7 @@ struct EnumNames<GateNoise> {
                                     std::pair{GateNoise::kNone, "none"}};
 };
 
-/// Which tokens attend.
+/// How a gate selects the tokens that attend.
 enum class GateSelection {
   kThreshold,  ///< those above a threshold that tracks a quantile of the logits; causal
   kTopK,       ///< the highest of a sequence, which depends on later tokens

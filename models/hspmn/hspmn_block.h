@@ -48,7 +48,7 @@ class HspmnBlockImpl : public ModuleBase {
   HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
                  const FeedForwardOptions& feed_forward, const BuildContext& build);
 
-  /// A pass over tokens of all sequences.
+  /// Arguments of one forward pass over all sequences.
   struct Pass {
     const StepContext& step;
     Rotation rotation;
@@ -58,7 +58,7 @@ class HspmnBlockImpl : public ModuleBase {
     const DecodeStep* decode = nullptr;
     KeyValueCache::Layer* cache = nullptr;
   };
-  /// Collective. x is contiguous, b may be 0.
+  /// Collective. x must be contiguous, b may be 0.
   BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
 
   /// An empty cache for `b` sequences of up to `capacity` tokens.

@@ -30,7 +30,7 @@ struct GateInput {
   GateState state = {};  ///< updated in place; undefined: the sequences start here
 };
 
-/// The tokens whose attention is computed.
+/// Output of a gate: the tokens whose attention is computed.
 struct OpenTokens {
   torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
@@ -45,8 +45,8 @@ struct OpenTokens {
 /// the anchors.
 struct GateReport {
   std::string layer;
-  double rate = 0.0;       ///< share that attended
-  double target = 0.0;     ///< the rate it is trained for
+  double rate = 0.0;       ///< share of tokens that attended
+  double target = 0.0;     ///< target of that share
   double probability = 0;  ///< mean of sigma(logit)
   double entropy = 0.0;    ///< mean of the gate's entropy, in nats
   double threshold = 0.0;
@@ -54,7 +54,7 @@ struct GateReport {
   std::vector<double> rate_by_position = {};  ///< rate in kPositionBins equal parts of the context
 };
 
-/// Decides for each token whether it attends: a linear gate with straight-through gradients.
+/// Selects the tokens that attend: a learned linear gate with straight-through gradients.
 ///
 /// The logit of a block's first token is l = w u + b, in float32 (float64 in a float64 model). With
 /// `select: threshold` a gate is open, while training, if l + noise is above a threshold, and
@@ -76,7 +76,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep {
   /// `path`: `blocks.3.gate`. `context`: maximal tokens of a sequence.
   TokenGateImpl(const GateOptions& options, int64_t width, int64_t context, const std::string& path,
                 const BuildContext& build);
-  /// Collective while training. b may be 0.
+  /// Selects the tokens that attend. Collective in training. b may be 0.
   OpenTokens open(const GateInput& input);
   void after_step() override;
   GateState make_state(int64_t b) const;

@@ -13,7 +13,7 @@ namespace shoal::attention_tiles {
 template <class Real>
 inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
 
-/// An integer of Real's width, so that comparisons give masks of whole lanes.
+/// Integer type of Real's width, so that comparisons give masks for whole lanes.
 template <class Real>
 using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
 
@@ -43,7 +43,7 @@ struct TileProduct {
 template <class Real>
 void multiply(const TileProduct<Real>& product);
 
-/// A tile of logits.
+/// A tile of logits, a row per key.
 template <class Real>
 struct LogitTile {
   Real* logit_KQ;
@@ -72,7 +72,7 @@ struct SavedSoftmax {
   const Real* delta_Q;    ///< inner product of the output and its gradient
 };
 
-/// Replaces logits by probabilities p, and their gradients g by p (g - delta).
+/// Replaces the logits by probabilities p, and grad_KQ, the gradients g of p, by p (g - delta).
 template <class Real>
 void differentiate_logits(const LogitTile<Real>& tile, const SavedSoftmax<Real>& saved,
                           Real* grad_KQ);
@@ -91,7 +91,7 @@ template <class Real>
 void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Real scale,
                         Integer<Real>* rank_KQ);
 
-/// Factors of the queries' outputs.
+/// Per-query factors of the outputs, and their gradients.
 template <class Real>
 struct OutputWeights {
   const Real* weight_Q;

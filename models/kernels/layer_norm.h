@@ -12,11 +12,11 @@
 // B images  S tokens  C width
 namespace shoal {
 
-inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
+inline constexpr double kLayerNormEps = 1e-6;  ///< epsilon of flax's and timm's Mixer
 
 enum class NormKind {
   kLayer,
-  kRms,  ///< without the mean: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
+  kRms,  ///< without centring: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
 };
 
 template <>

@@ -25,12 +25,12 @@ class PartialSums {
     }
     parts_ = torch::zeros({at::get_num_threads(), size}, options);
   }
-  /// The calling thread's part of sum i.
+  /// The calling thread's accumulator of sum i.
   template <class Real>
   Real* own(size_t i) {
     return parts_.data_ptr<Real>() + at::get_thread_num() * parts_.size(1) + offsets_[i];
   }
-  /// The sums, in order of the shapes.
+  /// Totals over all threads, in order of the shapes.
   std::vector<torch::Tensor> totals() const {
     const torch::Tensor total = parts_.size(0) == 1 ? parts_[0] : parts_.sum(0);
     std::vector<torch::Tensor> result;

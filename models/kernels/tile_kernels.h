@@ -6,7 +6,7 @@
 // R rows  C columns of a tile
 namespace shoal {
 
-/// Parameters of the norm of a row.
+/// Parameters of a layer norm or RMS norm over rows.
 template <class Real>
 struct NormParameters {
   const Real* weight_C;
@@ -23,7 +23,7 @@ struct RowStatistics {
   Real* rstd_R;
 };
 
-/// The backward pass of a layer norm on a tile of rows.
+/// Arrays of the backward pass of a norm on a tile of rows.
 template <class Real>
 struct NormGradient {
   const Real* x_RC;  ///< the norm's input
@@ -32,8 +32,8 @@ struct NormGradient {
   const Real* grad_RC;      ///< gradient of the norm's output
   const Real* residual_RC;  ///< added to dx; may be null
   Real* dx_RC;
-  Real* weight_grad_C;  ///< added to
-  Real* bias_grad_C;    ///< added to
+  Real* weight_grad_C;  ///< accumulated
+  Real* bias_grad_C;    ///< accumulated
 };
 
 // Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row are

@@ -24,7 +24,7 @@ class NearestNeighbours {
   void clear() { features_.clear(), labels_.clear(); }
   int64_t size() const;
 
-  /// The class of each sample, [b]. TORCH_CHECK that there are references.
+  /// Predicts the class of each sample, [b]. TORCH_CHECK that there are references.
   torch::Tensor classify(const torch::Tensor& feature_bD) const;
 
  private:

@@ -13,12 +13,11 @@ namespace shoal {
 
 /// Batch normalisation with the statistics of all ranks' rows (SyncBN):
 ///     y = (x - mean) / sqrt(variance + 1e-5) · weight + bias
-/// While training, mean and biased variance are those of the whole batch, however it is spread over
-/// ranks, and running ones move a tenth of the way towards them (the variance unbiased); an
-/// evaluation uses the running ones. A batch whose statistics are not finite leaves them as they
-/// are.
+/// Training uses the mean and biased variance of the global batch and moves the running statistics
+/// a tenth of the way towards them (with unbiased variance); evaluation uses the running
+/// statistics. A batch with non-finite statistics does not change them.
 ///
-/// Parameters, if it is affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
+/// Parameters, if affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
 /// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public ModuleBase {
  public:

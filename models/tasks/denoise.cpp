@@ -19,12 +19,12 @@
 namespace shoal {
 namespace {
 
-/// Denoising: images in [0, 1] with Gaussian noise, restored by a transposed convolution of the
-/// backbone's tokens. Noise is keyed by the sample's place in the data stream, so that it is fresh
-/// in every epoch and the same in every evaluation.
+/// Denoising: restores images in [0, 1] from Gaussian noise, by a transposed convolution of the
+/// backbone's tokens. Noise is keyed by the sample's position in the data stream, so it differs in
+/// every epoch and is the same in every evaluation.
 ///
-/// Parameters: head.weight [D, C P P], the transposed convolution's [D, C, P, P] flattened, and
-/// head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
+/// Parameters: head.weight [D, C P P], the flattened kernel [D, C, P, P] of the transposed
+/// convolution, and head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
 class Denoise : public Task, public ProductCounts {
  public:
   using Options = DenoiseOptions;

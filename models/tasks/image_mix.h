@@ -57,7 +57,7 @@ std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t 
 /// would depend on the number of ranks.
 torch::Tensor partners(const torch::Tensor& value_b, int64_t samples_per_group);
 
-/// The mixed images.
+/// Applies a mixing to images within each routing group.
 torch::Tensor mixed(const torch::Tensor& image_bCHW, const ImageMix& mix,
                     int64_t samples_per_group);
 

@@ -16,7 +16,7 @@ inline constexpr int64_t kSsimWindow = 7;
 /// 100, so that means over images stay finite even if one is restored exactly.
 double psnr_of(double error);
 
-/// Peak signal-to-noise ratio, psnr_of the mean squared error.
+/// Peak signal-to-noise ratio of each image, in decibels.
 torch::Tensor psnr(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW);
 
 /// Structural similarity with scikit-image's defaults: uniform windows of 7 x 7 pixels inside the

@@ -12,7 +12,7 @@
 // B images  H height  W width  C channels
 namespace shoal {
 
-/// y = x + gamma * FeedForward(norm(DepthwiseConv(x))), the branch with stochastic depth.
+/// ConvNeXt block with stochastic depth: y = x + gamma * FeedForward(norm(DepthwiseConv(x))).
 /// Source: Liu et al. 2022 (ConvNeXt), figure 4; gamma is LayerScale (Touvron et al. 2021b).
 ///
 /// Own parameter: gamma [C], initially `layer_scale`.

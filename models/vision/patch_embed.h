@@ -19,8 +19,8 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 
 /// Linear embedding of patches: a convolution of patch x patch pixels with stride patch.
 ///
-/// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
-/// flattened, and bias [C].
+/// Parameters: weight [C, channels * patch * patch], the flattened convolution kernel [C, channels,
+/// patch, patch], and bias [C].
 class PatchEmbedImpl : public ModuleBase,
                        public HasWeightForms,
                        public HasLinearBranch,

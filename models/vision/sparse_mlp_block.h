@@ -49,7 +49,7 @@ struct SparseOptions {
   void validate(Problems& problems) const;
 };
 
-/// A sparse block, Sparse-MLP eq. 4 to 7:
+/// Sparse block of Sparse-MLP, eq. 4 to 7; t is the transpose of tokens and channels:
 ///
 ///     h  = W_s1 (x W_c1ᵀ + b_c1) + b_s1       Rescale_1, channels first: [B, P, W]
 ///     y1 = h + t(MoE_S(t(norm(h))))           items of MoE_S are the channels, rows of length P

@@ -52,10 +52,9 @@ struct SoftChoice {
   double temperature(int64_t step) const;
 };
 
-/// Which cells dynamic sparse training drops and grows, how many of them, and when.
-///
-/// Registered under `rule`. Scores are >= 0, and finite where weights and gradients are. All
-/// randomness comes from the stream of the matrix and step.
+/// A rule of dynamic sparse training: when masks are updated, and how many and which cells are
+/// dropped and grown. Registered under `rule`. Scores must be >= 0, and finite for finite weights
+/// and gradients. All random numbers come from the stream of the matrix and step.
 class GrowRule {
  public:
   struct Context {
@@ -114,7 +113,7 @@ inline constexpr auto kUpdateUnits =
 inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
                                             DurationUnit::kToken, DurationUnit::kPercent);
 
-/// Options of the rules that replace a share of the cells that are on.
+/// Options of rules that replace a share of the active cells.
 struct ReplaceOptions {
   Duration every = Duration::steps(100);
   double fraction = 0.3;
@@ -168,7 +167,7 @@ class ReplaceRule : public GrowRule {
   int64_t every_, until_;
 };
 
-/// Uniform random scores of the cells.
+/// Uniform random scores, one per cell.
 torch::Tensor random_scores(const CellState& cells);
 
 }  // namespace shoal

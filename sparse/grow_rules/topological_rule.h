@@ -17,7 +17,7 @@ class TopologicalRule : public ReplaceRule {
 
   void check(const Pattern& pattern, const std::string& layer) const override;
   bool reads_kept() const override { return true; }
-  /// The link scores of the cells that are off, in float64.
+  /// Link scores of the missing links, in float64.
   torch::Tensor grow_score(const CellState& cells) const override;
 
  private:

@@ -10,8 +10,8 @@ namespace shoal {
 /// token the forward pass, for more forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
-  double few = 0.0;   ///< up to kFewTokens
-  double many = 0.0;  ///< more
+  double few = 0.0;   ///< 2 to kFewTokens tokens
+  double many = 0.0;  ///< more than kFewTokens
 
   static constexpr int64_t kFewTokens = 64;
 

@@ -34,7 +34,7 @@ class SparseLayout {
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   int64_t num_weights() const { return num_weights_; }
-  /// The device of the mask, and of all tensors of products.
+  /// The device of the mask and of all tensors.
   const torch::Device& device() const { return device_; }
 
   /// Packs the values of a contiguous S [m, n].

@@ -60,7 +60,7 @@ struct SparseLinearFunction : torch::autograd::Function<SparseLinearFunction> {
   }
 };
 
-/// [..., n] as [T, n].
+/// Reshapes [..., n] to [T, n].
 torch::Tensor as_tokens(const torch::Tensor& x) {
   const int64_t width = x.size(-1);
   return x.contiguous().view({width == 0 ? 0 : x.numel() / width, width});

@@ -30,11 +30,11 @@ class SoftCells : public WeightForm, public Stateful {
   const SparseLayer& layer() const { return layer_; }
   const std::string& name() const { return layer_.parameter.name; }
   bool is_soft() const { return score_uC_.defined(); }
-  /// [u, C], requires gradients; undefined once the choice is made.
+  /// The scores [u, C], which require gradients; undefined after harden().
   const torch::Tensor& score() const { return score_uC_; }
   void set_temperature(double temperature) { temperature_u_.fill_(temperature); }
 
-  /// a [u, C], differentiable.
+  /// Cell weights a [u, C], differentiable.
   torch::Tensor cell_weights() const;
   /// The cells with the K highest scores of each matrix: bool [u, C].
   torch::Tensor best() const;

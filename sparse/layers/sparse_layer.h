@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
+/// A sparse trained weight: one matrix, or a stack of matrices with a mask each.
 struct SparseLayer {
   /// The mask of a weight is saved under this prefix + the weight's name.
   static constexpr const char* kMaskPrefix = "sparsity.mask.";
@@ -25,7 +25,7 @@ struct SparseLayer {
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
   /// A view [m, n] of one matrix of a tensor that has the parameter's shape.
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// The logical name of one matrix.
+  /// Name of one matrix in logs and checkpoints.
   std::string name_of(int64_t index) const;
 };
 

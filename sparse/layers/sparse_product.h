@@ -33,7 +33,7 @@ class SparseProduct : public LinearProduct {
 
   /// Sets the mask, bool [m, n, ...]: the weights that are on.
   void set_mask(const torch::Tensor& mask);
-  /// Without a mask the layer is left to a dense product.
+  /// Removes the mask, so that the layer uses dense products.
   void clear_mask() { is_ever_faster_ = false; }
   /// Discards the packed values; call when the weights have changed.
   void weights_changed() { kept_values_ = torch::Tensor(); }

@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// Two clusters, by a point of each, and their distance.
+/// A merge of two clusters, each given by one of its points, and their distance.
 struct Join {
   float distance;
   int64_t first, second;
@@ -21,8 +21,8 @@ class Clusters {
     is_there_.assign(static_cast<size_t>(num_points), true);
   }
 
-  /// All joins by nearest-neighbour chains, which find the same tree as always joining the nearest
-  /// pair: with complete linkage a join brings no other two clusters nearer.
+  /// Merges all clusters by nearest-neighbour chains, which give the same tree as always merging
+  /// the nearest pair, since with complete linkage a merge brings no other clusters nearer.
   std::vector<Join> join_all() {
     std::vector<Join> joins;
     std::vector<int64_t> chain;
@@ -57,7 +57,7 @@ class Clusters {
     }
     return nearest;
   }
-  /// The first takes the place of both.
+  /// Merges both clusters into the first.
   void join(const Join& join) {
     is_there_[static_cast<size_t>(join.second)] = false;
     for (int64_t other = 0; other < num_points_; ++other) {
@@ -71,7 +71,7 @@ class Clusters {
   std::vector<bool> is_there_;
 };
 
-/// The end of a chain of parents.
+/// Root of a point in a forest of parents.
 int64_t root_of(std::vector<int64_t>& parent, int64_t point) {
   while (parent[static_cast<size_t>(point)] != point) point = parent[static_cast<size_t>(point)];
   return point;

@@ -11,7 +11,7 @@ namespace shoal {
 /// memory. `distance_mm` is symmetric, row by row. Ties are resolved by the order of
 /// nearest-neighbour chains, which depends on the distances alone.
 ///
-/// Returns each point's cluster; clusters are numbered by their lowest point.
+/// Returns each point's cluster, numbered in order of the clusters' lowest points.
 std::vector<int64_t> complete_linkage(std::vector<float> distance_mm, int64_t num_points,
                                       int64_t num_clusters);
 

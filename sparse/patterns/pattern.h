@@ -26,15 +26,15 @@ enum class MaskStorage {
   kNone,       ///< no kernel is faster than a dense product
   kRows,       ///< any weights
   kDiagonals,  ///< whole diagonals
-  kBlocks,     ///< whole squares of a grid
+  kBlocks,     ///< whole blocks of a grid
 };
 
 /// Which weights of a matrix [m, n], outputs by inputs, may be nonzero. A pattern divides the
 /// matrix into cells that are on or off as a whole; its mask, bool [C], marks the cells that are
 /// on.
 ///
-/// Registered under `pattern`. A method of dynamic sparse training is a pattern times a rule that
-/// scores cells (sparse/grow_rules). Scores are in the dtype of the weights.
+/// Registered under `pattern`. A dynamic sparse training method combines a pattern with a rule that
+/// scores cells (sparse/grow_rules). Scores have the dtype of the weights.
 class Pattern {
  public:
   struct Context {
@@ -60,7 +60,7 @@ class Pattern {
   /// regions (section 3.4).
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
-  /// Side of the squares of MaskStorage::kBlocks.
+  /// Side of the blocks of MaskStorage::kBlocks.
   virtual int64_t block_size() const { return 1; }
   /// The number of cells C.
   virtual int64_t num_cells() const { return rows() * columns(); }

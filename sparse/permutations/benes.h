@@ -11,8 +11,7 @@ namespace shoal {
 /// passes them through. They represent every permutation, most in several ways. From stage to
 /// stage, the members of a switch are s / 2, s / 4, … 1, … s / 4, s / 2 apart.
 ///
-/// Parameters [u, G, 2 log2(s) - 1, s / 2]: the switches of a stage in the order of their first
-/// members.
+/// Parameters [u, G, 2 log2(s) - 1, s / 2]: switches of a stage in order of their lower members.
 /// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
 class Benes : public SwitchFamily {
  public:

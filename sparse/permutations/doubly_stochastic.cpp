@@ -46,8 +46,8 @@ torch::Tensor DoublyStochastic::penalty_gradient(const torch::Tensor& m_uGss) co
 }
 
 torch::Tensor DoublyStochastic::index(const torch::Tensor& m_uGss) const {
-  // In whole steps: once entries are 0 many permutations have equal sums, and which of them is the
-  // nearest must not depend on how other entries were rounded.
+  // Quantised: once entries are 0 many permutations have equal sums, and rounding of other entries
+  // must not decide which is the nearest.
   constexpr double kSteps = 1 << 20;
   const torch::Tensor score_Nss =
       m_uGss.to(torch::kCPU, torch::kFloat64).mul(kSteps).round().flatten(0, 1);
@@ -68,10 +68,10 @@ torch::Tensor DoublyStochastic::squared_distance(const torch::Tensor& m_uGss) co
 
 namespace {
 
-/// Doubly stochastic matrices, trained towards permutations by a penalty, then replaced by them.
-/// Source: PA-DST, section 4; Lyu et al. 2020 (AutoShuffleNet). Differs: the penalty is divided by
-/// its largest value, first values are mixed, and the nearest permutation is an assignment, because
-/// the largest entries of the rows need not be one.
+/// Doubly stochastic matrices that a penalty trains towards permutations, which then replace them.
+/// Source: PA-DST, section 4; Lyu et al. 2020 (AutoShuffleNet). Differs: the penalty is normalised
+/// to a maximum of 1, matrices are initialised with a share of the identity, and the nearest
+/// permutation is an assignment, since the row maxima need not be a permutation.
 class LearnedPermutation : public SoftMethod {
  public:
   using Options = LearningOptions;

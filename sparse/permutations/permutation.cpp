@@ -15,7 +15,7 @@
 namespace shoal {
 namespace {
 
-/// x with its dimension `dim` read in the order of each matrix's index.
+/// Reorders dimension `dim` of x by each matrix's index.
 torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Tensor& index_un) {
   if (x_uab.size(0) == 1) return x_uab.index_select(dim, index_un[0]);
   std::vector<int64_t> sizes = x_uab.sizes().vec();
@@ -130,7 +130,7 @@ torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
   const bool is_left = place_.dim() == -2;  // P from the left of a stored matrix
   const bool are_inputs = place_.axis == PermutationAxis::kInputs;
   if (!is_soft()) {
-    // S P reads column j of S at the place of the one in P's column j.
+    // Column j of S P is column i of S where p(i) = j, which takes the inverse order.
     const torch::Tensor& order = are_inputs ? inverse_un_ : index_un_;
     const torch::Tensor& back = are_inputs ? index_un_ : inverse_un_;
     return Reorder::apply(x_uab, is_left ? 1 : 2, order, back);

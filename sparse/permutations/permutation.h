@@ -79,11 +79,11 @@ class Permutation : public WeightForm, public Stateful {
   const SoftFamily& family() const { return *family_; }
   /// Distance of each group from a permutation, in [0, 1]; zeros when hard. [u, G].
   torch::Tensor penalty() const;
-  /// Bytes of the parameter of one matrix of the stack; 0 when hard.
+  /// Bytes of the parameter per matrix; 0 when hard.
   int64_t soft_bytes() const;
   /// p [u, n]: (P x)_i = x_{p(i)}; while soft, the permutation nearest to P.
   torch::Tensor index() const;
-  /// ‖P - I‖_F / sqrt(2 n) of each matrix: 0 for the identity, at most 1.
+  /// ‖P - I‖_F / sqrt(2 n) for each matrix: 0 for the identity, at most 1.
   torch::Tensor distance() const;
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;

@@ -13,7 +13,7 @@ namespace shoal {
 
 /// The queries: those of image i are the rows [offset_i1[i], offset_i1[i + 1]).
 struct ImageQueries {
-  /// int64 [R]: each query's token in its image; undefined: every token of every image, in order.
+  /// int64 [R]: index of each query's token in its image; undefined: every token of every image.
   torch::Tensor token_R;
   std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no queries
 };
@@ -46,14 +46,14 @@ struct Columns {
   int64_t first = 0;
 };
 
-/// One expert in a call of several.
+/// One expert in a call of top_k_attention_of.
 struct TopKPart {
   Columns query;
   int64_t first_query = 0;  ///< row of the query tensor at which its R queries start
   Columns key, value;       ///< rows are the tokens of its images
   ImageQueries queries;
   TopKOptions options;
-  std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; unset: 1
+  std::optional<Columns> weight = {};  ///< a column [R] that scales the outputs; unset: 1
 };
 
 /// top_k_attention of several experts of one width D, as one node of the graph. Queries, keys and

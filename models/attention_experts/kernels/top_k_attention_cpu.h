@@ -16,7 +16,7 @@ inline bool has_top_k_kernel(const TopKOptions& options) {
 /// last dimension.
 struct TopKTensors {
   torch::Tensor query_RD, key_IND, value_IND;
-  torch::Tensor weight_R = {};  ///< factors of the outputs; undefined: 1
+  torch::Tensor weight_R = {};  ///< scales the outputs; undefined: 1
 };
 
 /// top_k_attention without its gradient: writes out_RD, whose rows must be dense.

@@ -23,11 +23,11 @@ struct TapGradient {
   int64_t tokens, channels;
 };
 
-// Loops of causal_conv over the tokens [first, last) of a sequence; one thread.
+// Loops of causal_conv over tokens [first, last) of a sequence, on one thread.
 
 template <class Real>
 void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last);
-/// dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
+/// Input gradient, dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
 template <class Real>
 void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first, int64_t last);
 template <class Real>

@@ -65,7 +65,7 @@ struct RowDots {
   const Real* x_tile;
   int64_t groups;
 };
-/// Adds to the gradient of the values of the outputs [first, last).
+/// Accumulates the gradient of the values of outputs [first, last).
 template <class Real>
 void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 
