@@ -16,6 +16,7 @@
 
 namespace shoal {
 
+/// Loss and MoE statistics of one micro-batch on this rank.
 struct TrainOutput {
   /// Scalar: this rank's summed loss divided by the step's global number of items, with auxiliary
   /// losses. Its sum over micro-steps and ranks is the loss of the step.

@@ -14,6 +14,7 @@ namespace shoal {
 /// Exit code of `ckpt diff` and `inspect --diff` if two checkpoints differ.
 constexpr ExitCode kDiffers{1};
 
+/// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {
   std::string path;
   std::string other = {};        ///< the second checkpoint of `diff`

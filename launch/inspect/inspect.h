@@ -11,6 +11,7 @@
 
 namespace shoal {
 
+/// Arguments of `shoal inspect`.
 struct InspectArguments {
   CheckpointChoice checkpoint;  ///< overrides and raw weights apply to drawings only
   std::string diff = {};        ///< compares all values with this checkpoint

@@ -59,8 +59,7 @@ std::vector<Finding> examine_world(Communicator& world);
 /// Runs all checks, those of a machine on its first rank. Collective; equal results on every rank.
 std::vector<Finding> examine_all(const LaunchInfo& launch, Communicator& world);
 
-/// Formats findings as lines, `ok    memory      24.5 of 31.2 GiB available`, a fix below its
-/// finding.
+/// Formats findings as lines, `ok    memory      24.5 of 31.2 GiB available`, with fixes below.
 std::string to_lines(const std::vector<Finding>& findings);
 /// Formats findings as one line, `{"ok": true, "exit_code": 0, "checks": [{"name", "verdict": "ok",
 /// "text", "fix", "host"}, …]}`.

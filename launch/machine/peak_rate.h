@@ -15,8 +15,7 @@ struct TimedProducts {
   double core_share = 1;
 };
 
-/// Times products of square matrices of this dtype on the process's current threads, for about 0.1
-/// s.
+/// Times products of square matrices of this dtype on the process's threads, for about 0.1 s.
 TimedProducts time_products(torch::Dtype dtype);
 
 /// Peak rate of a rank's device, the denominator of model FLOPs utilisation (MFU).

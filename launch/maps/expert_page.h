@@ -18,6 +18,7 @@ struct ExpertMap {
   RegionTable regions;                       ///< over all measured images
 };
 
+/// Contents of the page about experts.
 struct ExpertMaps {
   std::vector<Picture> images;      ///< the drawn images
   std::vector<std::string> labels;  ///< labels of the drawn images; empty without labels

@@ -21,8 +21,9 @@ struct GatedSample {
 /// Statistics of one gate over all analysed tokens, including anchors.
 ///
 /// Mutual information is the plug-in estimate in nats: for a gate G and a token property X with
-/// counts n(g, x) among n tokens, I(G; X) = sum over g, x of n(g, x) / n * ln(n(g, x) n / (n(g)
-/// n(x))). For independent G and X its bias is about (values of X - 1) / 2n, so n should be large.
+/// counts n(g, x) among n tokens,
+/// I(G; X) = sum over g, x of n(g, x) / n * ln(n(g, x) n / (n(g) n(x))). For independent G and X
+/// its bias is about (values of X - 1) / 2n, so n should be large.
 struct GateNumbers {
   static constexpr int64_t kPositionBins = 16;
 

@@ -13,8 +13,8 @@ namespace shoal {
 /// Multi-head self-attention over all tokens of an image: proj(softmax(q kᵀ / sqrt(H)) v).
 /// Source: Vaswani et al. 2017, section 3.2; Dosovitskiy et al. 2021, eq. 5 to 8.
 ///
-/// Parameters: qkv.weight [3C, C], rows of q, then k, then v, each head by head; proj.weight [C,
-/// C]; both with biases. Each third of qkv.weight is drawn Glorot-uniform as a matrix of its own.
+/// Parameters: qkv.weight [3C, C], rows of q, k, v in turn, each head by head; proj.weight [C, C];
+/// both with biases. Each third of qkv.weight is drawn Glorot-uniform as a matrix of its own.
 /// The exact gradient of the key biases is zero: they shift all logits of a query by one value.
 class AttentionImpl : public ModuleBase {
  public:

@@ -62,8 +62,8 @@ struct TopKPart {
 /// added. Any other column may be read by one part only (not checked); unread columns get zero
 /// gradients. Results of a part are equal to those of a call of its own.
 ///
-/// Returns the parts' outputs concatenated along dim 0, [sum of R, D], or along dim 1, [R, parts
-/// D], for which all parts have equally many queries.
+/// Returns the parts' outputs concatenated along dim 0, [sum of R, D], or, if all parts have R
+/// queries, along dim 1, [R, parts D].
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
