@@ -43,6 +43,7 @@ enum class Features {
   kLast,    ///< the vector of each sample's last token
 };
 
+/// Output of a backbone: features in the requested form, aux loss and MoE statistics.
 struct ModelOutput {
   /// Features::kPooled and kLast: float32, or float64 in a float64 model; the dtype of the head.
   torch::Tensor pooled_bD = {};

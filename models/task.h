@@ -16,6 +16,7 @@
 
 namespace shoal {
 
+/// Loss and MoE statistics of one micro-batch on this rank.
 struct TrainOutput {
   /// Scalar: this rank's local sum over the step's number of items, auxiliary losses included.
   /// Summed over micro-steps and ranks it is the step's loss.

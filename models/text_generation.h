@@ -27,6 +27,7 @@ struct EnumNames<StopReason> {
                                     std::pair{StopReason::kContext, "context"}};
 };
 
+/// Options of generate_text.
 struct GenerationOptions {
   Sampling sampling;
   int64_t max_tokens = 100;  ///< of each text
@@ -36,6 +37,7 @@ struct GenerationOptions {
   uint64_t model_seed = 0;   ///< run.seed of the training, which keys layers without weights
 };
 
+/// The continuation of one prompt.
 struct GeneratedText {
   std::vector<int64_t> tokens;  ///< after the prompt, without the end-of-text token
   StopReason stop = StopReason::kTokens;

@@ -14,6 +14,7 @@ namespace shoal {
 /// Exit code of `diff` and `cmp` for checkpoints that differ.
 constexpr ExitCode kDiffers{1};
 
+/// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {
   std::string path;
   std::string other = {};        ///< the second checkpoint of `diff`

@@ -11,6 +11,7 @@
 
 namespace shoal {
 
+/// Arguments of `shoal inspect`.
 struct InspectArguments {
   CheckpointChoice checkpoint;  ///< its overrides and raw_weights apply to drawings
   std::string diff = {};        ///< another checkpoint to compare with, number by number

@@ -77,6 +77,7 @@ struct PermutationCurves {
   std::optional<int64_t> hard_from = {};  ///< first logged step at which it was hard
 };
 
+/// History of one sparse layer, with all its matrices.
 struct SparseLayerHistory {
   std::string layer;
   int64_t rows = 0, columns = 0;

@@ -18,6 +18,7 @@ struct ExpertMap {
   RegionTable regions;                       ///< over all measured images
 };
 
+/// Contents of the page about experts.
 struct ExpertMaps {
   std::vector<Picture> images;      ///< drawn images
   std::vector<std::string> labels;  ///< label of each; empty if it has none

@@ -37,8 +37,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png);
 /// `pictures.png` in a run's folder: the sheet of the last evaluation.
 class SheetFile {
  public:
-  /// Removes a sheet of a step after `last_step`, which a resumed run discards. Throws
-  /// StorageError.
+  /// Removes a sheet of a step that a resume discards, after `last_step`. Throws StorageError.
   SheetFile(std::string path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Replaces the sheet. Throws StorageError; the new sheet is then kept for finish().

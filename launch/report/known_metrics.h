@@ -15,6 +15,7 @@ enum class Quantity {
 /// Section of the page to which a metric of training steps belongs.
 enum class MetricGroup { kTraining, kSpeed, kExperts, kGates, kSparsity, kOther };
 
+/// How a metric is labelled, formatted and grouped.
 struct MetricInfo {
   std::string label;
   Quantity quantity = Quantity::kPlain;

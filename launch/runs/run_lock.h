@@ -30,6 +30,7 @@ struct LockOwner {
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
 
+/// Lease times of a lock.
 struct RunLockOptions {
   std::chrono::milliseconds lease_interval{10'000};
   std::chrono::milliseconds lease_timeout{45'000};  ///< how long to watch another host's lock

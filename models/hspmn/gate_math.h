@@ -19,6 +19,7 @@ torch::Tensor straight_through(const torch::Tensor& soft, const torch::Tensor& i
 /// accurate for p near 0 and 1.
 torch::Tensor binary_entropy(const torch::Tensor& logits);
 
+/// Weights of the two terms of gate_loss.
 struct GateLossWeights {
   double rate = 0.1;      ///< lambda_1
   double entropy = 0.01;  ///< lambda_2

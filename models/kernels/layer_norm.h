@@ -25,6 +25,7 @@ struct EnumNames<NormKind> {
                                     std::pair{NormKind::kRms, "rms"}};
 };
 
+/// Kind and options of a norm.
 struct NormOptions {
   NormKind kind = NormKind::kLayer;
   double eps = kLayerNormEps;

@@ -22,6 +22,7 @@ struct EnumNames<MomentumSchedule> {
                                     std::pair{MomentumSchedule::kCosine, "cosine"}};
 };
 
+/// Momentum of a key encoder and its schedule.
 struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;

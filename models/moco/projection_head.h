@@ -13,6 +13,7 @@
 // b samples on this rank  D features
 namespace shoal {
 
+/// Widths and depth of a projection head.
 struct ProjectionShape {
   int64_t in = 0, hidden = 0, out = 0;
   int64_t layers = 3;  ///< number of linear layers, at least 1
