@@ -10,31 +10,31 @@
 
 namespace shoal {
 
-/// Results of one baseline.
+/// The metrics of one baseline.
 struct BaselineScore {
-  std::string name;              ///< in JSON
-  std::string label;             ///< for people
-  std::vector<Metric> settings;  ///< values chosen or counted while fitting it
-  std::vector<Metric> metrics;   ///< with the same names in all baselines of a task
+  std::string name;              ///< key in JSON
+  std::string label;             ///< printed name
+  std::vector<Metric> settings;  ///< values chosen or counted during fitting
+  std::vector<Metric> metrics;   ///< with equal names for all baselines of a task
 };
 
-/// Simple predictors to compare a task's model with in an evaluation, on the same samples. Some are
-/// first fitted on training samples.
+/// Simple predictors that are evaluated on the same samples as the model, for comparison. Some are
+/// fitted on training samples first.
 class Baselines {
  public:
   virtual ~Baselines() = default;
-  /// Largest number of training samples needed to fit.
+  /// Number of training samples that suffice for fitting.
   virtual int64_t most_samples() const = 0;
-  /// Adds training samples of this rank, b may be 0.
+  /// Adds training samples of this rank to fit on; b may be 0.
   virtual void add(const Batch& batch) = 0;
-  /// Fits on the samples that all ranks have added. Collective. Without it, fitted baselines are
-  /// left out. TORCH_CHECK that there are samples.
+  /// Fits on the samples added on all ranks. Collective. If it is not called, evaluation leaves
+  /// fitted baselines out. TORCH_CHECK that samples were added.
   virtual void fit(Communicator& world) = 0;
   /// Sums over this rank's samples, as Task::evaluate returns them.
   virtual std::vector<NamedSum> evaluate(const Batch& batch) const = 0;
   /// Scores from the sums over a whole split.
   virtual std::vector<BaselineScore> scores(const std::vector<NamedSum>& totals) const = 0;
-  /// Sentences on baselines that every evaluation of these data leaves out, and why.
+  /// One sentence for each baseline that cannot be evaluated on these data, with the reason.
   virtual std::vector<std::string> notes() const { return {}; }
 };
 

@@ -6,17 +6,16 @@
 
 namespace shoal {
 
-/// Training samples that a task keeps during an evaluation, such as the neighbours to compare the
-/// evaluated samples with.
+/// Training samples that a task keeps during an evaluation for comparison, such as the references
+/// of a nearest-neighbour classifier.
 class References {
  public:
   virtual ~References() = default;
-  /// Maximal number of training samples to keep; 0: none are read.
+  /// Maximum number of training samples kept; 0: none are read.
   virtual int64_t most_samples() const = 0;
-  /// Removes the samples of the evaluation before.
+  /// Removes the samples of the previous evaluation.
   virtual void clear() = 0;
-  /// Adds this rank's training samples, loaded as for evaluation, with labels. Collective, b may be
-  /// 0.
+  /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };
 

@@ -16,20 +16,21 @@
 
 namespace shoal {
 
+/// Loss and MoE statistics of one micro-batch on this rank.
 struct TrainOutput {
-  /// Scalar: this rank's local sum over the step's number of items, auxiliary losses included.
-  /// Summed over micro-steps and ranks it is the step's loss.
+  /// Scalar: this rank's summed loss divided by the step's global number of items, with auxiliary
+  /// losses. Its sum over micro-steps and ranks is the loss of the step.
   torch::Tensor loss;
   std::vector<MoeStats> moe;
 };
 
-/// A sum over samples, added up over batches and ranks; the mean is sum / weight.
+/// A weighted sum over samples, accumulated over batches and ranks; its mean is sum / weight.
 struct NamedSum {
   std::string name;
   double sum = 0.0, weight = 0.0;
 };
 
-/// The mean of the sum of this name; NaN if there is none.
+/// The mean of the sum with this name; NaN if there is none.
 inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name) {
   for (const NamedSum& total : totals) {
     if (total.name == name) return total.sum / total.weight;
@@ -37,17 +38,17 @@ inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Sums over this rank's samples, with equal names and order on all ranks and for each batch.
+/// Sums over this rank's samples of one batch; names and order are equal on all ranks and batches.
 struct EvalOutput {
   std::vector<NamedSum> sums;
-  std::vector<MoeStats> moe = {};  ///< statistics of this batch, one entry a MoE layer
+  std::vector<MoeStats> moe = {};  ///< of this batch, one entry per MoE layer
 };
 
 /// A number that an evaluation reports.
 struct Metric {
   enum class Kind {
     kNumber,
-    kShare,  ///< in [0, 1]; shown as percent
+    kShare,  ///< in [0, 1], printed as a percentage
     kCount,
   };
   std::string name;  ///< key in JSON and CSV
@@ -62,31 +63,31 @@ struct ScoreRule {
   bool higher_is_better = true;
 };
 
-/// Unit of rates, such as `img`, and its number per sample.
+/// The unit of throughput, such as `img`, and the number of units per sample.
 struct RateUnit {
   std::string name;
   int64_t per_sample = 1;
 };
 
-/// One kind of picture shown for each sample of a batch.
+/// One column of the picture grid of an evaluation, with a picture per sample of a batch.
 struct PictureColumn {
-  std::string name;             ///< for people
-  torch::Tensor image_bCHW;     ///< in [0, 1]
-  std::string number = {};      ///< for people: name of number_b
-  torch::Tensor number_b = {};  ///< a number for each picture; undefined: none
+  std::string name;             ///< column title
+  torch::Tensor image_bCHW;     ///< values in [0, 1]
+  std::string number = {};      ///< label of number_b
+  torch::Tensor number_b = {};  ///< one number under each picture; undefined: none
 };
 
-/// A number that changes over a training towards its end, such as a momentum that rises to 1.
+/// A quantity that depends on the length of the training, such as a momentum that rises to 1.
 struct Course {
-  std::string name;                        ///< recipe key, for people
-  std::function<double(int64_t step)> at;  ///< value at a step, counted from 0
+  std::string name;                        ///< its recipe key
+  std::function<double(int64_t step)> at;  ///< value at a step counted from 0
 };
 
 class Baselines;
 class References;
 
-/// The training objective: owns backbone, head and criterion. Registered under `task`. Parameters:
-/// those of a single backbone under `backbone.`, the head's under `head.`.
+/// The training objective: owns backbone, head and loss. Registered under `task`.
+/// Parameters: those of an only backbone under `backbone.`, the head's under `head.`.
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
@@ -102,47 +103,47 @@ class Task : public ModuleBase, public Stateful {
   /// The model's output before the criterion (for a classifier: logits), one row per sample.
   /// Collective.
   virtual torch::Tensor outputs(const Batch& batch) = 0;
-  /// Evaluates without gradients. Collective, b may be 0.
+  /// Evaluates one batch, without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
-  /// Metrics from the sums over a whole split. Without sums, lists every name, for the columns of
-  /// tables; with sums, leaves out metrics that the split's data does not determine.
+  /// Metrics from the sums over a whole split. Metrics that the split's data cannot give are
+  /// omitted; without any sums, all names are returned, for the columns of tables.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
-  /// Simple predictors to compare the model with in an evaluation; default: null.
+  /// Baselines to compare the model with in evaluations; default: none.
   virtual std::shared_ptr<Baselines> baselines() const { return nullptr; }
-  /// Pictures from the evaluation, side by side for each sample, for people to judge the model;
-  /// default: none. Collective, b may be 0.
+  /// Pictures for visual inspection of an evaluated batch, a row of columns per sample; default:
+  /// none. Collective, b may be 0.
   virtual std::vector<PictureColumn> pictures(const Batch& batch) {
     (void)batch;
     return {};
   }
   virtual ScoreRule score() const = 0;
   virtual RateUnit unit() const = 0;
-  /// Number of views of each training image in a batch.
+  /// Number of views (augmented copies) of each training image that a batch must hold.
   virtual int64_t views() const { return 1; }
-  /// True if the loss compares the samples of a micro-step with each other, so that it depends on
-  /// `train.accumulate`.
+  /// True if the loss compares samples of a micro-batch with each other, so that its value depends
+  /// on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
-  /// True if a training sample may be mixed with others of its routing group, which then needs two.
+  /// True if training samples are mixed within their routing group, which needs at least two.
   virtual bool mixes_samples() const { return false; }
-  /// Modules that are not trained by gradients, such as a momentum encoder. They stay dense, and
-  /// their AfterStep is not called.
+  /// Modules that are not trained by gradients, such as a momentum encoder. They stay dense and do
+  /// not take part in AfterStep.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
-  /// The numbers that depend on the end of a training of this many steps. A task gets the end only
-  /// here, so that a resume that moves it can report what changes. Default: none.
+  /// Quantities that depend on the total number of steps; default: none. A task uses that number
+  /// nowhere else: a resume with another number compares these quantities to find what changes.
   virtual std::vector<Course> courses(int64_t total_steps) const {
     (void)total_steps;
     return {};
   }
-  /// A rule that changes the model beside the optimizer, following these courses(); default: null.
+  /// A rule that updates the model besides the optimizer, by these courses(); default: null.
   virtual std::unique_ptr<StepRule> make_step_rule(const std::vector<Course>& courses) {
     (void)courses;
     return nullptr;
   }
-  /// Training samples to collect before an evaluation; default: null, none.
+  /// Training samples to be collected before each evaluation; default: null, none.
   virtual References* references() { return nullptr; }
-  /// Number of parameters that `parameters_headless` leaves out: the classifier's weight and bias.
+  /// Number of parameters in the classifier's head, which `parameters_headless` leaves out.
   virtual int64_t head_parameters() const { return 0; }
-  /// State beside the parameters; default: none.
+  /// State besides parameters and buffers; default: none.
   void visit_state(StateVisitor& visitor) override { (void)visitor; }
 };
 

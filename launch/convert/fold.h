@@ -12,16 +12,16 @@ struct FoldArguments {
   std::string path;
   std::string out;
   bool best = false;
-  bool raw_weights = false;  ///< not their averages, if the checkpoint has both
+  bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
   bool json = false;
 };
 
-/// Writes a checkpoint's model without its permutations: reorders weights and masks
-/// (FoldedWeights), so that it computes the same. `out` becomes a run folder: a checkpoint of the
-/// same step without training state, and resolved.yaml. If folded masks no longer fit
-/// sparsity.pattern, the recipe gets the pattern unstructured with static masks. Throws Error (exit
-/// 2) if nothing is permuted, Error (exit 12) if a permutation is still soft, CheckpointError, and
-/// StorageError as import_weights.
+/// Folds a checkpoint's permutations into its weights and masks (FoldedWeights), so that the model
+/// computes the same without permutations. `out` is laid out as a run folder: a checkpoint of the
+/// same step without training state, and resolved.yaml. If folded masks do not fit
+/// sparsity.pattern, the new recipe has static unstructured masks. Throws Error (exit 2) if nothing
+/// is permuted, Error (exit 12) if a permutation is still soft, CheckpointError, and StorageError
+/// as import_weights.
 ExitCode fold(const FoldArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

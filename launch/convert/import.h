@@ -18,13 +18,13 @@ struct ImportArguments {
   bool json = false;
 };
 
-/// Converts weights that another program saved into the folder `out`, laid out like a run's: a
-/// checkpoint of step 0 and resolved.yaml, the model's recipe. Numbers are converted to the dtype
-/// of train.precision, float64 if all weights are. After an error `out` is removed. Throws Error
-/// (exit 2) for an unknown format, Error (exit 12) if Shoal does not implement the model or tensors
-/// are missing, surplus or of a wrong shape, all named, ConfigError for the overrides,
-/// CheckpointError (exit 20) for damaged files, StorageError if they cannot be read, or `out`
-/// exists or cannot be written.
+/// Imports weights saved by another program into a new folder `out`, laid out as a run folder: a
+/// checkpoint of step 0 and resolved.yaml, the model's recipe. Weights are converted to the dtype
+/// of train.precision, which is float64 if all weights are. An error leaves nothing at `out`.
+/// Throws Error (exit 2) for an unknown format; Error (exit 12) if Shoal does not support the
+/// model, or tensors are missing, surplus or misshapen, and lists them; ConfigError for the
+/// overrides; CheckpointError (exit 20) for damaged files; StorageError if they cannot be read, or
+/// if `out` exists or cannot be written.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 

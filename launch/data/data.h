@@ -19,8 +19,8 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-/// Encodes text files into a token cache, replacing an older one of that name. Throws Error: exit 2
-/// for the arguments, 13 for the files, 21 if the cache cannot be written.
+/// Tokenizes text files into a token cache, replacing an older cache of that name. Throws Error:
+/// exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
 /// `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`.
@@ -29,9 +29,8 @@ struct PackArguments {
   bool json = false;
 };
 
-/// Packs a folder of images into shards (shard_writer.h). After an error all are removed. Throws
-/// Error: exit 2 unless DIR is empty or missing, 13 for the images, 21 if a shard cannot be
-/// written.
+/// Packs a folder of images into tar shards (shard_writer.h). An error leaves no shards behind.
+/// Throws Error: exit 2 if DIR is not empty, 13 for the images, 21 if a shard cannot be written.
 ExitCode pack(const PackArguments& arguments, std::ostream& out);
 
 /// `shoal data verify DIR|FILE.tar… [--decode]`.
@@ -41,8 +40,8 @@ struct VerifyArguments {
   bool json = false;
 };
 
-/// Checks shards (verify_shards.h) and writes their totals and every problem. Throws DataError
-/// (exit 13) with the first problem.
+/// Checks shards (verify_shards.h), and prints their contents and every finding. Throws DataError
+/// (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

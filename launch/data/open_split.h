@@ -16,10 +16,10 @@ namespace shoal {
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples if data.workers is auto
-  std::string fingerprint = {};  ///< SampleSet::fingerprint
+  int64_t workers = 1;           ///< reader threads if data.workers is auto
+  std::string fingerprint = {};  ///< hash that identifies the samples
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-  /// Called if data.workers is auto and the system grants fewer threads.
+  /// Called with a warning if data.workers is auto and the system starts fewer threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
@@ -28,10 +28,11 @@ inline constexpr const char* kDataFingerprint = "data.fingerprint";
 /// Key of OpenSplit::tokenizer in a checkpoint.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Opens a split of the source. Throws DataError.
+/// Opens a split. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// Number of corrupt samples replaced by others so far, over all ranks. Collective.
+/// Number of broken samples, found by any rank so far, that others were substituted for.
+/// Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);

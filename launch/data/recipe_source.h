@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// The recipe's data source; opens no files. `environment`: looks up XDG_CACHE_HOME or HOME for the
-/// user's cache folder; without it there is none.
+/// Makes the recipe's data source without opening its files. `environment` gives XDG_CACHE_HOME or
+/// HOME, which locate the user's cache folder; without them there is none.
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 

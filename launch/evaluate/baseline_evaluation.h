@@ -10,18 +10,18 @@
 
 namespace shoal {
 
-/// Fits a task's baselines on samples of data.train, loaded as for evaluation, without
-/// augmentation. Collective. On failure fits nothing and throws DataError on every rank.
+/// Fits a task's baselines on samples of data.train without augmentation. Collective. If data.train
+/// cannot be read, throws DataError on every rank and fits nothing.
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
 
-/// Evaluates the baselines on the parts' data, without those that are not fitted. Collective; every
-/// rank gets the same numbers.
+/// Evaluates the baselines on the parts' data, except those that need fitting and are not fitted.
+/// Collective; every rank gets the same numbers.
 std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 
-/// Settings and metrics by the baseline's name.
+/// Settings and metrics by name of the baseline.
 nlohmann::ordered_json to_json(const std::vector<BaselineScore>& scores);
-/// Table with a row for each baseline and a column for each metric.
+/// A table with a row per baseline and a column per metric.
 std::string to_text(const std::vector<BaselineScore>& scores);
 
 }  // namespace shoal

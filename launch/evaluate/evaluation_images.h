@@ -9,20 +9,20 @@
 
 namespace shoal {
 
-/// Options for drawing the first evaluated samples.
+/// Request to draw pictures of the first evaluated samples.
 struct ImagesRequest {
-  std::string folder;  ///< empty or missing folder; "": draws nothing
+  std::string folder;  ///< empty or new folder; "": draws nothing
   int64_t count = 16;
 };
 
 struct DrawnImages {
   int64_t count = 0;
-  std::vector<std::string> columns;  ///< parts of each picture, from the left
+  std::vector<std::string> columns;  ///< titles, from left to right
 };
 
 /// Draws the first evaluated samples: image-000.png and so on, each with the task's pictures of one
-/// sample side by side, and all of them on contact_sheet.png. Small images are enlarged by whole
-/// factors. Collective; rank 0 writes. Throws Error (exit 2) if the task draws no pictures or the
+/// sample side by side, and contact_sheet.png with all of them. Small images are magnified by an
+/// integer. Collective; rank 0 writes. Throws Error (exit 2) if the task has no pictures or the
 /// folder is not empty, StorageError, DataError.
 DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
                                    int64_t step, FileSystem& files);

@@ -11,31 +11,32 @@
 
 namespace shoal {
 
+/// Arguments of `shoal inspect`.
 struct InspectArguments {
-  CheckpointChoice checkpoint;  ///< its overrides and raw_weights apply to drawings
-  std::string diff = {};        ///< another checkpoint to compare with, number by number
-  bool tensors = false;         ///< list every tensor with its range and norm
+  CheckpointChoice checkpoint;  ///< overrides and raw weights apply to drawings only
+  std::string diff = {};        ///< compares all values with this checkpoint
+  bool tensors = false;         ///< lists every tensor with its range and norm
   bool json = false;
-  bool experts = false;  ///< show the load of the run's experts at the checkpoint's step
-  /// With `experts`: a file, named *.svg, for a heat map of their loads up to that step; replaced.
+  bool experts = false;  ///< prints the run's expert loads at the checkpoint's step
+  /// With `experts`: draws the loads up to that step into this .svg file, replacing it.
   std::string heat_map = {};
-  // For draw_activation_maps and draw_expert_maps, each an empty or missing folder:
+  // For draw_activation_maps and draw_expert_maps, into an empty or new folder each:
   std::string activation_maps = {}, expert_maps = {};
   int64_t images = 8;  ///< number of images, from the start of the validation split
   // For draw_sparsity (sparsity_maps.h):
   bool sparsity = false;
-  std::string page = {};  ///< a file named *.html; "": numbers only
+  std::string page = {};  ///< an .html file; "": prints statistics only
   // For draw_gate_maps (gate_maps.h):
-  std::string gates = {};  ///< a file named *.html
-  int64_t samples = 8;     ///< number of samples, from the start of the validation split
-  std::optional<std::string> prompt = {};  ///< a text in place of the samples
+  std::string gates = {};                  ///< an .html file
+  int64_t samples = 8;                     ///< number of samples from the validation split
+  std::optional<std::string> prompt = {};  ///< text to use in place of samples
 };
 
-/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: shows a
-/// checkpoint's content, or draws what its model does. `--diff` exits as `ckpt diff`. Expert loads
-/// are read from the run's experts.jsonl; DataError (exit 13) if that has no record up to the
-/// checkpoint's step. StorageError (exit 21) if the heat map cannot be written. Drawings throw as
-/// their functions.
+/// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: prints
+/// the contents of a checkpoint, or draws pictures of its model at work. `--diff` has the exit
+/// codes of `ckpt diff`. `--experts` reads experts.jsonl of the run; DataError (exit 13) if it has
+/// no record up to the step. StorageError (exit 21) if the heat map cannot be written. Drawings
+/// throw as the draw_... functions.
 ExitCode inspect(const InspectArguments& arguments, const Environment& environment,
                  std::ostream& out);
 

@@ -6,10 +6,10 @@
 
 namespace shoal {
 
-/// `shoal inspect PATH --sparsity [-o FILE.html]`: shows masks and permutations of the sparse
-/// layers, over all checkpoints of a run or in one; `-o` writes a page, replacing the file. Opens
-/// no data. Throws as read_sparsity_history and add_permutation_curves, and StorageError if the
-/// page cannot be written.
+/// `shoal inspect PATH --sparsity [-o FILE.html]`: reports masks and permutations of the sparse
+/// layers in all checkpoints of a run, or in one; `-o` also writes them as an HTML page, replacing
+/// the file. Opens no data. Throws as read_sparsity_history and add_permutation_curves, and
+/// StorageError if the page cannot be written.
 ExitCode draw_sparsity(const InspectArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -17,17 +17,17 @@ struct TensorSummary {
 
 TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor);
 
-/// Difference of two tensors of one dtype and shape, compared by their bits.
+/// Difference of two tensors of one dtype and shape; values with equal bits do not differ.
 struct TensorDifference {
   int64_t num_different = 0;
-  double max_abs = 0.0;     ///< largest |a - b| of finite numbers
+  double max_abs = 0.0;     ///< largest finite |a - b|
   double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 if both are 0
 };
 
 TensorDifference compare(const CheckpointReader& reader, const ManifestTensor& tensor,
                          const CheckpointReader& other, const ManifestTensor& other_tensor);
 
-/// Decodes little-endian numbers. The length of `bytes` is a multiple of the dtype's size.
+/// Decodes little-endian values of a dtype. The size of `bytes` must be a multiple of the dtype's.
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes);
 
 }  // namespace shoal

@@ -9,19 +9,19 @@
 
 namespace shoal {
 
-/// Path of the file in the user's cache folder with a machine's densities above which dense
-/// products are faster than sparse kernels, measured by `shoal doctor --calibrate`.
+/// Path of the file in the user's cache folder where `shoal doctor --calibrate` stores break-even
+/// densities, above which dense products are faster than sparse kernels.
 std::string break_even_path(const std::string& cache_folder);
 
-/// Values measured on a processor of this model; nothing if the file is missing. Throws DataError
-/// that names a file which cannot be read or has invalid densities.
+/// Reads the densities measured on this processor model; nullopt if there is no file. Throws
+/// DataError with the file's name if it cannot be read or has invalid densities.
 std::optional<BreakEvens> read_break_evens(const std::string& path, const std::string& processor);
 
-/// Writes the file. Throws DataError that names it.
+/// Writes measured densities. Throws DataError with the file's name.
 void write_break_evens(const std::string& path, const std::string& processor,
                        const BreakEvens& break_evens);
 
-/// Name of the processor, from the system.
+/// Name of the processor model, as the system reports it.
 std::string processor_model();
 
 /// Break-even densities with their source, for the log.
@@ -37,7 +37,7 @@ struct ChosenBreakEvens {
 ChosenBreakEvens choose_break_evens(const std::map<std::string, std::string>& written_by,
                                     const std::string& cache_folder, Communicator& world);
 
-/// Key of a checkpoint's `written_by` that stores them as text.
+/// Key in a checkpoint's `written_by` that stores the densities as text.
 inline constexpr const char* kWrittenBreakEvens = "sparse_break_even";
 std::string to_text(const BreakEvens& break_evens);
 

@@ -131,7 +131,7 @@ Finding ring(Communicator& world) {
   return finding;
 }
 
-/// Checks that all ranks run one build, and lists them.
+/// Checks that all ranks run one build, and lists their hosts.
 Finding ranks(Communicator& world) {
   std::string build;
   for (const auto& [name, value] : installation_facts()) build += " " + name + " " + value;

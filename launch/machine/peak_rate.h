@@ -9,28 +9,28 @@ namespace shoal {
 
 /// Result of timing matrix products on this process's threads.
 struct TimedProducts {
-  double flops_per_second = 0;  ///< of the fastest product
-  /// CPU time that the process got, over what its threads could have used: 1 on exclusive cores,
-  /// less if other jobs or ranks run on them.
+  double flops_per_second = 0;  ///< rate of the fastest product
+  /// CPU time of the process over the time its threads could have used: 1 on cores of its own, less
+  /// if other jobs or ranks use the same cores.
   double core_share = 1;
 };
 
-/// Times products of square matrices of this dtype on all of this process's threads, for 0.1 s.
+/// Times products of square matrices of this dtype on the process's threads, for about 0.1 s.
 TimedProducts time_products(torch::Dtype dtype);
 
-/// Peak rate of a rank's device, relative to which model FLOPs utilisation (MFU) is computed.
+/// Peak rate of a rank's device, the denominator of model FLOPs utilisation (MFU).
 struct PeakRate {
   double flops_per_second = 0;  ///< 0: unknown
-  /// "measured", "run.peak_tflops" or the GPU's name; else why it is unknown.
+  /// "measured", "run.peak_tflops", or the GPU's name; if unknown, the reason.
   std::string source;
 };
 
-/// The GPU model of this machine, from the driver, if all GPUs are equal; "" otherwise, or without
-/// GPUs. `proc`: /proc; tests pass another.
+/// Model name of this machine's GPUs as reported by the driver; "" if there are none or several
+/// models. `proc`: /proc, replaceable in tests.
 std::string gpu_model(const std::string& proc = "/proc");
 
-/// The dense peak from the makers' data sheets, without 2:4 sparsity; nothing for models and dtypes
-/// missing from the table.
+/// Dense peak rate (without 2:4 sparsity) from the GPU's data sheet; nullopt for a model or dtype
+/// that the table lacks.
 std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype);
 
 /// Peak of a rank on `device` that computes in `dtype`. `wanted`: run.peak_tflops. `timed`: for a

@@ -10,31 +10,32 @@
 
 namespace shoal {
 
-/// An examined sequence, without its padding: all vectors have one entry a token.
+/// One analysed sequence, without padding: each vector has one entry per token.
 struct GatedSample {
   std::string name;
   std::vector<int64_t> token;
   std::vector<bool> is_labelled;           ///< empty if no token or every token has a label
-  std::vector<std::vector<bool>> is_open;  ///< for each gate and token: true if it attends
+  std::vector<std::vector<bool>> is_open;  ///< for each gate: true where the token attends
 };
 
-/// Statistics of one gate over all examined tokens, anchors included.
+/// Statistics of one gate over all analysed tokens, including anchors.
 ///
-/// Mutual information is the plug-in estimate in nats: for a gate G and a token's X with counts
-/// n(g, x) among n tokens, I(G; X) = sum over g, x of n(g, x) / n * ln(n(g, x) n / (n(g) n(x))).
-/// For independent ones chance alone gives about (values of X - 1) / 2n, so use many tokens.
+/// Mutual information is the plug-in estimate in nats: for a gate G and a token property X with
+/// counts n(g, x) among n tokens,
+/// I(G; X) = sum over g, x of n(g, x) / n * ln(n(g, x) n / (n(g) n(x))). For independent G and X
+/// its bias is about (values of X - 1) / 2n, so n should be large.
 struct GateNumbers {
   static constexpr int64_t kPositionBins = 16;
 
-  double rate = 0.0;             ///< share of the tokens that attend
-  std::optional<double> recall;  ///< share of the labelled tokens that attend; unset without labels
+  double rate = 0.0;                        ///< share of tokens that attend
+  std::optional<double> recall;             ///< rate of labelled tokens; unset: no labels
   double token_information = 0.0;           ///< I(gate; token id)
-  std::optional<double> label_information;  ///< I(gate; 1 if the token is labelled)
-  /// The rate in equal parts of the context; unset without tokens there.
+  std::optional<double> label_information;  ///< I(gate; token has a label)
+  /// Rate in equal parts of the context; unset: no tokens in that part.
   std::array<std::optional<double>, kPositionBins> rate_by_position;
 };
 
-/// n(g, x) by x, for closed and open gates.
+/// Counts n(g, x), by x: of closed gates, then of open gates.
 using GateCounts = std::map<int64_t, std::array<int64_t, 2>>;
 
 /// Mutual information by the formula above; 0 without counts.

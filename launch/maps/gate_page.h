@@ -11,30 +11,30 @@
 
 namespace shoal {
 
-/// The tokens that attended, by layer.
+/// Contents of a page about token gates.
 struct GateMaps {
   std::string title;
-  std::vector<std::string> layers;  ///< layers of the gates, in forward order
+  std::vector<std::string> layers;  ///< names of the gates' layers, in forward order
   std::vector<GatedSample> samples;
-  std::vector<GateNumbers> numbers;      ///< one a layer
-  const Tokenizer* tokenizer = nullptr;  ///< the samples'; null: ids are shown
+  std::vector<GateNumbers> numbers;      ///< one per layer
+  const Tokenizer* tokenizer = nullptr;  ///< decodes the samples; null: the page shows token ids
 };
 
-/// The bytes of a token made visible: signs for blanks, line ends and tabs; \x0f for other control
-/// characters and bytes that are not UTF-8. Not escaped for markup.
+/// Makes a token's bytes visible: blanks, line ends and tabs become symbols, other control
+/// characters and invalid UTF-8 \x0f. Does not escape markup.
 std::string visible_text(std::string_view bytes);
 
-/// Maximal number of tokens on a page, so that browsers can open it.
+/// Maximum number of tokens on a page, so that browsers can open it.
 constexpr int64_t kMostDrawnTokens = 20'000;
 
 struct SampleExtent {
   int64_t samples = 0, tokens = 0;
 };
-/// The samples' first `most` tokens, and the number of samples they belong to.
+/// Limits samples to their first `most` tokens: returns the numbers of samples and tokens used.
 SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 
-/// A self-contained HTML page without scripts: tables of each layer's numbers over all samples,
+/// Self-contained HTML page without scripts: tables with each layer's statistics over all samples,
 /// then the first kMostDrawnTokens tokens by sample, each with the numbers of the layers in which
 /// it attends.
 std::string gate_page(const GateMaps& maps);

@@ -9,37 +9,37 @@
 
 namespace shoal {
 
-/// Features of a patch, from the mean of the image's channels in [0, 1]: mean over the patch
-/// (brightness), standard deviation within it (contrast), mean length of the gradient, by central
-/// differences in the image, one-sided at its border, per pixel (edges), and position of its centre
-/// between the top, 0, and the bottom, 1 (vertical).
+/// Features of an image patch, from the mean of its channels in [0, 1]: brightness, the mean;
+/// contrast, the standard deviation; edges, the mean length of the gradient per pixel, by central
+/// differences, one-sided at the image's border; vertical, the position of the patch's centre from
+/// 0 at the top to 1 at the bottom.
 using RegionFeatures = std::array<double, 4>;
 inline constexpr std::array kRegionFeatures{"brightness", "contrast", "edges", "vertical"};
 
 /// Features of rows * columns square patches from the top left corner, row by row.
 std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, int64_t columns);
 
-/// Features of the regions that choose each unit of a layer.
+/// Features of the regions that are routed to each unit of a layer.
 struct RegionTable {
   struct Unit {
     int64_t patches = 0;
     RegionFeatures mean{};
-    /// Difference from the mean of all patches, in their standard deviations; 0 if all are equal.
+    /// Mean minus the mean of all patches, in standard deviations of all patches; 0 if these are 0.
     RegionFeatures difference{};
   };
   int64_t patches = 0;
-  RegionFeatures mean{}, deviation{};  ///< of all patches
-  std::vector<Unit> units;             ///< the last entry is for patches without a unit
+  RegionFeatures mean{}, deviation{};  ///< over all patches
+  std::vector<Unit> units;             ///< the last entry: patches not routed
 
-  /// The unit's share of the patches; 0 if there are none.
+  /// Share of the patches that are routed to a unit; 0 without patches.
   double share(const Unit& unit) const;
 };
 
-/// Computes a RegionTable.
+/// Accumulates a RegionTable.
 class RegionCounter {
  public:
   explicit RegionCounter(int64_t num_units);
-  /// Adds patches. unit_N: -1 for no unit.
+  /// unit_N: -1 for patches not routed.
   void add(const std::vector<int64_t>& unit_N, const std::vector<RegionFeatures>& features_N);
   RegionTable table() const;
 

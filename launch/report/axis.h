@@ -8,10 +8,10 @@
 
 namespace shoal {
 
-/// A range of numbers along one side of a picture, with round tick labels.
+/// One axis of a plot: maps values to positions and chooses round numbers as tick labels.
 class Axis {
  public:
-  /// From `low` to `high`, slightly wider if they are equal. `logarithmic` requires `low` > 0.
+  /// Covers `low` to `high`, or a little more if they are equal. `logarithmic` requires `low` > 0.
   Axis(double low, double high, Quantity quantity, bool logarithmic = false);
 
   /// About `wanted` ticks, at least one.

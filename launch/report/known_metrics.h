@@ -5,21 +5,22 @@
 
 namespace shoal {
 
-/// The unit of a number, which decides its format.
+/// Kind of a metric's values, which decides their format.
 enum class Quantity {
   kPlain,
-  kShare,  ///< share of 1, shown in percent
+  kShare,  ///< in [0, 1], printed as a percentage
   kBytes,
 };
 
-/// Section of the page to which a metric of training steps belongs.
+/// Section of the report in which a metric of training steps is shown.
 enum class MetricGroup { kTraining, kSpeed, kExperts, kGates, kSparsity, kOther };
 
+/// How a metric is labelled, formatted and grouped.
 struct MetricInfo {
   std::string label;
   Quantity quantity = Quantity::kPlain;
   MetricGroup group = MetricGroup::kOther;
-  bool is_shown_constant = false;  ///< true if it is drawn even when constant
+  bool is_shown_constant = false;  ///< shown even if all values are equal
 };
 
 /// Label, quantity and group of a key of metrics.jsonl, experts.jsonl, gates.jsonl or
@@ -27,10 +28,10 @@ struct MetricInfo {
 /// decides the group.
 MetricInfo metric_info(std::string_view key);
 
-/// A number as text: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.
+/// Formats a value: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.
 std::string value_text(double value, Quantity quantity);
 
-/// A step as text, `1,560`.
+/// Formats a step: `1,560`.
 std::string step_text(double step);
 
 }  // namespace shoal

@@ -10,7 +10,8 @@
 
 namespace shoal {
 
-/// Permutation of one sparse layer in one step; for a stack of experts the mean over this rank's.
+/// State of a sparse layer's permutation in one step; for a stack of experts the mean over those on
+/// this rank.
 struct PermutationReport {
   std::string layer;
   bool is_soft = false;
@@ -21,12 +22,12 @@ struct PermutationReport {
 std::vector<PermutationReport> permutation_reports(
     const std::vector<std::shared_ptr<Permutation>>& permutations);
 
-/// Adds `permutation_soft`, the number of soft layers, `permutation_distance` and
-/// `permutation_penalty`, means over the layers; nothing without permutations.
+/// Adds `permutation_soft`, the number of soft layers, and the means over layers
+/// `permutation_distance` and `permutation_penalty`; nothing without permutations.
 void add_permutation_metrics(const std::vector<PermutationReport>& reports, MetricsRecord& record);
 
-/// Adds `cells_soft`, the number of layers whose cells are not chosen yet, and `cells_distance`,
-/// the mean of SoftCells::distance over all layers on this rank; nothing without soft cells.
+/// Adds `cells_soft`, the number of layers with soft cells, and `cells_distance`, the mean of
+/// SoftCells::distance over all layers on this rank; nothing without SoftCells.
 void add_cell_metrics(const std::vector<std::shared_ptr<SoftCells>>& soft_cells,
                       MetricsRecord& record);
 

@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// A part of the page; left out if its body is empty.
+/// A section of the report. One without body is omitted.
 struct Section {
   std::string id, heading;
   std::string body;  ///< markup
 };
 
-/// Gives the figures of a page unique ids.
+/// Generates unique ids for the figures of a page.
 class FigureIds {
  public:
   std::string next();
@@ -25,17 +25,18 @@ class FigureIds {
 
 using Runs = std::vector<RunData>;
 
-/// How the runs ended, their last numbers, and notes to users.
+/// How the runs ended, with their last metrics; and notes on what users should look into.
 Section overview_section(const Runs& runs);
 Section notes_section(const Runs& runs);
 
-/// Metrics of training steps and evaluations, each a picture with all runs; a section a group.
+/// Figures of training and evaluation metrics, one per metric with the curves of all runs; a
+/// section per MetricGroup.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
-/// Adds a heading before the content of one run, if there are several runs.
+/// Puts the run's name as a heading before `html`, if there are several runs.
 std::string with_heading(const RunData& run, const Runs& runs, const std::string& html);
 
-/// Arranges figures side by side, as many as fit; "" without any.
+/// Arranges figures side by side, as many as fit; "" without figures.
 std::string plots_html(const std::string& figures);
 
 /// Metrics per layer, run by run: loads of units and expert ranks; gates; permutations.
@@ -43,7 +44,7 @@ std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
-/// The tasks' pictures of samples at the last evaluation.
+/// Pictures that the tasks drew at the last evaluation.
 Section pictures_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);

@@ -7,23 +7,25 @@
 
 namespace shoal {
 
-// Horizontal range of pictures over steps, in SVG pixels.
+// Left and right edge of plots over steps, in SVG pixels.
 constexpr double kPlotLeft = 54, kPlotRight = 390;
 
-/// The axis below a picture with lower edge `bottom`: steps 0 to `last_step`, with round labels.
+/// SVG of the step axis below a plot whose lower edge is at `bottom`, from 0 to `last_step`, with
+/// round tick labels.
 std::string step_axis_svg(double last_step, double bottom);
 
-/// The steps after `begin` up to `end`.
+/// A range of steps (begin, end].
 struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// The steps that each logged value covers: those since the value before, but after a gap no more
-/// than usual between neighbouring values. `logged`: first and last step of each value, ascending.
+/// The range of steps that each logged value stands for: from the value before, but after a gap not
+/// longer than the distance of neighbouring values. `logged`: first and last step of each value,
+/// ascending.
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
-/// Divides the steps from 0 to a run's last one into equal columns of a picture: one for each step,
-/// at most 200.
+/// Columns of a heat map over steps: equal parts of the steps from 0 to a run's last, one per step
+/// but at most 200.
 class StepColumns {
  public:
   static constexpr int64_t kMost = 200;
@@ -34,7 +36,7 @@ class StepColumns {
   /// Last step of a column.
   double end(size_t column) const { return width() * static_cast<double>(column + 1); }
 
-  /// Calls `use(column, i, steps)` for each column that spans[i] overlaps by `steps` steps.
+  /// Calls `use(column, i, steps)` for each column and spans[i] with `steps` > 0 in common.
   template <class Use>
   void for_each_overlap(const std::vector<StepSpan>& spans, const Use& use) const {
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -46,7 +48,7 @@ class StepColumns {
       }
     }
   }
-  /// The mean of each column; NaN for columns without values. `value`: one a span; NaN: none.
+  /// Mean of each column, NaN without values. `value` has one entry per span; NaN: none.
   std::vector<double> means(const std::vector<StepSpan>& spans,
                             const std::vector<double>& value) const;
 

@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// One layer's records from a file with one record for each layer and logged step.
+/// Records of one layer in a file with one record per layer and logged step.
 struct LayerRecords {
   std::string layer;
   CurveSet numbers;
@@ -24,7 +24,7 @@ struct CheckpointFacts {
   int64_t step = 0;
   std::optional<double> score;
   uint64_t bytes = 0;
-  std::string damage;  ///< empty if undamaged
+  std::string damage;  ///< reason; empty: readable
 };
 
 /// One value of resolved.yaml.
@@ -33,18 +33,18 @@ struct RecipeValue {
   std::string origin;  ///< where it was set: file and line, command line, default; "": unknown
 };
 
-/// The content of pictures.png.
+/// Contents of a run's pictures.png.
 struct RunPictures {
   SampleSheet sheet;
   std::string png;
   int64_t width = 0, height = 0;  ///< pixels
 };
 
-/// Content of a run's folder; missing parts are empty.
+/// Contents of a run folder, as far as they exist.
 struct RunData {
   std::string path, name;
   CurveSet steps, evaluations;
-  int64_t skipped_steps = 0;  ///< number of logged ones
+  int64_t skipped_steps = 0;  ///< number of logged skipped steps
   double last_step = 0;       ///< last logged step
   std::vector<LayerRecords> experts, gates, permutations;
   std::optional<RunPictures> pictures;
@@ -54,16 +54,16 @@ struct RunData {
   std::vector<std::string> problems;    ///< files and lines that could not be read
 };
 
-/// Reads a run's folder, even while the run is active: ignores an unterminated last line; lists
-/// other broken lines and files in `problems`. Throws DataError if the folder is not a run's.
+/// Reads a run folder, even while the run is going on: an incomplete last line is ignored; other
+/// invalid lines and files are listed in `problems`. Throws DataError if the folder is not a run's.
 RunData read_run(const std::string& path);
 
 /// Facts of the checkpoint of this step in a folder of checkpoints; nothing if it was removed since
 /// it was listed, for example by a training.
 std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step);
 
-/// Values of a recipe that config::emit wrote, with their comments as origins; none if the text is
-/// not a recipe.
+/// Parses a recipe written by config::emit, with its comments as origins; empty if the text is not
+/// a recipe.
 std::vector<RecipeValue> recipe_values(const std::string& text);
 
 }  // namespace shoal

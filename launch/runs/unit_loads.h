@@ -6,9 +6,9 @@
 
 namespace shoal {
 
-/// For parallel.placement by_load: number of choices of each unit at the last step logged by the
-/// run to be resumed. Empty for other rules, and if nothing was logged. Collective; equal on all
-/// ranks. Throws DataError on a malformed line. Does not check that the loads fit the model.
+/// Loads for parallel.placement by_load: tokens routed to each unit at the last step logged by the
+/// run to resume. Empty for other placement rules, and if nothing was logged. Collective; equal on
+/// all ranks. Throws DataError for an invalid line. Does not check that the loads fit the model.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
 }  // namespace shoal

@@ -26,9 +26,9 @@ namespace shoal {
 
 /// How the outputs of attention experts are mixed.
 enum class Mixing {
-  kSoft,  ///< every expert computes every token; outputs are weighted by the router's scores
-  kHard,  ///< experts compute the queries routed to them, with keys and values of all tokens
-  kHardSharedKv,  ///< as kHard, with keys and values shared by all experts
+  kSoft,          ///< every expert computes every token; router scores weight the outputs
+  kHard,          ///< an expert computes its routed tokens only, over keys and values of all tokens
+  kHardSharedKv,  ///< kHard, with one projection to keys and values for all experts
 };
 
 template <>
@@ -38,7 +38,7 @@ struct EnumNames<Mixing> {
                                     std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
 };
 
-/// The keys to which one attention expert attends.
+/// How many keys each query of one attention expert attends to, and among which candidates.
 struct AttentionExpertOptions {
   std::optional<int64_t> k;
   std::optional<double> share;
@@ -54,11 +54,11 @@ struct AttentionExpertOptions {
         field("candidates", &AttentionExpertOptions::candidates, "which keys it chooses among")};
   }
   void validate(Problems& problems) const;
-  /// Number of keys a query attends to, in images of this grid.
+  /// Number of keys that each query attends to, for images with this grid of patches.
   int64_t keys_of(const PatchGrid& grid) const;
 };
 
-/// Recipe options of attention experts behind a router. Defaults are the published model's.
+/// Options of a mixture of attention experts and its router. Defaults are the published model's.
 struct AttentionExpertsOptions {
   std::vector<AttentionExpertOptions> experts{{32, {}, {}}, {64, {}, {}}, {128, {}, {}}};
   Mixing mixing = Mixing::kSoft;
@@ -79,24 +79,23 @@ struct AttentionExpertsOptions {
               "the router",
               unset_word("auto"), keeps_evaluation())};
   }
-  /// Replaces `auto` losses by the router's usual ones.
+  /// Replaces `losses: auto` by the losses that are usual for the router.
   void resolve();
   void validate(Problems& problems) const;
 };
 
-/// Mixture of top-k attention experts: y_i = sum over experts e of w_ie A_e(x)_i, where A_e is
-/// multi-head attention in which each query attends only to its k_e keys with the highest logits.
-/// With soft mixing the weights w are the router's scores of all experts; with hard mixing those of
-/// the experts the token is routed to, which then compute queries and outputs of their tokens only,
-/// and keys and values of images that have such tokens. Evaluation computes the same as training,
-/// except that with hard mixing it is hard from the start.
+/// Mixture of top-k attention experts: y_i = sum over experts e of w_ie A_e(x)_i. A_e is multi-head
+/// attention in which each query attends only to the k_e keys with its highest logits. With soft
+/// mixing, w holds the router's scores of all experts; with hard mixing, only those of the experts
+/// the token is routed to, and an expert computes queries and outputs for its own tokens only, keys
+/// and values for images with such a token. `soft_steps` never applies to evaluation.
 ///
-/// Experts are units, sharded over the expert ranks by (image, expert) (ImageExchange), placed by
-/// the cost of a token. Parameters: the router's under `<path>.router.*`; stacked by expert, under
-/// `<path>.experts.*`, `query.weight`, `key.weight`, `value.weight`, `out.weight` [D, D], input
-/// first, and their biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer to
-/// 2 D. All uniform in +-1 / sqrt(D). Statistics: an expert's load is its number of tokens, with
-/// soft mixing the sum of its weights. There is no capacity: only a router can leave tokens out.
+/// Experts are sharded over the expert-parallel ranks, which exchange whole images (ImageExchange),
+/// and are placed by their cost per token. Parameters: `<path>.router.*`; stacked over experts,
+/// `<path>.experts.*`: `query.weight`, `key.weight`, `value.weight`, `out.weight`, each [in, out] =
+/// [D, D], and biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer D -> 2
+/// D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
+/// soft mixing the sum of its weights. There is no capacity limit; only routers drop tokens.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
 class AttentionExperts : public MoeStage {
  public:
@@ -104,14 +103,14 @@ class AttentionExperts : public MoeStage {
     int64_t width = 0, heads = 0;
     PatchGrid grid;
   };
-  /// A null context.grid makes a layer that cannot run. Throws ConfigError.
+  /// With a null context.grid the layer has parameters but cannot run. Throws ConfigError.
   AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
                    const std::string& path, const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
-  /// Multiply-adds per token in products of activations, if experts get equally many tokens.
+  /// Multiply-adds per token of products between activations (attention), with a balanced load.
   double between_activations() const;
 
  private:
@@ -126,9 +125,9 @@ class AttentionExperts : public MoeStage {
   Weights weights_of(const Routing& routing, bool is_soft) const;
   ImageExchange exchange_of(const torch::Tensor& x_BND, const torch::Tensor& is_routed_TU,
                             const StepContext& step) const;
-  /// Queries, keys and values of this rank's experts, as arguments for top_k_attention_of.
+  /// Queries, keys and values of this rank's experts, in the form top_k_attention_of takes.
   struct Projections {
-    std::vector<torch::Tensor> rows;  ///< first of all the shared keys and values, if any
+    std::vector<torch::Tensor> rows;  ///< projected rows, shared keys and values first
     std::vector<TopKPart> experts;
     size_t add(const torch::Tensor& of_experts) {
       rows.push_back(of_experts);
@@ -136,24 +135,24 @@ class AttentionExperts : public MoeStage {
     }
   };
   Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
-  /// Adds the layers that read all rows, computed as one product.
+  /// Adds all projections that read every row of x, computed as one matrix product.
   void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
                         Projections& to) const;
-  /// Adds the queries of experts that do not have all tokens.
+  /// Adds the queries of experts that only some tokens are routed to.
   void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
                               Projections& to) const;
-  /// Adds keys and values of experts that have no token in some image.
+  /// Adds the keys and values of experts that need only some of the images.
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
-  /// The weighted sum of the experts' outputs, [B, N, D], if this rank has all experts and each
-  /// computes every token: the weights scale the attention's outputs, so that the experts' last
-  /// layers are one product.
+  /// Weighted sum of the experts' outputs, [B, N, D], when this rank has all experts and each
+  /// computes every token. Weights are applied before the output projections, so that these can be
+  /// computed as one product.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
   /// The weighted sum if experts are on several ranks or compute only the tokens routed to them.
   torch::Tensor exchange_and_mix(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                                  const ImageExchange& exchange) const;
-  /// Unweighted outputs of this rank's experts, one expert after another.
+  /// Outputs of this rank's experts before weighting, concatenated in expert order.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
   /// Multiply-adds of one query of this expert: its logits and sums over all keys.
@@ -162,7 +161,7 @@ class AttentionExperts : public MoeStage {
   double multiply_adds_of_query(int64_t expert) const;
   /// Multiply-adds of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;
-  /// is_routed_TU: as in Weights.
+  /// Statistics of one forward pass; is_routed_TU as in Weights.
   MoeStats stats(const Routing& routing, const RoutedCounts& counts,
                  const torch::Tensor& is_routed_TU, const BalanceLosses::Sums& losses) const;
 
@@ -172,7 +171,7 @@ class AttentionExperts : public MoeStage {
   UnitPlacement placement_ = UnitPlacement::contiguous(0, 1);
   std::shared_ptr<Router> router_;
   std::shared_ptr<Bank> bank_;
-  Linear key_value_{nullptr};  ///< only with shared keys and values
+  Linear key_value_{nullptr};  ///< null unless keys and values are shared
   BalanceLosses losses_;
 };
 

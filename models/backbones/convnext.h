@@ -17,13 +17,13 @@
 // b images on this rank  H height  W width  C channels
 namespace shoal {
 
-/// ConvNeXt without its classifier: stem, stages of blocks with a downsampling by 2 before all but
-/// the first, mean over positions, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
+/// ConvNeXt without its classifier: a stem, stages of blocks, a downsampling layer before each
+/// stage but the first, mean pooling, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
 ///
-/// Blocks are numbered through all stages: `blocks.3` is the first of ConvNeXt-T's second stage.
-/// Activations are [b, H, W, C], so that a block's MLP or experts see rows. Stem, downsamplings and
-/// MLPs are Glorot-uniform with biases of N(0, 1e-6), where the paper has a truncated normal of
-/// deviation 0.02 and zeros.
+/// Block numbers run through all stages: `blocks.3` is the first block of ConvNeXt-T's second
+/// stage. Activations are [b, H, W, C], so that MLPs and experts read contiguous rows. Stem,
+/// downsampling layers and MLPs are Glorot-uniform with biases from N(0, 1e-6); the paper has a
+/// truncated normal of deviation 0.02 and zeros.
 class ConvNext : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -58,7 +58,7 @@ class ConvNext : public Backbone, public ProductCounts {
     int64_t depth() const;  ///< number of blocks in all stages
   };
 
-  /// Throws ConfigError unless the image divides into patches and halves evenly between all stages.
+  /// Throws ConfigError unless `stem_patch` divides the image, and each stage can halve it.
   ConvNext(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
@@ -67,7 +67,7 @@ class ConvNext : public Backbone, public ProductCounts {
   int64_t place_of(std::string_view parameter) const override;
 
  private:
-  /// Number of positions of the activations in a stage.
+  /// Number of spatial positions of a stage's activations.
   double positions_in(size_t stage) const;
   size_t stage_of(int64_t block) const;
   void add_blocks(const Options& options, const BuildContext& build);

@@ -17,15 +17,15 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// HSPMN v2.1: a decoder in which every token passes a convolution and an MLP, or experts, and
-/// attends only if a learned gate is open. Token embedding, blocks (hspmn_block.h), RMS norm;
-/// positions are rotary. Defaults are those of the published code's block: width 2048, 16 query
-/// heads, 4 heads of keys and values. The paper's text has 8 of each.
+/// HSPMN v2.1, a decoder that saves attention: every token passes a causal convolution and an MLP
+/// (or experts), but only tokens selected by a learned gate attend. Token embedding, blocks
+/// (hspmn_block.h), RMS norm; rotary positions. Defaults are the published code's: width 2048, 16
+/// query heads, 4 heads of keys and values. The paper's text has 8 of each.
 ///
-/// Initial values: weights and tokens N(0, s), s = init_std, the last layers of both streams N(0, s
-/// / sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.
+/// Initialisation: weights and embeddings N(0, s), s = init_std; the last layer of each stream N(0,
+/// s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
 ///
-/// Own parameters: tokens [V, C], V the vocabulary rounded up to a multiple of pad_vocabulary.
+/// Own parameters: tokens [V, C], V = the vocabulary rounded up to a multiple of pad_vocabulary.
 class Hspmn : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
@@ -77,8 +77,8 @@ class Hspmn : public CausalBackbone, public ProductCounts {
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
-  /// Throws ConfigError if the data has no tokens, samples have more than `context`, or the gate's
-  /// options do not fit the context.
+  /// Throws ConfigError if the data has no tokens, or samples of more tokens than `context`, or if
+  /// the gate's anchors exceed its capacity.
   Hspmn(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
@@ -93,7 +93,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
-  /// Mean number of a sample's tokens that attend in a block at the gate's rate, explored ones too.
+  /// Expected number of tokens per sample that attend in a block: anchors, open and explored ones.
   double open_tokens() const;
   torch::Tensor embed(const torch::Tensor& token_bS) const;
   /// `position`: [S] or [b, 1, S].
@@ -101,7 +101,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
 
   Options options_;
   int64_t context_;
-  int64_t tokens_;  ///< tokens of a sample
+  int64_t tokens_;  ///< tokens per sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

@@ -24,7 +24,7 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-/// Position of the sparse blocks relative to the dense ones (Sparse-MLP table 5).
+/// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
 enum class Positions { kLast, kFirst };
 
 template <>
@@ -33,12 +33,12 @@ struct EnumNames<Positions> {
                                     std::pair{Positions::kFirst, "first"}};
 };
 
-/// D_S of the paper's Mixers.
+/// The token-mixing width D_S of the paper's Mixers, half the model's width.
 constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
 
 /// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
-/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's, except for the
-/// MoE stages, which have defaults of their own.
+/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's, apart from the
+/// MoE stages, which have the defaults of MoeOptions.
 class SparseMlp : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -72,14 +72,14 @@ class SparseMlp : public Backbone, public ProductCounts {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// Sets automatic widths, for comparing recipes.
+    /// Writes `auto` widths out, so that equal recipes compare equal.
     void resolve() {
       token_hidden = token_hidden_width();
       channel_hidden = channel_hidden_width();
     }
   };
 
-  /// `name`: the backbone's, for errors.
+  /// `name` stands in error messages.
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
@@ -90,8 +90,8 @@ class SparseMlp : public Backbone, public ProductCounts {
 
  private:
   int64_t width_, tokens_;
-  int64_t sparse_width_, sparse_tokens_;              ///< tokens and width inside sparse blocks
-  std::set<std::string, std::less<>> sparse_blocks_;  ///< `blocks.2`
+  int64_t sparse_width_, sparse_tokens_;              ///< C' and S' inside sparse blocks
+  std::set<std::string, std::less<>> sparse_blocks_;  ///< paths of sparse blocks, `blocks.2`
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};

@@ -19,7 +19,7 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-/// How an image's features are computed from the last block's tokens.
+/// How the last block's tokens become an image's features: the class token, or the mean.
 enum class Pooling { kCls, kMean };
 
 template <>
@@ -28,7 +28,7 @@ struct EnumNames<Pooling> {
                                     std::pair{Pooling::kMean, "mean"}};
 };
 
-/// How positions of patches are encoded: as parameters, or as fixed sines and cosines.
+/// How patch positions are encoded: learned parameters, or fixed sines and cosines.
 enum class TokenPositions { kLearned, kSinCos };
 
 template <>
@@ -40,9 +40,9 @@ struct EnumNames<TokenPositions> {
 /// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling.
 /// Source: Dosovitskiy et al. 2021. Defaults are ViT-B/16's. Experts: Riquelme et al. 2021 (V-MoE).
 ///
-/// Own parameters: cls [C] (with `pool: cls`) and positions [S, C], learned, N(0, 0.02); with
-/// `pool: mean` there is no class token. Positions count as a matrix for weight decay. With
-/// `positions: sin_cos` they are not parameters, and are zero for the class token, as in MoCo v3.
+/// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from
+/// N(0, 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are
+/// not a parameter, and zero for the class token, as in MoCo v3.
 class Vit : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -82,7 +82,7 @@ class Vit : public Backbone, public ProductCounts {
     }
     void validate(Problems& problems) const;
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
-    /// Sets the automatic width, for comparing recipes.
+    /// Writes `hidden: auto` out, so that equal recipes compare equal.
     void resolve() { hidden = hidden_width(); }
   };
 

@@ -14,7 +14,7 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// The variant of GELU: flax's Mixer uses the tanh approximation, timm's the exact function.
+/// Variants of GELU: the tanh approximation (flax's Mixer) and the exact function (timm).
 enum class Gelu { kErf, kTanh };
 
 template <>
@@ -29,7 +29,7 @@ struct MlpShape {
   bool has_bias = true;
 };
 
-/// Linear, GELU, Linear: width -> hidden -> width. Initialised as Linear by default.
+/// Linear, GELU, Linear: width -> hidden -> width, by default initialised as Linear.
 class MlpImpl : public ModuleBase {
  public:
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
@@ -37,9 +37,9 @@ class MlpImpl : public ModuleBase {
           const torch::TensorOptions& options);
   /// Takes layers that are initialised already.
   MlpImpl(Linear first, Linear second, Gelu gelu);
-  /// Applies to the last dimension, [..., width].
+  /// [..., width] -> [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
-  /// Applies to the tokens of each channel, [B, S, C] with S = width, contiguous; no transposing.
+  /// Applies the MLP along dim S = width of a contiguous [B, S, C], without transposing it.
   torch::Tensor forward_over_tokens(const torch::Tensor& x_BSC) const;
   Gelu gelu() const { return gelu_; }
 

@@ -15,30 +15,30 @@
 // H head width = C / N
 namespace shoal {
 
-/// [B, S, N H] -> [B, N, S, H], a view, the layout of LibTorch's fused kernels.
+/// [B, S, N H] -> [B, N, S, H], a view in the layout of LibTorch's fused attention kernels.
 torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width);
 
-/// Multi-head self-attention of a token to itself and earlier ones: proj(softmax(scale q kᵀ) v).
-/// With M < N heads of keys and values it is grouped-query attention: query head n reads head n M /
-/// N. Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2); Ainslie et al. 2023
-/// (GQA).
+/// Causal multi-head self-attention, proj(softmax(scale q kᵀ) v), in which a token attends to
+/// itself and earlier tokens. With M < N it is grouped-query attention: query head n uses key and
+/// value head n M / N. Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2);
+/// Ainslie et al. 2023 (GQA).
 ///
-/// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, heads one after another in
-/// each (GPT-2's c_attn transposed); proj.weight [C, C]; both with biases if `has_bias`.
+/// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, each head by head (GPT-2's
+/// c_attn transposed); proj.weight [C, C]; both with biases if `has_bias`.
 class CausalAttentionImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
     int64_t kv_heads = 0;  ///< M, a divisor of heads
     double scale = 1.0;    ///< factor of the logits
-    double dropout = 0.0;  ///< rate for the softmax's probabilities
+    double dropout = 0.0;  ///< rate of dropout on attention probabilities
     bool has_bias = true;
-    Init qkv = {}, proj = {};  ///< initial weights; biases start at zero
-    std::string path = {};     ///< `blocks.3.attention`, which keys dropout
+    Init qkv = {}, proj = {};  ///< initialisation of the weights; biases are zero
+    std::string path = {};     ///< `blocks.3.attention`, keys dropout
   };
   /// TORCH_CHECK unless kv_heads divides heads and heads width.
   CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
-  /// [B, S, C] -> [B, S, C]; `rotation` rotates queries and keys. B may be 0.
+  /// [B, S, C] -> [B, S, C]; `rotation` is applied to queries and keys. B may be 0.
   torch::Tensor forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                         const StepContext& step) const;
   /// Attention of S new tokens to the cached ones and themselves; adds their keys and values to
@@ -53,7 +53,7 @@ class CausalAttentionImpl : public ModuleBase {
     torch::Tensor query_BNSH, key_BMSH, value_BMSH;
   };
   Heads heads_of(const torch::Tensor& x_BSC, const Rotation& rotation) const;
-  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; `mask` may be undefined.
+  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; undefined mask: no mask.
   torch::Tensor attend(const Heads& heads, const torch::Tensor& mask, bool is_causal) const;
   torch::Tensor project(const torch::Tensor& y_BNSH) const;
 

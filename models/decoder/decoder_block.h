@@ -19,7 +19,7 @@ class DecoderBlockImpl : public ModuleBase {
     CausalAttentionImpl::Sizes attention;
     FeedForward::Place place;
     NormOptions norm;
-    double dropout = 0.0;  ///< rate for both branches
+    double dropout = 0.0;  ///< rate on both branches
   };
   DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                    const BuildContext& build);

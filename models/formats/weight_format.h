@@ -18,32 +18,32 @@
 
 namespace shoal {
 
-/// One weight with its names in Shoal and in the other program's files. Both have the same elements
-/// in the same order, unless `is_transposed`.
+/// One weight and its names in Shoal and in the other program's files. Both tensors have equal
+/// elements in equal order, unless `is_transposed`.
 struct WeightName {
   std::string ours, theirs;
-  /// Shape in the other program's file, if it differs from ours. If it has fewer rows, our other
-  /// rows are padding: zero after an import, left out by an export.
+  /// The foreign shape, if it differs from ours. If it has fewer rows, our remaining rows are
+  /// padding: zero after an import, omitted by an export.
   std::vector<int64_t> shape = {};
-  bool is_transposed = false;  ///< true if theirs, a matrix, is the transpose of ours
-  /// True for a second copy of a weight that is listed separately: not exported; if stored, it must
-  /// be equal.
+  bool is_transposed = false;  ///< a matrix; the foreign one is our transpose
+  /// Duplicate of a weight that is listed separately: not exported; if a file has it, it must be
+  /// equal.
   bool is_copy = false;
-  bool has_prefix = true;  ///< true if WeightFormat::prefix precedes `theirs`
+  bool has_prefix = true;  ///< `theirs` is preceded by WeightFormat::prefix
 
-  /// Shape in the other program for one of ours.
+  /// Returns the foreign shape of a weight whose shape in Shoal is shape_of_ours.
   std::vector<int64_t> shape_of_theirs(std::vector<int64_t> shape_of_ours) const;
-  /// Converts their tensor to ours, of this shape and dtype. Throws Error (exit 12) that names the
-  /// tensor if a number overflows the dtype; so does to_theirs().
+  /// Converts a foreign tensor to our shape and dtype. Throws Error (exit 12) with the tensor's
+  /// name if a value overflows the dtype; so does to_theirs().
   torch::Tensor to_ours(torch::Tensor value, const std::vector<int64_t>& shape_of_ours,
                         torch::Dtype dtype) const;
-  /// Converts our tensor to theirs, contiguous, in this dtype.
+  /// Converts our tensor to the foreign layout in this dtype, contiguous.
   torch::Tensor to_theirs(torch::Tensor value, torch::Dtype dtype) const;
 };
 
-/// The recipe sections that follow from weights and config.json.
+/// Sections of a recipe that an import derives from weights and config.json.
 struct ModelRecipe {
-  /// A key that neither weights nor config.json determine.
+  /// A recipe key whose value neither of them determines.
   struct Key {
     std::string key, why;
   };
@@ -51,8 +51,8 @@ struct ModelRecipe {
   Choice<Backbone> backbone;
   Choice<Task> task;
   Choice<DataSource> data;
-  std::vector<Key> required_keys = {};  ///< keys that the user has to set, each with the reason
-  /// Keys set here as in the one published model of these sizes, each with its value.
+  std::vector<Key> required_keys = {};  ///< keys the user must set, each with the reason
+  /// Keys set by assumption, as in the one published model of these sizes, each with its value.
   std::vector<Key> assumed_keys = {};
 };
 
@@ -62,11 +62,11 @@ struct ModelToExport {
   const Choice<Task>& task;
   DataShape data;
   std::optional<ImageTransform> images = {};  ///< preprocessing of its images
-  std::string dtype = "float32";              ///< dtype of the exported numbers
+  std::string dtype = "float32";              ///< of the exported tensors
 };
 
-/// Names and layout of a kind of model's weights in another program. Registered under the name that
-/// `shoal import --as` takes. A format lists each weight once, for both directions.
+/// Names and layout of another program's weights for one kind of model. Registered under the name
+/// that `shoal import --as` takes. Lists each weight once, for import and export.
 class WeightFormat {
  public:
   struct Context {};
@@ -77,26 +77,26 @@ class WeightFormat {
   static constexpr std::string_view kNoun = "weight format";
 
   virtual ~WeightFormat() = default;
-  /// Name of the program for `shoal export --to`: hf, timm. At most one of its formats fits a
-  /// backbone with a task.
+  /// The program's name in `shoal export --to`: hf, timm. Each program has one format for a
+  /// backbone and task.
   virtual std::string_view program() const = 0;
-  /// Registered name of the backbone whose weights it describes.
+  /// Registered name of the backbone whose weights this format stores.
   virtual std::string_view backbone() const = 0;
   /// Registered name of the task whose head it describes.
   virtual std::string_view task() const = 0;
 
-  /// Prefix of their tensors' names; optional on import.
+  /// Prefix of foreign tensor names, optional when reading.
   virtual std::string_view prefix() const { return ""; }
-  /// Name patterns of their tensors that are not weights, such as masks.
+  /// Patterns of foreign tensors that are not weights, such as masks.
   virtual std::vector<std::string> ignored() const { return {}; }
-  /// The recipe of a model with these weights. Throws Error (exit 12) that lists the features Shoal
-  /// does not implement, or the first size that cannot be determined.
+  /// Derives a recipe from weights. Throws Error (exit 12) that lists features Shoal does not
+  /// support, or names the first size that cannot be derived.
   virtual ModelRecipe recipe(const ForeignWeights& weights) const = 0;
 
   /// Adds a mistake for each option of the model that the format cannot represent.
   virtual void check(const Choice<Backbone>& backbone, Mistakes& mistakes) const = 0;
-  /// For a model that passes check(): adds the options for which the other program, set up by their
-  /// config.json, would compute something else.
+  /// Adds a mistake for each option with which the exported config.json would make the other
+  /// program compute something else. Called for a model that passes check().
   virtual void check_export(const ModelToExport&, Mistakes&) const {}
   /// Lists the weights of a model that passes check().
   virtual std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>& task,
@@ -105,8 +105,8 @@ class WeightFormat {
   virtual std::string config(const ModelToExport& model) const = 0;
 };
 
-/// Throws Error (exit 12) that lists the model's weights without a name here, which belong to
-/// options that check() should have refused.
+/// Throws Error (exit 12) that lists weights of the model without a name in the format, which
+/// check() should have refused.
 void require_all_named(const std::vector<WeightName>& names, const StateList& model,
                        const std::string& hint = "");
 

@@ -26,10 +26,10 @@ struct EnumNames<GateNoise> {
 
 /// How a gate selects the tokens that attend.
 enum class GateSelection {
-  kThreshold,  ///< those above a threshold that tracks a quantile of the logits; causal
-  kTopK,       ///< the highest of a sequence, which depends on later tokens
-  kPredictor,  ///< topk while training; else the tokens that a predictor of topk's choice accepts
-  kRandom,     ///< drawn by token id and position: a baseline for learned gates
+  kThreshold,  ///< logits above a threshold that tracks a quantile of the logits; causal
+  kTopK,       ///< the highest logits of a sequence; depends on later tokens, so not causal
+  kPredictor,  ///< topk in training; else by a causal predictor of the top-k choice
+  kRandom,     ///< random draws by token id and position: the baseline of learned gates
 };
 
 template <>
@@ -105,12 +105,12 @@ struct GateOptions {
               in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
-  /// Throws ConfigError if a context of this many tokens has more anchors than may attend.
+  /// Throws ConfigError if a context of so many tokens has more anchors than its capacity.
   void check_context(int64_t context) const;
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }
-  /// Maximal number of tokens beside the anchors that may attend at a rate; nothing: no limit.
+  /// Number of tokens besides anchors that may attend at a rate; nullopt: no limit.
   std::optional<int64_t> most_in(int64_t context, double at_rate) const;
 };
 

@@ -216,7 +216,7 @@ SHOAL_CPU_CLONES void transpose_with(const RowTransposition<Real>& x, bool has_w
   }
 }
 
-/// Mask of the queries that attend to key k of the tile.
+/// True where a query attends to a key.
 template <class Real>
 SHOAL_INLINE Index<Real> sees(const LogitTile<Real>& tile, const Index<Real>& limit, int64_t k) {
   return static_cast<Integer<Real>>(tile.first_key + k) <= limit;

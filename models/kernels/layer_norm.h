@@ -25,28 +25,29 @@ struct EnumNames<NormKind> {
                                     std::pair{NormKind::kRms, "rms"}};
 };
 
+/// Kind and options of a norm.
 struct NormOptions {
   NormKind kind = NormKind::kLayer;
   double eps = kLayerNormEps;
-  bool bias = true;  ///< for NormKind::kLayer; an RMS norm has none
+  bool bias = true;  ///< for NormKind::kLayer; an RMS norm has no bias
 };
 
-/// (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, population variance.
-/// Differentiable. x is contiguous; bfloat16 is computed in float32, and weight and bias must then
-/// be float32, otherwise of x's dtype.
+/// Layer norm over the last dimension: (x - mean) / sqrt(var + eps) * weight + bias, with
+/// population variance. Differentiable; x must be contiguous. bfloat16 is computed in float32 and
+/// needs float32 weight and bias; else they have x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
 /// layer_norm with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
-/// The start of a residual branch: the norm of x, and x itself for the residual connection. The
-/// norm's backward pass also adds both gradients, which saves a separate pass.
+/// The input of a residual branch: the norm of x, and x for the skip connection. The norm's
+/// backward pass adds both gradients in one kernel.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// A norm of either kind. Parameters: weight [width] of ones and, unless disabled, bias of zeros.
+/// Layer norm or RMS norm. Parameters: weight [width] of ones, if it has one bias [width] of zeros.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

@@ -9,12 +9,12 @@
 
 namespace shoal {
 
-/// Sums that each thread of a parallel loop computes separately, such as weight gradients over
-/// tiles of rows. Threads process equal parts of the loop, and their sums are added in thread
-/// order, so a result depends only on the number of threads.
+/// Per-thread accumulators for a parallel loop, such as weight gradients over tiles of rows.
+/// Threads take equal ranges of the loop and their sums are added in thread order, so results
+/// depend only on the number of threads.
 class PartialSums {
  public:
-  /// Makes one sum for each shape, initially zero.
+  /// Allocates one sum per shape and thread, all zero.
   PartialSums(const std::vector<at::IntArrayRef>& shapes, const torch::TensorOptions& options) {
     constexpr int64_t kAlignment = 16;  // elements: every sum begins on a cache line
     int64_t size = 0;

@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-/// Schedule of a key encoder's momentum over a training.
+/// Schedules of the key encoder's momentum over a training.
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
@@ -22,24 +22,25 @@ struct EnumNames<MomentumSchedule> {
                                     std::pair{MomentumSchedule::kCosine, "cosine"}};
 };
 
+/// Momentum of a key encoder and its schedule.
 struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;
 
-  /// Momentum at a step, from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 - momentum),
-  /// which rises to 1. Source: MoCo v3's main_moco.py.
+  /// Momentum at a step counted from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 ·
+  /// (1 - momentum), which rises to 1. Source: MoCo v3's main_moco.py.
   double at(int64_t step, int64_t total_steps) const;
 };
 
-/// Updates the weights k of a key encoder from those of the query encoder, q, before each step: k =
-/// m k + (1 - m) q; at the first step k = q. Buffers, such as a router's bias, are copied. Each
-/// rank updates what it holds, without a collective.
+/// Updates a key encoder as the moving average of the query encoder: before each step, weights k
+/// become m k + (1 - m) q, at the first step q. Buffers, such as a router's bias, are copied. Each
+/// rank updates its own shards, without a collective.
 class MomentumEncoder : public StepRule {
  public:
   struct Pair {
     torch::Tensor key, query;
   };
-  /// `momentum`: m as a function of the step.
+  /// `momentum` returns m at a step.
   MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
                   std::function<double(int64_t)> momentum);
 

@@ -21,12 +21,12 @@ namespace shoal {
 /// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public ModuleBase {
  public:
-  /// `world`: all ranks, for tensors on the model's device; outlives the module. Null on meta.
+  /// `world`: communicator of all ranks on the model's device; outlives the module. Null on meta.
   SyncBatchNormImpl(int64_t features, bool is_affine, const torch::TensorOptions& options,
                     Communicator* world);
 
-  /// [b, D] -> [b, D] in float32, or float64 for float64 input; b may be 0. Collective while
-  /// training, forward and backward.
+  /// [b, D] -> [b, D] in float32 (float64 for float64); b may be 0. In training, forward and
+  /// backward are collective.
   torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
 
   torch::Tensor weight, bias, running_mean, running_var;

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Recipe options of the task `denoise`. Defaults are those of the published denoiser.
+/// Options of the task `denoise`. Defaults are the published denoiser's.
 struct DenoiseOptions {
   double sigma = 0.2;
   std::optional<double> most_sigma;

@@ -14,10 +14,10 @@
 // B images  S patches  C width
 namespace shoal {
 
-/// Number S of patches of an image. Throws ConfigError unless `patch` divides both sides.
+/// Number of patches in an image, S. Throws ConfigError unless `patch` divides both sides.
 int64_t num_patches(const ImageShape& image, int64_t patch);
 
-/// Linear embedding of patches: a convolution of patch x patch pixels with stride patch.
+/// Patch embedding: a patch x patch convolution with stride patch.
 ///
 /// Parameters: weight [C, channels * patch * patch], the flattened convolution kernel [C, channels,
 /// patch, patch], and bias [C].
@@ -31,7 +31,7 @@ class PatchEmbedImpl : public ModuleBase,
   struct Sizes {
     int64_t channels, patch, width;
   };
-  /// Initialises weight and bias from `init`.
+  /// Draws weight and bias by `init`.
   PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options, const Init& init);
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;

@@ -17,7 +17,8 @@ namespace shoal {
 /// branches have stochastic depth and, with `layer_scale`, a learned scale per channel.
 /// Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
 ///
-/// Own parameters, with `layer_scale`: attention_scale [C] and mlp_scale [C], initially its value.
+/// Own parameters with `layer_scale`: attention_scale [C] and mlp_scale [C], initialised to its
+/// value.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {

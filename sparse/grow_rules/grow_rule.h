@@ -18,37 +18,37 @@
 // C cells
 namespace shoal {
 
-/// The state of one matrix from which a rule scores its cells.
+/// Input of a rule for one matrix: the current mask, weights and gradients, by cell.
 struct CellState {
   torch::Tensor is_on_C = {};   ///< bool
   torch::Tensor weight_C = {};  ///< Pattern::pool of the weights
   torch::Tensor gradient_C =
-      {};  ///< Pattern::pool of the summed gradient of all weights; only if needs_gradient()
-  Stream stream = {};             ///< random stream of this matrix and step
+      {};              ///< pool of the all-reduced dense gradient; set if needs_gradient()
+  Stream stream = {};  ///< random stream of this matrix and step
   int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
-  /// bool: cells that this update does not drop; only if reads_kept().
+  /// bool: cells that survive this update's pruning; set if reads_kept(), for grow_score().
   torch::Tensor is_kept_C = {};
 };
 
-/// Numbers of cells of a matrix: on, on at the requested density, and all.
+/// Numbers of cells of a matrix: switched on, on at the target density, and in all.
 struct CellTotals {
   int64_t on = 0, target = 0, all = 0;
 };
 
-/// Number of cells that an update drops and grows.
+/// Numbers of cells that an update drops and grows.
 struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
-/// Schedule by which masks are learned softly: at first all cells are trained (soft_cells.h).
+/// Schedule for learning the first masks by soft selection of cells (soft_cells.h).
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
   double lr = 0.0;          ///< learning rate of the cells' scores
-  double threshold = 0.0;   ///< cells are chosen once SoftCells::distance is below this
-  int64_t check_every = 0;  ///< steps from one such check to the next
-  int64_t until = 0;        ///< from this step on, every layer's cells are chosen
+  double threshold = 0.0;   ///< SoftCells::distance() below which a layer's choice becomes hard
+  int64_t check_every = 0;  ///< steps between checks of that distance
+  int64_t until = 0;        ///< step at which the choice of every layer becomes hard
 
-  /// Temperature of a step: cosine decay from first_temperature to last_temperature at `until`.
+  /// Softmax temperature at a step: cosine decay from the first to the last at `until`.
   double temperature(int64_t step) const;
 };
 
@@ -58,7 +58,7 @@ struct SoftChoice {
 class GrowRule {
  public:
   struct Context {
-    StepScale scale;  ///< length of the training
+    StepScale scale;  ///< of the training, to convert durations into steps
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "grow rule";
@@ -66,38 +66,39 @@ class GrowRule {
 
   /// True if masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
-  /// First step after the last update of the masks. Default: 0, for rules that make no updates.
+  /// The first step from which masks never change again; default: 0, masks never change.
   virtual int64_t rests_from() const { return 0; }
-  /// Throws ConfigError, beginning with `layer`, if the rule does not support this pattern.
+  /// Throws ConfigError, beginning with `layer`, if the rule does not support masks of this
+  /// pattern.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
     (void)pattern, (void)layer;
   }
-  /// True if a cell just dropped may not regrow in the same update, unless too few others are left.
+  /// True if cells dropped by an update cannot be grown by it, unless too few others are left.
   virtual bool excludes_dropped() const { return false; }
-  /// True if scores read the gradients of all weights, including those that are off.
+  /// True if scores read the dense gradient, which includes weights that are off.
   virtual bool needs_gradient() const { return false; }
-  /// True if grow scores read CellState::is_kept_C.
+  /// True if grow_score() reads CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// True if neurons without incoming or without outgoing links lose their other links too, before
-  /// as many more cells grow (chain_removal.h). Requires reads_kept().
+  /// True if neurons without incoming or without outgoing links lose their other links before cells
+  /// grow, and as many more cells grow (chain_removal.h). For rules with reads_kept() only.
   virtual bool removes_chains() const { return false; }
-  /// Early stop: a matrix keeps its mask for good once this share of the cells an update grew had
-  /// just been dropped. nullopt: no early stop. Requires reads_kept().
+  /// Overlap at which a matrix stops updating its mask: the share of an update's grown cells that
+  /// the same update dropped; nullopt: never. For rules with reads_kept() only.
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
-  /// True if masks may have more cells than the requested density until the last update.
+  /// True if masks may have more cells than the target density until the last update.
   virtual bool may_exceed_density() const { return false; }
-  /// True if an update replaces the optimizer's step.
+  /// True if the optimizer is skipped in steps that update masks (as in RigL).
   virtual bool replaces_step() const { return false; }
-  /// Scores of cells that are on; the lowest are dropped. Default: magnitude of the weights.
+  /// The cells with the lowest scores are dropped. Default: magnitude of the weights.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Scores of cells that are not kept; the highest are grown.
+  /// The cells with the highest scores, among those not kept, are grown.
   virtual torch::Tensor grow_score(const CellState& cells) const = 0;
   virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
-  /// How the first masks are learned; null if they are drawn at random.
+  /// Schedule by which first masks are learned; null: first masks are random.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
 
-/// Schedule of the share of cells that an update replaces.
+/// Decay of the share of cells that an update replaces, until the last update.
 enum class FractionDecay { kCosine, kConstant };
 
 template <>
@@ -106,10 +107,10 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Units for the interval between updates.
+/// Accepted units of the interval between updates.
 inline constexpr auto kUpdateUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// Units for a point in the training.
+/// Accepted units of a point in the training.
 inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
                                             DurationUnit::kToken, DurationUnit::kPercent);
 
@@ -136,8 +137,8 @@ struct ReplaceOptions {
   }
 };
 
-/// A rule that every `every` steps replaces a share f of the cells that are on, with cosine decay f
-/// = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
+/// Base of rules that at regular steps replace a share f of the active cells, by cosine decay
+/// f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
 class ReplaceRule : public GrowRule {
  public:
   using Options = ReplaceOptions;
@@ -151,13 +152,13 @@ class ReplaceRule : public GrowRule {
   }
   int64_t rests_from() const override { return until_; }
   bool excludes_dropped() const override { return options_.exclude_dropped; }
-  /// The share f at this step.
+  /// The share f at a step.
   double fraction(int64_t step) const;
-  /// Drops and grows floor(f · cells that are on).
+  /// Drops and grows floor(f · active cells) cells.
   CellCounts counts(int64_t step, const CellTotals& cells) const override;
 
  protected:
-  /// Elapsed share of the time in which masks change: 0 at first, 1 at `until`.
+  /// Progress of the mask updates: 0 at the first step, 1 at `until`.
   double progress(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(until_);
   }

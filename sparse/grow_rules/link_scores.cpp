@@ -31,8 +31,8 @@ torch::Tensor parts(const torch::Tensor& links_mn, bool counts_internal) {
   return part_mm.masked_fill(common_mm == 0, 0);
 }
 
-/// Path scores by matrix products: in a path u - c - r - v the factor of c depends on v, and that
-/// of r on u, so the sum over the paths through one column is a product.
+/// In a path u - c - r - v the factor of c depends on v, and the factor of r on u, so the sum over
+/// all paths through one column is a matrix product.
 torch::Tensor path_scores(const torch::Tensor& links_mn, bool counts_internal) {
   const int64_t rows = links_mn.size(0), columns = links_mn.size(1);
   const double largest = counts_internal ? std::sqrt(static_cast<double>(columns + 1)) : 1.0;

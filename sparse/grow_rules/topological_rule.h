@@ -8,8 +8,8 @@
 // C cells
 namespace shoal {
 
-/// Grows links by link_scores of the mask without the dropped cells. Cells are single weights:
-/// patterns must be `unstructured`.
+/// Grows links by link_scores() of the mask after pruning. Cells are single weights, so the pattern
+/// must be `unstructured`.
 class TopologicalRule : public ReplaceRule {
  public:
   TopologicalRule(const ReplaceOptions& options, const Context& context, LinkScore score)
@@ -24,10 +24,10 @@ class TopologicalRule : public ReplaceRule {
   LinkScore score_;
 };
 
-/// Scores whose highest k cells are k draws without replacement, with probabilities in proportion
-/// to the weights w: w / e, with exponential variates e from the stream's draws for `purpose`.
-/// Cells of weight 0 come last, with equal scores. Float64. Source: Efraimidis and Spirakis 2006,
-/// algorithm A-Res.
+/// Scores for weighted sampling without replacement: the k highest are k draws with probabilities
+/// proportional to the weights. A score is w / e, with exponential variates e from the stream for
+/// `purpose`. Cells of weight 0 come last and are tied. Float64.
+/// Source: Efraimidis and Spirakis 2006, algorithm A-Res.
 torch::Tensor race_scores(const torch::Tensor& weight_C, Stream stream, std::string_view purpose);
 
 }  // namespace shoal

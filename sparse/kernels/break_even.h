@@ -6,8 +6,8 @@
 
 namespace shoal {
 
-/// Densities below which a sparse kernel is faster than a dense product, by number of tokens: for 1
-/// token the forward pass, for more forward and backward.
+/// Break-even densities of a sparse kernel, by number of tokens: at lower densities it is faster
+/// than the dense product. For one token of a forward pass, for more of forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
   double few = 0.0;   ///< 2 to kFewTokens tokens
@@ -19,7 +19,7 @@ struct BreakEven {
   bool is_faster(double density, int64_t tokens) const { return density < at(tokens); }
 };
 
-/// Break-evens of all kernels. Matrices with a side below kLeastSide always use dense products.
+/// Break-even densities of all kernels. Matrices with a side below kLeastSide are computed densely.
 struct BreakEvens {
   // Conservative against benchmarks/sparse_linear_bench on an AMD EPYC with AVX-512, one thread.
   BreakEven rows{0.3, 0.1, 0.25};

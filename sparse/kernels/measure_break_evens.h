@@ -4,9 +4,9 @@
 
 namespace shoal {
 
-/// Measures on this machine, with the current number of threads, the densities above which dense
-/// products are faster than each kernel: float32 layers of 768 x 768 weights, about ten seconds. A
-/// kernel must be at least 10 % faster; its density is at most 0.9.
+/// Measures the break-even densities of all kernels on this machine with the current number of
+/// threads, for 768 x 768 float32 layers, in about ten seconds. A kernel counts as faster if it is
+/// by a tenth; densities are at most 0.9.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal

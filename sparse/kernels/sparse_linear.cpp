@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Sum over tokens like LibTorch's, but on the CPU independent of the number of threads.
+/// Sum over tokens as by LibTorch, but on the CPU independent of the number of threads.
 torch::Tensor sum_of_tokens(const torch::Tensor& dy_Tm) {
   if (!dy_Tm.is_cpu()) return dy_Tm.sum(0);
   const int64_t T = dy_Tm.size(0), m = dy_Tm.size(1);

@@ -5,8 +5,8 @@
 
 namespace shoal {
 
-/// Splits tokens into parts that a GPU sums separately in a gradient of values, to keep it busy.
-/// The parts depend only on the number of tokens, since the order of summation affects the result.
+/// Split of the tokens for a GPU's value gradient: parts are summed in parallel, then added. The
+/// split depends on the number of tokens only, so results do not depend on the device.
 struct TokenParts {
   static constexpr int64_t kLeastTokens = 256, kMostParts = 16;
 

@@ -14,12 +14,12 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Computes the products of one sparse layer by sparse kernels, with the layer's current mask and
-/// permutation. Leaves the layer to a dense product while the permutation is soft, and for numbers
-/// of tokens where dense is faster.
+/// Runs one sparse layer by sparse kernels, with its current mask and hard permutation. A dense
+/// product is used instead while the permutation is soft, and for numbers of tokens where it is
+/// faster (BreakEven).
 class SparseProduct : public LinearProduct {
  public:
-  /// A layer and the storage of its masks, which is not MaskStorage::kNone.
+  /// The layer's permutation and mask storage, which must not be MaskStorage::kNone.
   struct Layer {
     MaskStorage storage = MaskStorage::kRows;
     int64_t block_size = 1;
@@ -31,16 +31,16 @@ class SparseProduct : public LinearProduct {
 
   explicit SparseProduct(const Layer& layer);
 
-  /// Sets the mask, bool [m, n, ...]: the weights that are on.
+  /// Sets the mask, bool [m, n, ...].
   void set_mask(const torch::Tensor& mask);
   /// Removes the mask, so that the layer uses dense products.
   void clear_mask() { is_ever_faster_ = false; }
-  /// Discards the packed values; call when the weights have changed.
+  /// Invalidates the packed values after a change of the weights.
   void weights_changed() { kept_values_ = torch::Tensor(); }
-  /// Forces a dense product, or allows sparse ones again.
+  /// Forces dense products, until it is called with false.
   void set_dense(bool is_dense) { is_dense_ = is_dense; }
 
-  /// True if sparse kernels run the layer for some number of tokens, with its current mask and
+  /// True if sparse kernels are used for at least some numbers of tokens, with the current mask and
   /// permutation.
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
   bool is_on() const override;
@@ -58,9 +58,9 @@ class SparseProduct : public LinearProduct {
   double density_ = 1.0;
   torch::Tensor mask_mn_;
 
-  // Computed on first use from the mask, the permutation and the weights.
+  // Caches, built on demand from the state above.
   mutable SparseLayoutPtr layout_;
-  mutable torch::Tensor index_of_layout_;  ///< the permutation's index it was made from
+  mutable torch::Tensor index_of_layout_;  ///< the permutation that layout_ was built for
   mutable torch::Tensor kept_values_, kept_of_;
   mutable const void* kept_data_ = nullptr;
   mutable uint32_t kept_version_ = 0;

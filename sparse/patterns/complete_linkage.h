@@ -6,10 +6,10 @@
 // m points
 namespace shoal {
 
-/// Agglomerative clustering with complete linkage: starting from clusters of one point, the two
-/// whose farthest points are nearest are joined until `num_clusters` are left. O(m²) time and
-/// memory. `distance_mm` is symmetric, row by row. Ties are resolved by the order of
-/// nearest-neighbour chains, which depends on the distances alone.
+/// Agglomerative clustering with complete linkage: starting from single points, repeatedly merges
+/// the two clusters whose farthest points are nearest, until `num_clusters` are left. O(m²) time
+/// and memory. `distance_mm` is symmetric, row-major. Ties are merged in the order of
+/// nearest-neighbour chains, which is deterministic.
 ///
 /// Returns each point's cluster, numbered in order of the clusters' lowest points.
 std::vector<int64_t> complete_linkage(std::vector<float> distance_mm, int64_t num_points,

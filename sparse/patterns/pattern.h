@@ -11,27 +11,26 @@
 // m outputs  n inputs  C cells
 namespace shoal {
 
-/// Inputs of one update of a mask: pruning and growing.
+/// Arguments of one update of a mask by pruning and growing.
 struct CellUpdate {
   torch::Tensor is_on_C;       ///< bool: the current mask
-  torch::Tensor keep_score_C;  ///< >= 0; the lowest of the cells that are on are dropped
-  torch::Tensor grow_score_C;  ///< >= 0; the highest of the cells that are not kept are grown
+  torch::Tensor keep_score_C;  ///< >= 0; active cells with the lowest scores are dropped
+  torch::Tensor grow_score_C;  ///< >= 0; cells with the highest scores, among others, are grown
   int64_t num_drop = 0, num_grow = 0;
-  /// True if a cell that was just dropped may not regrow, unless too few others are left.
+  /// True if cells just dropped cannot be grown, unless too few others are left.
   bool excludes_dropped = false;
 };
 
-/// The structure of a pattern's masks that sparse kernels can use.
+/// Structure of a pattern's masks, by which a sparse kernel is chosen.
 enum class MaskStorage {
-  kNone,       ///< no kernel is faster than a dense product
-  kRows,       ///< any weights
+  kNone,       ///< no kernel is worth using
+  kRows,       ///< unstructured
   kDiagonals,  ///< whole diagonals
   kBlocks,     ///< whole blocks of a grid
 };
 
-/// Which weights of a matrix [m, n], outputs by inputs, may be nonzero. A pattern divides the
-/// matrix into cells that are on or off as a whole; its mask, bool [C], marks the cells that are
-/// on.
+/// Sparsity pattern: which weights of a matrix [m, n], outputs by inputs, may be nonzero. It
+/// divides the matrix into cells that are switched on or off as a whole; a mask is a bool [C].
 ///
 /// Registered under `pattern`. A dynamic sparse training method combines a pattern with a rule that
 /// scores cells (sparse/grow_rules). Scores have the dtype of the weights.
@@ -40,7 +39,7 @@ class Pattern {
   struct Context {
     int64_t rows = 0, columns = 0;  ///< m, n
     double density = 1.0;           ///< share of the weights that are nonzero
-    std::string layer;              ///< layer name for errors
+    std::string layer;              ///< name for error messages
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "sparsity pattern";
@@ -50,56 +49,56 @@ class Pattern {
 
   int64_t rows() const { return context_.rows; }
   int64_t columns() const { return context_.columns; }
-  /// True if rules may change the mask; otherwise the first one is final.
+  /// False if the first mask is fixed and rules cannot change it.
   virtual bool can_change() const { return true; }
-  /// True if cells are single weights and any num_on() of them form a mask.
+  /// True if cells are single weights, and any num_on() of them form a mask (unstructured).
   virtual bool takes_any_weights() const { return false; }
-  /// True if a mask may temporarily have more cells than num_on().
+  /// True if a mask may temporarily have more than num_on() cells.
   virtual bool can_exceed_density() const { return true; }
-  /// True if the row span counts as limited by the mask, not free, in PA-DST's theory of linear
-  /// regions (section 3.4).
+  /// True if PA-DST's theory of linear regions (section 3.4) counts the directions spanned by the
+  /// rows as limited by their weights, false if as free.
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
   /// Side of the blocks of MaskStorage::kBlocks.
   virtual int64_t block_size() const { return 1; }
-  /// The number of cells C.
+  /// C, the number of cells.
   virtual int64_t num_cells() const { return rows() * columns(); }
-  /// Number of cells that are on; the maximum where masks vary.
+  /// Maximum number of active cells at the target density.
   virtual int64_t num_on() const = 0;
-  /// Number of weights in those cells.
+  /// Number of weights in num_on() cells.
   virtual int64_t num_weights() const { return num_on(); }
-  /// Rank of the dense product beside the mask's (low_rank_branch.h); 0: none. Its (m + n) rank
-  /// weights count towards the density.
+  /// Rank of an additional low-rank product (low_rank_branch.h), whose (m + n) rank weights count
+  /// towards the target density; 0: none.
   virtual int64_t low_rank() const { return 0; }
 
-  /// Scores of cells [C] from one number per weight [m, n]: the L2 norm over each cell; for cells
-  /// of one weight the number itself, with its sign.
+  /// Pools values per weight into one per cell, [m, n] -> [C]: the L2 norm; for cells of one weight
+  /// the value itself, with its sign.
   virtual torch::Tensor pool(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
-  /// Sums one number per weight over each cell: [m, n] -> [C].
+  /// Sums values per weight over each cell: [m, n] -> [C].
   virtual torch::Tensor sum(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
-  /// Copies each cell's value to its weights: [C] -> [m, n].
+  /// Broadcasts a value per cell, such as a mask, to the cell's weights: [C] -> [m, n].
   virtual torch::Tensor expand(const torch::Tensor& value_C) const {
     return value_C.view({rows(), columns()});
   }
-  /// True if choose() or update() may return this mask at this density. Default: it has num_on()
+  /// True if choose() or update() could return this mask at this density. Default: it has num_on()
   /// cells.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// True if a mask of weights [m, n] consists of whole cells and holds() accepts them.
   /// `may_exceed`: allows more cells where can_exceed_density().
   bool fits(const torch::Tensor& mask_mn, bool may_exceed = false) const;
-  /// The first mask: the best cells by score, usually random scores.
+  /// Returns a mask of the cells with the highest scores; the first mask has random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
-  /// The mask after pruning and growing; the number of cells is kept if num_drop equals num_grow.
+  /// Returns the mask after pruning and growing. With num_drop == num_grow its size is unchanged.
   virtual torch::Tensor update(const CellUpdate& update) const;
 
  protected:
-  /// floor(density · cells), exact in decimals. Throws ConfigError naming the layer if it is 0.
+  /// floor(density · cells), exact in decimals. Throws ConfigError with the layer if it is 0.
   int64_t share_of(int64_t cells) const;
-  /// Throws ConfigError: the density leaves none of `count` `noun`, and the least that leaves one.
+  /// Throws ConfigError: the density leaves no `noun`; gives the least density that leaves one.
   [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
-  /// Throws ConfigError, listing the sides that work, unless squares of this side fit the matrix.
+  /// Throws ConfigError, listing sides that would do, unless `side` divides both m and n.
   void require_squares(int64_t side, std::string_view noun) const;
-  /// Throws ConfigError with the text `layer: what`.
+  /// Throws ConfigError `layer: what`.
   [[noreturn]] void refuse(const std::string& what) const;
   const Context& context() const { return context_; }
 
@@ -110,7 +109,7 @@ class Pattern {
 /// The mask without the `num_drop` cells of the lowest keep scores.
 torch::Tensor prune(const CellUpdate& update);
 
-/// The grow scores; with excludes_dropped, cells that were just dropped rank below all others.
+/// Grow scores of the cells. With excludes_dropped, cells just dropped rank below all others.
 torch::Tensor grow_scores(const CellUpdate& update, const torch::Tensor& is_kept_C);
 
 }  // namespace shoal

@@ -63,8 +63,8 @@ class SwitchRouting {
     set(lower, stage + 1, begin + half / 2);
   }
 
-  /// True for the places whose member goes through the lower half. The two members of a switch go
-  /// through different halves, at the beginning and at the end: that chains places up in loops.
+  /// True for members that pass through the lower half. The two members of a switch use different
+  /// halves, in the first and in the last stage; that links members into loops.
   static std::vector<bool> choose_halves(const std::vector<int64_t>& index) {
     const size_t half = index.size() / 2;
     const auto partner = [half](size_t i) { return i < half ? i + half : i - half; };

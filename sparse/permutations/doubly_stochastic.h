@@ -4,8 +4,8 @@
 
 namespace shoal {
 
-/// P itself is the parameter, a doubly stochastic matrix (soft_permutation.h). Represents every
-/// permutation and takes s² numbers.
+/// Family with P itself as the parameter, a doubly stochastic matrix (soft_permutation.h) of s²
+/// numbers. It reaches every permutation.
 class DoublyStochastic : public SoftFamily {
  public:
   std::string misfit(const Grouping& grouping) const override;

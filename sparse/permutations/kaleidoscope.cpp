@@ -61,8 +61,8 @@ torch::Tensor Kaleidoscope::random_switches(const torch::Tensor& logit_G,
 
 namespace {
 
-/// The permutation of PA-DST's baseline KaleidoscopePerm. Differs: first values (SwitchFamily), and
-/// the penalty, under which layers become hard one by one.
+/// PA-DST's baseline KaleidoscopePerm. Differs: initialisation (SwitchFamily), and the penalty, by
+/// which layers become hard one by one.
 class KaleidoscopePermutation : public SoftMethod {
  public:
   using Options = SwitchOptions;

@@ -19,7 +19,7 @@
 // u matrices of a stack  n permuted rows or columns  G groups
 namespace shoal {
 
-/// The side of a layer's product that a permutation reorders.
+/// Side of a layer's weight that is permuted.
 enum class PermutationAxis {
   kInputs,   ///< y = S P x + b
   kOutputs,  ///< y = P S x + b
@@ -31,57 +31,56 @@ struct EnumNames<PermutationAxis> {
                                     std::pair{PermutationAxis::kOutputs, "row"}};
 };
 
-/// The permutations of a sparse weight S, one for each matrix of a stack: products use S P in place
-/// of S. While soft, P is a matrix of a family (SoftFamily) whose parameter is trained by
-/// gradients, in groups: only n / G consecutive inputs are mixed with each other, which saves
-/// memory. Once hard, P is an index, and the parameter is freed.
+/// A permutation of a sparse weight S, one for each matrix of a stack: products use S P in place of
+/// S. While soft, P is a trained matrix of a SoftFamily; it mixes only members of one group of n /
+/// G consecutive inputs, which saves memory. Once hard, P is an index, and the parameter is freed.
 ///
-/// Masks and the sparse kernels see S. A layer's inputs need not be reordered, because the weight
-/// form S P gives the same product.
+/// Masks and sparse kernels use S. Inputs need not be permuted, since the weight form multiplies by
+/// S P directly.
 class Permutation : public WeightForm, public Stateful {
  public:
-  /// The permuted weight and its permuted dimension.
+  /// The permuted weight and the axis of its permutation.
   struct Place {
-    Parameter parameter;         ///< the weight; stacked where it is
+    Parameter parameter;         ///< the weight, may be stacked
     bool is_transposed = false;  ///< true if stored as [inputs, outputs]
     PermutationAxis axis = PermutationAxis::kInputs;
 
-    /// Number n of permuted rows or columns.
+    /// n, the number of permuted rows or columns.
     int64_t size() const;
-    /// Index of that dimension in the parameter, counted from the end: -1 or -2.
+    /// Dimension of n in the parameter, counted from the end: -1 or -2.
     int64_t dim() const;
   };
-  /// Starts as the hard identity.
+  /// Starts as a hard identity.
   explicit Permutation(const Place& place);
 
   const Place& place() const { return place_; }
   const std::string& name() const { return place_.parameter.name; }
 
-  /// The weight's name; for a stack, the name of its first matrix on this rank.
+  /// The weight's name; for a stack the name of its first matrix on this rank.
   std::string name_of_first() const;
 
-  /// Draws random hard permutations, keyed by (seed, matrix).
+  /// Replaces all matrices by random hard permutations, keyed by (seed, matrix).
   void shuffle(uint64_t seed);
-  /// Makes the permutations soft, with the family's first values (SoftFamily::fill) keyed by (seed,
-  /// matrix). The groups must fit the family (SoftFamily::misfit).
+  /// Makes the permutation soft, initialised by SoftFamily::fill, keyed by (seed, matrix). The
+  /// groups must suit the family (SoftFamily::misfit).
   void soften(int64_t groups, double mix, uint64_t seed,
               std::shared_ptr<const SoftFamily> family = std::make_shared<DoublyStochastic>());
-  /// Makes the permutations hard: the nearest one of each matrix (SoftFamily::index).
+  /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).
   void harden();
-  /// Sets hard permutations p [u, n], each of 0 to n - 1.
+  /// Sets a hard permutation p [u, n]; each row is a permutation of 0 to n - 1.
   void set_index(const torch::Tensor& index_un);
 
   bool is_soft() const { return soft_.defined(); }
-  /// The parameter [u, G, shape of the family...], which requires gradients; undefined when hard. u
-  /// is 1 for a single matrix.
+  /// The parameter [u, G, shape of the family...], which requires gradients; undefined when hard.
+  /// u is 1 for a single matrix.
   const torch::Tensor& soft() const { return soft_; }
   /// Family of soft(), or of the parameter that loading a checkpoint may create.
   const SoftFamily& family() const { return *family_; }
-  /// Distance of each group from a permutation, in [0, 1]; zeros when hard. [u, G].
+  /// Distance of each group from a permutation, [u, G] in [0, 1]; zeros when hard.
   torch::Tensor penalty() const;
   /// Bytes of the parameter per matrix; 0 when hard.
   int64_t soft_bytes() const;
-  /// p [u, n]: (P x)_i = x_{p(i)}; while soft, the permutation nearest to P.
+  /// p [u, n] with (P x)_i = x_{p(i)}; while soft, of the nearest permutation.
   torch::Tensor index() const;
   /// ‖P - I‖_F / sqrt(2 n) for each matrix: 0 for the identity, at most 1.
   torch::Tensor distance() const;
@@ -89,12 +88,12 @@ class Permutation : public WeightForm, public Stateful {
   torch::Tensor apply(const torch::Tensor& parameter) const override;
   std::vector<torch::Tensor> leaves() const override;
 
-  /// Names saved beside the weight, prefix + its name: kSoftPrefix while soft, kIndexPrefix after.
+  /// State keys: `sparsity.soft.` + name while soft, `sparsity.index.` + name when hard.
   static constexpr const char* kSoftPrefix = "sparsity.soft.";
   static constexpr const char* kIndexPrefix = "sparsity.index.";
   void visit_state(StateVisitor& visitor) override;
-  /// Becomes soft or hard like the saved state. Throws Error (exit 12) if that is soft and this
-  /// permutation has no family.
+  /// Becomes soft or hard as in the checkpoint to load. Throws Error (exit 12) if the checkpoint is
+  /// soft and this permutation has no family.
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 

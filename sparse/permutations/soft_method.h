@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Trains soft permutations of one family and makes them hard during the training.
+/// Permutations of one SoftFamily, trained softly and made hard during the training.
 class SoftMethod : public PermutationMethod {
  public:
   SoftMethod(const LearningOptions& options, std::shared_ptr<const SoftFamily> family)

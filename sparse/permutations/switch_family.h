@@ -10,10 +10,10 @@
 
 namespace shoal {
 
-/// The member of the family that a soft P starts close to.
+/// The permutation near which a P of switches is initialised.
 enum class FirstSwitches {
   kIdentity,
-  kRandom,  ///< a random member for each group
+  kRandom,  ///< a random one for each group
 };
 
 template <>
@@ -22,8 +22,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches. Adam moves a logit by about `lr` a step at most, and half of
-/// them have to move by about 3; matrix entries, at most 1, need a lower rate.
+/// Options of a family of switches. The default lr is higher than for matrices: Adam moves a number
+/// by about `lr` a step; half of the logits must move by about 3, entries of a matrix by at most 1.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -38,15 +38,15 @@ struct SwitchOptions : LearningOptions {
   }
 };
 
-/// Products of soft steps p Π + (1 - p) I, each of which applies a fixed permutation Π with
-/// probability p, the sigmoid of a logit. The logits, called switches, are the parameter. P is
-/// always doubly stochastic; rounding every p gives its permutation. A step takes time and memory
-/// in proportion to the permuted weight; P itself is never formed.
+/// Base of families that compose soft switches: P is a product of factors p Π + (1 - p) I, each of
+/// which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
+/// holds these logits, the switches. P is always doubly stochastic, and is decoded by rounding each
+/// p. Time and memory are proportional to the size of the permuted weight; P is never formed.
 ///
-/// Initialisation: with all p at 1/2 most families give the mean of all members of a group, and the
-/// layer would learn nothing; with all p at 0 or 1 the logits have no gradient. So each p starts
-/// near the value of its switch in the first member (FirstSwitches), at a distance that gives this
-/// member the share `mix` of P, times a random factor.
+/// Initialisation starts near one permutation: each p is near 0, or near 1 if that permutation uses
+/// the switch, such that P keeps a share `mix` on its paths, and varies by a random factor. With
+/// all p = 1/2 most families would average all members of a group, from which a layer learns
+/// nothing; with p = 0 or 1 no switch would get a gradient.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {
@@ -64,17 +64,17 @@ class SwitchFamily : public SoftFamily {
   torch::Tensor squared_distance(const torch::Tensor& logit_uG) const override;
 
  protected:
-  /// Name in recipes, and the least group size, a power of 2.
+  /// Name in recipes, and minimum number of members in a group, a power of 2.
   virtual std::string_view name() const = 0;
   virtual int64_t least_side() const = 0;
-  /// Group size s of a parameter.
+  /// The group size s that a parameter belongs to.
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
-  /// Number of switches that each member passes.
+  /// Number of switches that each member passes through.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if transposed, along dimension s of x [u, G, a, s, b].
+  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b].
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
-  /// Switches, 0 or 1, of a random member for each group. Has the parameter's shape.
+  /// Settings of the switches, 0 or 1, for a random permutation of each group; shaped as logit_G.
   virtual torch::Tensor random_switches(const torch::Tensor& logit_G,
                                         const Stream& stream) const = 0;
 

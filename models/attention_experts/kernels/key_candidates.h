@@ -12,10 +12,10 @@
 
 namespace shoal {
 
-/// The keys of its image among which a query chooses.
+/// Which keys of its image a query may attend to.
 enum class CandidateKind {
   kAll,
-  kWindow,  ///< keys of a square around the query's patch
+  kWindow,  ///< keys in a square window around the query's patch
   kPooled,  ///< keys of the blocks whose mean key has the highest logits
 };
 
@@ -26,9 +26,8 @@ struct EnumNames<CandidateKind> {
                                     std::pair{CandidateKind::kPooled, "pooled"}};
 };
 
-/// Candidate keys of an attention expert (recipe section `candidates`). Blocks are those of NSA
-/// (Yuan et al. 2025, section 3.3), here square. Each size may be set only with the kind that it
-/// belongs to.
+/// Candidate keys of an attention expert (recipe section `candidates`). Pooled blocks are those of
+/// NSA (Yuan et al. 2025, section 3.3), but square. Each size is set for its own kind only.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
   std::optional<int64_t> window, block, keep;
@@ -60,7 +59,7 @@ struct KeyCandidates {
   }
 };
 
-/// The arrangement of an image's tokens, row by row.
+/// The rows and columns of an image's patches; tokens are numbered row by row.
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
   int64_t tokens() const { return rows * columns; }

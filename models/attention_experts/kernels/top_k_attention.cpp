@@ -173,7 +173,7 @@ torch::Tensor tokens_of(const ImageQueries& queries, const torch::Tensor& key_IN
       .repeat({key_IND.size(0)});
 }
 
-/// bool [R, N]: true for the keys in the window of a query.
+/// True where a query sees a key in its window, bool [R, N].
 torch::Tensor in_window(const torch::Tensor& token_R, const PatchGrid& grid, int64_t window) {
   const torch::Tensor key_N = torch::arange(grid.tokens(), token_R.options());
   const torch::Tensor token_R1 = token_R.unsqueeze(1);
@@ -315,7 +315,7 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
 
 namespace {
 
-/// Checks that a part's columns and rows exist in `rows`; check() checks their content.
+/// Checks that a part's columns and rows lie within `rows`; check() validates their contents.
 void check_part(const std::vector<torch::Tensor>& rows, const TopKPart& part, int64_t width) {
   const int64_t images = std::ssize(part.queries.offset_i1) - 1;
   TORCH_CHECK(images >= 0, "top_k_attention: no offsets of queries");

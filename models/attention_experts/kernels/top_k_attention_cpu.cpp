@@ -138,8 +138,7 @@ struct HeadsOf {
   RowsAt<Real> keys(const TopKTile& tile) const {
     return {keys(tile.task, tile.key), row_stride, tile.keys, width};
   }
-  /// Rows of the next head, to be prefetched; none after the last. The hardware cannot predict
-  /// them.
+  /// Rows of the next head to prefetch, which the hardware cannot predict; none after the last.
   Ahead next(const Real* rows, const HeadTask& task, int64_t heads) const {
     if (task.head + 1 == heads) return {};
     const auto bytes = static_cast<int64_t>(sizeof(Real));

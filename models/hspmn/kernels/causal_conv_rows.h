@@ -5,7 +5,7 @@
 // S tokens of a sequence  C channels
 namespace shoal {
 
-/// A sequence, its taps [3, C], and the result.
+/// Input sequence, taps [3, C] and output sequence of a convolution.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;
@@ -14,7 +14,7 @@ struct ConvRows {
   int64_t tokens, channels;
 };
 
-/// Inputs for the gradient of the taps, which is added to grad_3C.
+/// Arrays for the gradient of the taps, which is added to grad_3C.
 template <class Real>
 struct TapGradient {
   const Real* grad_SC;

@@ -5,9 +5,9 @@
 // D weights of a diagonal, the shorter side  P the longer side  K diagonals  t tokens
 namespace shoal {
 
-/// Some diagonals of a matrix (sparse/patterns/diagonal.h) in the layout the loops read. Weight j
-/// of a diagonal joins index j of the shorter side with index (j + its offset) mod P of the longer
-/// one: the matrix and its transpose use the same values in both passes.
+/// Diagonals of a matrix (sparse/patterns/diagonal.h) for CPU loops. Weight j of a diagonal links
+/// element j of the shorter side with element (j + offset) mod P of the longer one, so products
+/// with the matrix and with its transpose read the same values.
 ///
 /// Values [K, stride] have kDiagonalPad zeros before and after the D weights of each diagonal.
 struct DiagonalProgram {
@@ -17,27 +17,27 @@ struct DiagonalProgram {
   int64_t stride = 0;
 };
 
-/// Padding at both ends of a diagonal that vectors may read.
+/// Elements that vector loads may read beyond either end of a diagonal.
 inline constexpr int64_t kDiagonalPad = 16;
-/// Number of tokens whose sums fit in registers.
+/// Number of tokens whose sums are kept in registers.
 inline constexpr int64_t kDiagonalTokens = 8;
 
-/// n rounded up to a multiple of the vector length kDiagonalPad.
+/// Rounds n up to whole vectors.
 inline int64_t whole_vectors(int64_t n) {
   return (n + kDiagonalPad - 1) / kDiagonalPad * kDiagonalPad;
 }
 
-/// A row of numbers for each token, `stride` apart. Rows of the longer side are followed by a
-/// repeat of their first D + kDiagonalPad elements; rows of the shorter side have kDiagonalPad
-/// zeros before and after.
+/// Rows of elements, one per token, `stride` apart. Rows of the longer side repeat their beginning
+/// after their end, for D + kDiagonalPad elements; rows of the shorter side have kDiagonalPad zeros
+/// before and after.
 template <class Real>
 struct DiagonalRows {
   Real* data;
   int64_t stride;
 };
 
-/// One thread's part: some tokens, and the indices [first, last) of the side that is written, both
-/// multiples of 16 except at its end.
+/// One loop, on one thread: its tokens, and the range [first, last) of the written side, whose
+/// bounds are multiples of 16 or its end.
 template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;
@@ -48,8 +48,8 @@ struct DiagonalLoop {
 template <class Real>
 void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
                          const DiagonalRows<const Real>& longer, const DiagonalRows<Real>& shorter);
-/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]. Here `longer` ends at
-/// P, without the repeat.
+/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]. Here rows of `longer`
+/// end at P.
 template <class Real>
 void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer);

@@ -80,8 +80,8 @@ struct ToShorter {
       }
     }
   }
-  /// End of the diagonals computed together: with a single token reading values dominates, so a few
-  /// diagonals at a time are read from beginning to end.
+  /// For a single token, reading the values takes most of the time: a few diagonals at once are
+  /// read from beginning to end.
   template <int kTokens>
   static SHOAL_INLINE int64_t end_of_part(const DiagonalProgram& program, int64_t begin) {
     if constexpr (kTokens == 1) return std::min(program.count, begin + 4);

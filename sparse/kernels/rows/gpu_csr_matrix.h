@@ -9,13 +9,13 @@
 
 namespace shoal {
 
-/// A sparse matrix on a GPU in compressed sparse rows, and what cuSPARSE prepared for products with
-/// it. Row i has the values [start[i], start[i + 1]); `column` holds their columns, ascending.
+/// Sparse matrix in CSR format on a GPU, with cuSPARSE's prepared state for its products. Row i has
+/// the values [start[i], start[i + 1]), whose columns in `column` are ascending.
 ///
-/// The plug-in (csr_product_cuda.cpp) keeps in `prepared` a matrix descriptor and a workspace for
-/// each of the last kMostPrepared kinds of product: operation, number of tokens, dtype, thread and
-/// stream. A new mask makes a new GpuCsrMatrix, so nothing prepared outlives its mask. Values and
-/// dense factors are given in each call. Calls are made one at a time.
+/// For each of the last kMostPrepared kinds of product (operation, number of tokens, dtype, thread
+/// and stream) the plug-in (csr_product_cuda.cpp) caches a matrix descriptor and a workspace in
+/// `prepared`. A new mask makes a new matrix, and the cache of the old one is freed with it. Values
+/// and dense factors are arguments of each call; `mutex` serialises calls.
 struct GpuCsrMatrix : torch::CustomClassHolder {
   torch::Tensor start, column;  ///< int32 [rows + 1], [weights]
   int64_t num_columns = 0;
