@@ -14,8 +14,7 @@ struct LoadHistory {
   std::string layer;
   std::vector<int64_t> steps;             ///< logged steps, ascending
   std::vector<std::vector<double>> load;  ///< choices per unit, for each of `steps`
-  int64_t memory_units =
-      0;  ///< number of memory units, the last ones, in a layer that also has experts
+  int64_t memory_units = 0;               ///< the last units, in a layer that also has experts
 };
 
 /// Loads for drawing: each unit's share of its layer's choices relative to an even share, averaged

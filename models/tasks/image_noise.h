@@ -17,10 +17,9 @@ inline constexpr std::string_view kTrainingNoise = "train", kEvaluationNoise = "
 
 /// Gaussian noise on images in [0, 1].
 struct ImageNoise {
-  double sigma = 0.0;  ///< standard deviation
-  std::optional<double>
-      most_sigma;     ///< upper bound of the standard deviation drawn for each image, from sigma on
-  bool clamp = true;  ///< clamp noisy images to [0, 1]
+  double sigma = 0.0;                ///< standard deviation
+  std::optional<double> most_sigma;  ///< each image has a deviation from sigma to this
+  bool clamp = true;                 ///< clamp noisy images to [0, 1]
 
   /// Adds noise, which depends only on step.seed, `stream` and step.sample_b. Keeps the dtype.
   torch::Tensor add_to(const torch::Tensor& clean_bCHW, const StepContext& step,

@@ -38,8 +38,7 @@ class UnitBank : public ModuleBase {
       return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
     };
     torch::TensorOptions tensor_options;  ///< for the units' parameters
-    std::optional<MlpInits> inits =
-        {};  ///< initial values of units that are MLPs; default: the bank's own
+    std::optional<MlpInits> inits = {};   ///< initial values of MLPs; default: their own
   };
   static constexpr std::string_view kNameKey = "kind";
   static constexpr std::string_view kNoun = "kind of expert";

@@ -21,10 +21,9 @@ struct Chunks {
 
 /// The order in which the choices of a group take places.
 struct Order {
-  const int64_t*
-      choice;  ///< place -> choice, counted in the group; nullptr: as the members below say
-  const int64_t* token;  ///< place -> token, counted in the group; nullptr: in the order of tokens
-  bool slot_major;       ///< all first choices, then all second choices, ...; else in order
+  const int64_t* choice;  ///< place -> choice in the group; nullptr: see below
+  const int64_t* token;   ///< place -> token, counted in the group; nullptr: in the order of tokens
+  bool slot_major;        ///< all first choices, then all second choices, ...; else in order
 };
 
 struct Limit {

@@ -13,10 +13,9 @@ struct LoadRecord {
   int64_t step = 0;
   std::string layer;
   std::vector<double> load_U;  ///< finite, not negative
-  int64_t memory_units =
-      0;             ///< number of memory units, the last ones, in a layer that also has experts
-  std::string text;  ///< the whole line, a JSON object
-  int64_t line = 0;  ///< number of the line, from 1
+  int64_t memory_units = 0;    ///< the last units, in a layer that also has experts
+  std::string text;            ///< the whole line, a JSON object
+  int64_t line = 0;            ///< number of the line, from 1
 };
 
 /// Calls `use` with each record of the file, in order. An unterminated last line, still being

@@ -54,9 +54,8 @@ struct Routing {
   /// Highest score without bias over all units the token may be routed to, detached; undefined:
   /// over its choices. The token's importance, and its place in batch-priority order.
   torch::Tensor priority_T;
-  torch::Tensor
-      logits_TU;           ///< without noise, differentiable; undefined if the router has no scores
-  torch::Tensor noisy_TU;  ///< with this step's noise, differentiable; logits_TU without noise
+  torch::Tensor logits_TU;  ///< without noise, differentiable; undefined without scores
+  torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
   /// Scores without noise, differentiable; each row sums to 1, or is all zero if its scores
   /// underflow. Undefined if the router has no scores.
   torch::Tensor prob_TU;

@@ -52,8 +52,7 @@ class CheckpointWriter {
     std::string folder;  ///< `<run>/ckpt`
     int64_t keep_last = 2;
     int64_t keep_best = 1;
-    std::optional<int64_t>
-        resumed_step;  ///< step of the checkpoint in `folder` that the run resumed from
+    std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` resumed from
     std::optional<double> resumed_score;  ///< of that checkpoint
     std::string run_id;
     std::string recipe;                             ///< canonical text

@@ -41,8 +41,7 @@ class CheckpointReader {
   UntrustedFolder folder_;
   Manifest manifest_;
   std::vector<UntrustedFile> files_;
-  std::vector<std::vector<const ManifestTensor*>>
-      tensors_of_;  ///< tensors of each file, in the order of their offsets
+  std::vector<std::vector<const ManifestTensor*>> tensors_of_;  ///< by file, then by offset
 
   void check_names() const;
   void check_sizes() const;

@@ -11,14 +11,13 @@ namespace shoal {
 
 /// One rank's flags at the end of a step; after `agree`, those of all ranks combined.
 struct StepFlags {
-  int64_t stop_signal = 0;  ///< number of the signal to stop for; 0: none. Combined: the largest
-  bool stop = false;        ///< another reason to stop, e.g. time. Combined: any
-  bool evaluate = false;    ///< an evaluation is due by the clock. Combined: any
-  bool save = false;        ///< a checkpoint is due by the clock. Combined: any
-  int64_t written_step =
-      0;  ///< newest step whose checkpoint this rank has on disk. Combined: the least
-  double square_sum = 0.0;  ///< sum over this rank's share of the gradients. Combined: the sum,
-                            ///< which is not finite if any rank's is not
+  int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Combined: the largest
+  bool stop = false;         ///< another reason to stop, e.g. time. Combined: any
+  bool evaluate = false;     ///< an evaluation is due by the clock. Combined: any
+  bool save = false;         ///< a checkpoint is due by the clock. Combined: any
+  int64_t written_step = 0;  ///< newest step that this rank has saved. Combined: the least
+  double square_sum = 0.0;   ///< sum over this rank's share of the gradients. Combined: the sum,
+                             ///< which is not finite if any rank's is not
 
   bool wants_stop() const { return stop || stop_signal != 0; }
 };

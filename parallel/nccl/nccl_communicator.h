@@ -14,11 +14,9 @@ struct NcclLimits {
   std::chrono::milliseconds init = std::chrono::minutes(10);  ///< all ranks connect
   /// A call is handed to the GPU; the first call between two ranks also connects them.
   std::chrono::milliseconds launch = std::chrono::minutes(30);
-  std::chrono::milliseconds transfer =
-      std::chrono::minutes(30);  ///< some transfer in flight completes: NcclWatch
-  std::chrono::milliseconds barrier = std::chrono::minutes(30);  ///< all started calls complete
-  std::chrono::milliseconds finalize =
-      std::chrono::minutes(1);  ///< communicator shuts down; then it is aborted
+  std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< a transfer ends: NcclWatch
+  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< all started calls complete
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< shutdown; then it is aborted
 };
 
 /// Collective over `control`. A communicator of the same ranks that moves GPU memory by NCCL.

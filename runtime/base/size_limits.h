@@ -6,8 +6,7 @@ namespace shoal {
 /// times two widths fit in 64 bits.
 inline constexpr double kMostWidth = 1 << 20;
 inline constexpr double kMostUnits = 1 << 16;
-inline constexpr int kMostUnitsOnGpu =
-    6000;  ///< limit behind a router: each takes 8 bytes of shared memory
+inline constexpr int kMostUnitsOnGpu = 6000;      ///< with a router: 8 bytes of shared memory each
 inline constexpr double kMostCapacity = 1 << 20;  ///< rows of a unit and routing group
 inline constexpr double kMostBlocks = 1 << 12;
 

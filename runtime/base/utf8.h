@@ -7,9 +7,8 @@ namespace shoal {
 
 /// The well-formed UTF-8 at the start of a text (RFC 3629: no surrogates, no overlong forms).
 struct Utf8Check {
-  size_t valid = 0;  ///< bytes at the start that are complete characters
-  bool is_cut =
-      false;  ///< true if an incomplete but possible character follows, at the end of `text`
+  size_t valid = 0;     ///< bytes at the start that are complete characters
+  bool is_cut = false;  ///< true if `text` ends within a character
 };
 Utf8Check check_utf8(std::string_view text);
 

@@ -77,8 +77,7 @@ class DataSource {
     uint64_t seed = 0;  ///< run.seed, for sources that generate random samples
     /// evaluate.stride, from 1 to the sequence length. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
-    std::string cache_folder =
-        {};  ///< the user's cache folder for encoded copies of files; "": none
+    std::string cache_folder = {};  ///< the user's, for encoded files; "": none
   };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";

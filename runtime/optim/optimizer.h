@@ -106,8 +106,7 @@ class Optimizer : public Stateful {
   struct Batch {
     double weight_decay = 0.0;  ///< 0: no decay, no trust ratio
     double lr_scale = 1.0;
-    std::vector<int64_t>
-        places;  ///< index of each parameter among all; the lists below are parallel to it
+    std::vector<int64_t> places;  ///< of its parameters among all; for the lists below
     std::vector<torch::Tensor> weights, gradients;
     std::vector<std::vector<torch::Tensor>> states;  ///< one list for each add_state call
     std::vector<int64_t> num_matrices;  ///< matrices stacked in dimension 0 of each weight, or 1
@@ -130,8 +129,7 @@ class Optimizer : public Stateful {
   std::vector<Parameter> parameters_;
   std::vector<Batch> batches_;
   std::vector<std::pair<std::string, std::vector<torch::Tensor>>> states_;
-  std::vector<std::vector<torch::Tensor>>
-      wholes_;  ///< cut matrices of each state at the last visit
+  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices, as last visited
   int64_t steps_ = 0;
 };
 

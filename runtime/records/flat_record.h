@@ -52,8 +52,7 @@ class FlatRecord {
 struct UnreadLines {
   int64_t broken = 0;        ///< terminated lines that are not a JSON object
   int64_t first_broken = 0;  ///< number of the first such line, from 1
-  bool is_cut =
-      false;  ///< true if the last line is unterminated: still being written, or cut off by a crash
+  bool is_cut = false;       ///< true if the last line is cut off or still being written
 };
 
 /// Calls `use` with each record of the file, in order, and skips other lines. A missing file has no

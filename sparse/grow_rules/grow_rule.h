@@ -20,11 +20,10 @@ namespace shoal {
 
 /// Input of a rule for one matrix: the current mask, weights and gradients, by cell.
 struct CellState {
-  torch::Tensor is_on_C = {};   ///< bool
-  torch::Tensor weight_C = {};  ///< Pattern::pool of the weights
-  torch::Tensor gradient_C =
-      {};              ///< pool of the all-reduced dense gradient; set if needs_gradient()
-  Stream stream = {};  ///< random stream of this matrix and step
+  torch::Tensor is_on_C = {};     ///< bool
+  torch::Tensor weight_C = {};    ///< Pattern::pool of the weights
+  torch::Tensor gradient_C = {};  ///< pool of the dense gradient, if needs_gradient()
+  Stream stream = {};             ///< random stream of this matrix and step
   int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
   /// bool: cells that survive this update's pruning; set if reads_kept(), for grow_score().
   torch::Tensor is_kept_C = {};

@@ -60,8 +60,7 @@ class SoftCells : public WeightForm, public Stateful {
   torch::Tensor first_scores() const;
 
   SparseLayer layer_;
-  torch::Tensor
-      temperature_u_;  ///< equal for all matrices; a tensor, so that it is saved with each unit
+  torch::Tensor temperature_u_;  ///< all equal; a tensor, so that it is saved with each unit
   torch::Tensor score_uC_;
 };
 

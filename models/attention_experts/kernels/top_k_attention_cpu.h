@@ -26,8 +26,7 @@ void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
 /// Tensors for the gradients, laid out like the inputs. Overwrites those of queries and weights.
 struct GradTensors {
   TopKTensors tensors;
-  bool adds_to_keys =
-      false;  ///< true: adds to the gradients of keys and values; false: overwrites them
+  bool adds_to_keys = false;  ///< adds gradients of keys and values; else overwrites
 };
 
 /// Gradients of top_k_attention from the gradient of its output, whose rows must be dense.

@@ -24,9 +24,8 @@ struct LoaderSettings {
   int64_t rank = 0;
   int64_t world = 1;  ///< number of ranks that share the samples
   uint64_t seed = 0;
-  torch::Dtype dtype =
-      torch::kFloat32;  ///< for images and values; bfloat16 is rounded from float32
-  DataShape shape;      ///< shape of the samples
+  torch::Dtype dtype = torch::kFloat32;  ///< of images and values; bfloat16 is rounded
+  DataShape shape;                       ///< shape of the samples
   std::optional<ImageTransform> images;  ///< if they have images
   int64_t views = 1;     ///< augmented views of each training image; evaluation uses one
   int64_t prefetch = 2;  ///< micro-batches prepared ahead; 0 = no thread
