@@ -118,7 +118,7 @@ class MeasuredModel {
   Session& session() { return *session_; }
 
  private:
-  /// Of the tokens in an evaluation, with the layers in order.
+  /// Share of an evaluation's tokens of each unit, by layer in order.
   torch::Tensor load_share_LU(std::vector<std::string>& layers);
 
   Recipe recipe_;

@@ -88,8 +88,8 @@ class Problem {
     return combine(rows.rows_RD * rows.weight_R.unsqueeze(1), route);
   }
 
-  /// As V-MoE and GShard do: products, group by group, with masks [G, S, E, C]. The running count
-  /// of one-hot choices, all first ones before all second ones, is the place in an expert's buffer.
+  /// Products as in V-MoE and GShard, group by group, with masks [G, S, E, C]. The running count of
+  /// one-hot choices, all first ones before all second ones, is the place in an expert's buffer.
   torch::Tensor move_by_masks() const {
     const int64_t num_groups = shape_.tokens / kGroup, num_choices = kGroup * shape_.k;
     const int64_t capacity = unit_capacity(num_choices, shape_.experts, kPadded);

@@ -278,7 +278,7 @@ class Decoder {
     }
     return count / decoded;
   }
-  /// Of the keys and values of all sequences.
+  /// Bytes of the keys and values of all sequences.
   double cache_bytes() const {
     const torch::Tensor& key = cache_.layers[0].key_bNPH;
     return 2.0 * static_cast<double>(key.nbytes()) * static_cast<double>(cache_.layers.size());

@@ -31,8 +31,8 @@ struct Setting {
   int64_t calls = 1;  ///< of each contender's turn
   int64_t rounds = 1;
 
-  /// Of sums of up to some thousand products, in another order, relative to all numbers of a tensor
-  /// taken together. Products of bfloat16 are rounded to 8 bits after each step.
+  /// Relative error of sums of up to some thousand products, added in another order, over all
+  /// numbers of a tensor together. Products of bfloat16 are rounded to 8 bits after each step.
   double tolerance() const { return tensors.dtype() == torch::kBFloat16 ? 2e-2 : 1e-5; }
 };
 

@@ -21,7 +21,7 @@ struct MoeShape {
   bool gated = false;  ///< experts of three matrices
 
   int64_t rows() const { return tokens * k; }
-  /// Of experts with two layers: multiply-adds twice, forward and both gradients.
+  /// Operations of experts with two layers: multiply-adds twice, forward and both gradients.
   double flop() const {
     return 3.0 * 2.0 * 2.0 * static_cast<double>(rows()) * static_cast<double>(width * hidden);
   }

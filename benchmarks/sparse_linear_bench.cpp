@@ -31,7 +31,7 @@ const std::vector<Shape> kShapes{{768, 768}, {1024, 1024}, {3072, 768}};
 const std::vector<double> kDensities{0.02, 0.05, 0.1, 0.12, 0.2, 0.3, 0.4, 0.45, 0.6};
 const std::vector<std::string> kLayouts{"csr", "constant_fan_in", "diagonal", "block_16",
                                         "block_32"};
-/// Of those some are measured with inputs in a random order as well, and beside LibTorch's CSR.
+/// True for densities also measured with inputs in a random order and beside LibTorch's CSR.
 bool is_looked_at_closely(double density) { return density == 0.05 || density == 0.2; }
 
 /// Steps between two updates of the masks, over which the new layout is shared out.

@@ -100,7 +100,8 @@ struct PeerQuestions {
   std::optional<double> loss = {};  ///< of the first batch; nothing where it has noise
 };
 
-/// Of MoCo v3 the loss as well, which takes a step of the session.
+/// Questions for a peer implementation; for MoCo v3 also the loss, which takes a step of the
+/// session.
 PeerQuestions questions_about(const Recipe& recipe, const OpenSplit& images, Session& session,
                               bench::TensorFile& file) {
   PeerQuestions questions{.model = bench::peer_model(recipe),

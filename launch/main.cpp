@@ -33,7 +33,7 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
       const bool is_recipe = word.ends_with(".yaml") || word.ends_with(".yml");
       const std::string guess =
           is_recipe ? "; did you mean 'shoal train " + word + "'?" : did_you_mean(word, names);
-      throw Error(ExitCode::kUsage, "no command is called '" + word + "'" + guess,
+      throw Error(ExitCode::kUsage, "unknown command '" + word + "'" + guess,
                   guess.empty() ? "commands: " + join_words(names) : "");
     }
     command = command->get_subcommand(word);
@@ -42,7 +42,7 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
 
 using Words = std::vector<std::string>;
 
-/// `help [COMMAND ...]` and `version`, which are no commands, as the options that they stand for.
+/// Replaces the words `help [COMMAND ...]` and `version` by the options that they stand for.
 Words as_options(Words words) {
   if (words.front() == "version") words.front() = "--version";
   if (words.front() != "help") return words;
@@ -51,15 +51,15 @@ Words as_options(Words words) {
   return words;
 }
 
-/// Whether a word sets a key of a recipe: train.batch=64.
+/// True if a word sets a key of a recipe: train.batch=64.
 bool is_override(const std::string& word) {
   const std::size_t equals = word.find('=');
   return equals != std::string::npos && equals > 0 && word[0] != '-' &&
          word.substr(0, equals).find('.') != std::string::npos;
 }
 
-/// What a word that is no option was to set a key of the recipe to: `train.batch=3` of
-/// `--train.batch=3` and of `--set train.batch=3`; "" if it is none.
+/// The override in a word that was typed like an option: `train.batch=3` for `--train.batch=3` and
+/// for `--set train.batch=3`; "" if there is none.
 std::string override_of(const std::string& word, const Words& words) {
   const std::string text = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const std::size_t equals = text.find('=');

@@ -27,7 +27,7 @@ torch::Tensor last_token(const torch::Tensor& x_bSD, const torch::Tensor& length
 torch::Tensor mean_of_first(const torch::Tensor& x_bSD, const torch::Tensor& length_b) {
   const torch::Tensor place_S = torch::arange(x_bSD.size(1), length_b.options());
   const torch::Tensor is_padding_bS = place_S >= length_b.unsqueeze(1);
-  // Filled, not multiplied: padding that is no number must not reach the sum.
+  // masked_fill instead of a product: NaN in padding must not reach the sum.
   return at_least_float32(x_bSD).masked_fill(is_padding_bS.unsqueeze(2), 0).sum(1) /
          length_b.unsqueeze(1);
 }

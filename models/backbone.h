@@ -33,50 +33,51 @@ struct ModelContext : BuildContext {
 
 /// What a model reads: images, tokens or numbers, of which its constructor requires what it uses.
 struct ModelInput {
-  torch::Tensor image_bCHW;  ///< in the dtype to compute in
+  torch::Tensor image_bCHW;  ///< in the compute dtype
   torch::Tensor token_bS;    ///< int64
   torch::Tensor length_b;    ///< int64, on the host: tokens of each sample, the rest of its S is
-                             ///< padding; undefined: all have S
-  torch::Tensor value_bN;    ///< in the dtype to compute in
+                             ///< padding; undefined: no padding
+  torch::Tensor value_bN;    ///< in the compute dtype
 };
 
-/// A batch as one view sees it.
+/// The model input of one view (augmented copy) of a batch; views are numbered from 0.
 ModelInput input_of(const Batch& batch, int64_t view = 0);
-/// The batch's step with the view, which keys noise, for the pass over that view.
+/// The batch's step context for the pass over one view; the view keys the noise.
 StepContext context_of(const Batch& batch, int64_t view);
 
-/// Which features a task wants of its backbone.
+/// The form in which a task needs the backbone's features.
 enum class Features {
-  kPooled,  ///< one vector a sample
-  kTokens,  ///< one vector a token
-  kLast,    ///< that of each sample's last token
+  kPooled,  ///< one vector per sample
+  kTokens,  ///< one vector per token
+  kLast,    ///< the vector of each sample's last token
 };
 
+/// Output of a backbone: features in the requested form, aux loss and MoE statistics.
 struct ModelOutput {
-  /// Features::kPooled and kLast: float32, float64 of a float64 model; the head computes in it.
+  /// Features::kPooled and kLast; float32, or float64 for a float64 model. Input of the head.
   torch::Tensor pooled_bD = {};
-  torch::Tensor token_bSD = {};  ///< Features::kTokens: normed, in the model's dtype
-  /// Sum of the MoE layers' weighted balance losses, as this rank's share of the step:
-  /// ready to be added to the task's loss. Undefined without balance losses.
+  torch::Tensor token_bSD = {};  ///< Features::kTokens: after the norm, in the model's dtype
+  /// This rank's share of the step's weighted balance losses (aux losses) over all MoE layers, to
+  /// be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss = {};
-  std::vector<MoeStats> moe = {};  ///< one entry a MoE layer, in forward order
-  /// In evaluation, one entry a token gate: bool [b, S], whether a token attends.
+  std::vector<MoeStats> moe = {};  ///< one entry per MoE layer, in forward order
+  /// In evaluation, one entry per token gate: bool [b, S], True where a token attends.
   std::vector<torch::Tensor> is_open_bS = {};
 
   /// Adds a block's losses and statistics; returns its activations.
   torch::Tensor take(BlockOutput block);
-  /// Keeps the normed tokens, their mean over each sample's length, or the last of them. length_b
-  /// as in ModelInput, each at least 1.
+  /// Stores the features of the normed tokens x: all tokens, their mean over each sample's length,
+  /// or the last one. length_b as in ModelInput, each at least 1.
   void set_tokens(const torch::Tensor& x_bSD, Features features,
                   const torch::Tensor& length_b = {});
 };
 
-/// Turns samples into features; the task puts a head on top. Registered under `model.backbone`.
+/// Turns samples into features, on which the task puts a head. Registered under `model.backbone`.
 ///
-/// A model computes in the dtype of its images, one that reads tokens in build.compute_dtype:
-/// layers cast their parameters, which stay float32 where images are bfloat16, to that of their
-/// input. The residual stream, and the rows that travel between ranks, are then bfloat16; norms,
-/// softmaxes, routers, and sums over tokens are computed in float32 and rounded at the edge.
+/// The compute dtype is the images' dtype, or build.compute_dtype for models that read tokens.
+/// Parameters stay float32 where it is bfloat16; layers cast them to their input's dtype. The
+/// residual stream and the rows exchanged between ranks are then bfloat16. Norms, softmaxes,
+/// routers and sums over tokens are computed in float32 and cast at the end.
 class Backbone : public ModuleBase {
  public:
   struct Context {
@@ -101,10 +102,10 @@ class Backbone : public ModuleBase {
   /// b may be 0. Collective over context.build.grid.
   virtual ModelOutput forward(const ModelInput& input, const StepContext& step) = 0;
   virtual int64_t feature_width() const = 0;
-  /// With Features::kTokens: side of the patch that each token stands for, row by row; 0 where
-  /// tokens are no patches.
+  /// Side of the patch that each token of Features::kTokens stands for, tokens being in row-major
+  /// order; 0 if tokens are not patches.
   virtual int64_t patch() const { return 0; }
-  /// What `sparsity` makes sparse unless told otherwise, as entries of sparsity.layers.
+  /// Layers that `sparsity` makes sparse by default, as entries of sparsity.layers.
   virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
   /// What its layers log beside what every step has; none by default.
   virtual LayerLogs layer_logs() const { return {}; }
@@ -112,24 +113,24 @@ class Backbone : public ModuleBase {
   virtual std::vector<std::string> notes_on_accumulation() const { return {}; }
 };
 
-/// Makes the recipe's backbone for a task, which registers it under `name`. Paths of layers, which
-/// key noise, metrics and loads, begin with `name.`, except for the backbone named `backbone`,
-/// whose paths have no prefix: no two backbones of a task share a path. All of them place their
-/// units alike.
+/// Makes the recipe's backbone; a task registers the result under `name`. Paths of layers, which
+/// key noise, metrics and expert loads, begin with `name.`, except in a backbone named `backbone`,
+/// so that paths are unique within a task. All backbones of a task place their units on the same
+/// ranks.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data);
 
-/// The images' shape. Throws ConfigError at `key`, saying what data.source gives instead.
+/// Returns the images' shape. Throws ConfigError at `key` if data.source does not give images.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
-/// The same of tokens.
+/// Without tokens throws ConfigError at `key`, which says what data.source gives.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);
 
-/// The MoE stages anywhere in a tree of modules, in the order they were registered.
+/// All MoE stages below a module, in order of registration.
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);
 
-/// The mean over these dimensions, at least in float32.
+/// Mean over the given dimensions, computed in float32 or wider.
 torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims);
 
 }  // namespace shoal

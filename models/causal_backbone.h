@@ -11,22 +11,21 @@
 // b sequences on this rank  S tokens  D features  V rows of the embedding
 namespace shoal {
 
-/// A decoder, with a cache of keys and values. A token sees no later one of its sample, unless
-/// is_causal() is false, which language models refuse.
+/// A decoder backbone with a KV cache for generation. Attention is causal unless is_causal() is
+/// false, which language models refuse.
 class CausalBackbone : public Backbone {
  public:
-  /// False where the recipe lets tokens see later ones, which a language model must not.
+  /// False if the recipe lets tokens attend to later ones.
   virtual bool is_causal() const { return true; }
-  /// Tokens of a sequence at most.
+  /// Maximum number of tokens in a sequence.
   virtual int64_t context_length() const = 0;
-  /// [V, D], V at least the data's vocabulary: the rows that token ids select. A tied head
-  /// multiplies the features with the same tensor.
+  /// The embedding table [V, D], V at least the vocabulary of the data. A tied head multiplies
+  /// features with the same tensor.
   virtual torch::Tensor token_embedding() const = 0;
-  /// For `b` sequences of up to `capacity` tokens, none of which is there yet.
+  /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   virtual KeyValueCache make_cache(int64_t b, int64_t capacity) const = 0;
-  /// The normed features [b, S, D] of more tokens of each sequence, which follow those that the
-  /// cache holds and are then in the cache too; those of padding are unspecified. Without dropout.
-  /// Collective, b may be 0.
+  /// Appends new tokens to the cached sequences and returns their normed features [b, S, D]; those
+  /// of padding are unspecified. Updates the cache; applies no dropout. Collective, b may be 0.
   virtual torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                                const StepContext& step) = 0;
 };

@@ -8,10 +8,10 @@
 
 namespace shoal {
 
-inline constexpr double kDecoderEps = 1e-5;  ///< of decoders' norms
+inline constexpr double kDecoderEps = 1e-5;  ///< epsilon of decoders' norms
 
-/// model.context, or the tokens of a sample. Throws ConfigError where the data has no tokens, or
-/// more in a sample. `who`: the backbone's name.
+/// Returns model.context, by default the number of tokens in a sample. Throws ConfigError if the
+/// data has no tokens, or samples longer than the context. `who`: the backbone's name.
 int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,
                         std::string_view who);
 

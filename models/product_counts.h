@@ -28,8 +28,8 @@ class ProductCounts {
   /// unit gets of a token each; 0 for tables and for what is added. Of a memory unit's values as of
   /// its keys. `parameter`: its name below this module.
   virtual double rows_of(std::string_view parameter) const = 0;
-  /// Those of one view of a sample, such as attention's: of a causal one, half of all pairs of
-  /// tokens.
+  /// Products between activations of one view of a sample, such as attention's; causal attention
+  /// counts half of all pairs of tokens.
   virtual std::vector<ActivationProducts> between_activations() const { return {}; }
   /// Where a backbone applies a parameter: in the forward pass, those of a lower place come first.
   /// By default the stem is at 0, the backbone's own parameters, which are added to its result or
@@ -46,9 +46,9 @@ int64_t number_behind(std::string_view begin, std::string_view parameter);
 class NexusCounts {
  public:
   NexusCounts(const FeedForwardOptions& options, int64_t depth);
-  /// Of a parameter in a block, where all that is not in a Nexus layer's units takes `tokens`.
+  /// Rows of a parameter in a block, where everything outside a Nexus layer's units takes `tokens`.
   double rows_of(std::string_view parameter, double tokens) const;
-  /// Of a block with such a layer: mixing of tokens into slots and of slots into tokens.
+  /// Products of a block with such a layer: mixing of tokens into slots and of slots into tokens.
   std::optional<ActivationProducts> mixing(int64_t block, double tokens, double width) const;
 
  private:

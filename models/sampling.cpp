@@ -13,13 +13,13 @@
 namespace shoal {
 namespace {
 
-/// Ids of which the first `num_sorted` are the best, in order.
+/// Token ids ranked by logit on demand: the first `num_sorted` are sorted.
 class Ranking {
  public:
   explicit Ranking(std::span<const double> logit_V) : logit_V_(logit_V), ids_(logit_V.size()) {
     std::iota(ids_.begin(), ids_.end(), 0);
   }
-  /// The id of this rank, from 0; sorts as far as it must, at least 8 times as far each time.
+  /// The id at a rank, from 0; sorts as far as needed, at least 8 times as far each time.
   int64_t operator[](size_t rank) {
     if (rank >= num_sorted_) {
       const size_t wanted = std::min(ids_.size(), std::max<size_t>(rank + 1, 8 * num_sorted_ + 64));
@@ -41,7 +41,7 @@ class Ranking {
   size_t num_sorted_ = 0;
 };
 
-/// Of equal ones the first.
+/// Index of the highest logit; ties go to the first.
 int64_t highest_of(std::span<const double> logit_V) {
   return std::max_element(logit_V.begin(), logit_V.end()) - logit_V.begin();
 }

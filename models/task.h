@@ -17,20 +17,21 @@
 
 namespace shoal {
 
+/// Loss and MoE statistics of one micro-batch on this rank.
 struct TrainOutput {
-  /// Scalar: this rank's local sum over the step's number of items, auxiliary losses included.
-  /// Sums over micro-steps and ranks to the loss of the step.
+  /// Scalar: this rank's summed loss divided by the step's global number of items, with auxiliary
+  /// losses. Its sum over micro-steps and ranks is the loss of the step.
   torch::Tensor loss;
   std::vector<MoeStats> moe;
 };
 
-/// A sum over samples, added up over batches and ranks; its mean is sum / weight.
+/// A weighted sum over samples, accumulated over batches and ranks; its mean is sum / weight.
 struct NamedSum {
   std::string name;
   double sum = 0.0, weight = 0.0;
 };
 
-/// The mean of the sum of this name; not a number where there is none.
+/// The mean of the sum with this name; NaN if there is none.
 inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name) {
   for (const NamedSum& total : totals) {
     if (total.name == name) return total.sum / total.weight;
@@ -38,43 +39,43 @@ inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Sums over this rank's samples, equal in names and order on all ranks, and each batch.
+/// Sums over this rank's samples of one batch; names and order are equal on all ranks and batches.
 struct EvalOutput {
   std::vector<NamedSum> sums;
-  std::vector<MoeStats> moe = {};  ///< of this batch, one entry a MoE layer
+  std::vector<MoeStats> moe = {};  ///< of this batch, one entry per MoE layer
 };
 
 /// A number that an evaluation reports.
 struct Metric {
   enum class Kind {
     kNumber,
-    kShare,  ///< in [0, 1]; people read it as percent
+    kShare,  ///< in [0, 1], printed as a percentage
     kCount,
   };
-  std::string name;  ///< in JSON and CSV
+  std::string name;  ///< key in JSON and CSV
   double value = 0.0;
   Kind kind = Kind::kNumber;
-  std::string label = name;  ///< for people
+  std::string label = name;  ///< printed name
 };
 
-/// What decides which checkpoint is the best: a metric's name and its direction.
+/// The metric that selects the best checkpoint, and its direction.
 struct ScoreRule {
   std::string metric;
   bool higher_is_better = true;
 };
 
-/// What rates count: `img`, and how many a sample has.
+/// The unit of throughput, such as `img`, and the number of units per sample.
 struct RateUnit {
   std::string name;
   int64_t per_sample = 1;
 };
 
-/// One of the pictures that are shown of each sample of a batch.
+/// One column of the picture grid of an evaluation, with a picture per sample of a batch.
 struct PictureColumn {
-  std::string name;             ///< for people
-  torch::Tensor image_bCHW;     ///< in [0, 1]
-  std::string number = {};      ///< for people: what number_b is
-  torch::Tensor number_b = {};  ///< a number of each picture; undefined: none
+  std::string name;             ///< column title
+  torch::Tensor image_bCHW;     ///< values in [0, 1]
+  std::string number = {};      ///< label of number_b
+  torch::Tensor number_b = {};  ///< one number under each picture; undefined: none
 };
 
 /// What a task keeps of training samples while it is evaluated, such as the neighbours that an
@@ -118,8 +119,8 @@ class Baselines {
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
-/// What is trained for: owns backbone, head and criterion. Registered under `task`.
-/// Parameters: those of a single backbone under `backbone.`, the head's under `head.`.
+/// The training objective: owns backbone, head and loss. Registered under `task`.
+/// Parameters: those of an only backbone under `backbone.`, the head's under `head.`.
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
@@ -130,35 +131,35 @@ class Task : public ModuleBase, public Stateful {
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "task";
 
-  /// Collective, b may be 0. TORCH_CHECK unless batch.context.samples_in_step is set.
+  /// Loss of a micro-batch. Collective, b may be 0. Needs batch.context.samples_in_step.
   virtual TrainOutput train(const Batch& batch) = 0;
   /// The model's output before the criterion (for a classifier: logits), one row per sample.
   /// Collective.
   virtual torch::Tensor outputs(const Batch& batch) = 0;
-  /// Without gradients. Collective, b may be 0.
+  /// Evaluates one batch, without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
-  /// What is reported of the sums over a whole split. Without any sums every name is there, where
-  /// the columns of tables come from; of a split, what its data cannot tell is left out.
+  /// Metrics from the sums over a whole split. Metrics that the split's data cannot give are
+  /// omitted; without any sums, all names are returned, for the columns of tables.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
-  /// What an evaluation compares the model with; by default null: nothing.
+  /// Baselines to compare the model with in evaluations; default: none.
   virtual std::shared_ptr<Baselines> baselines() const { return nullptr; }
-  /// Pictures of what is evaluated, by which people judge the model, side by side for each sample;
-  /// by default the task draws none. Collective, b may be 0.
+  /// Pictures for visual inspection of an evaluated batch, a row of columns per sample; default:
+  /// none. Collective, b may be 0.
   virtual std::vector<PictureColumn> pictures(const Batch& batch) {
     (void)batch;
     return {};
   }
   virtual ScoreRule score() const = 0;
   virtual RateUnit unit() const = 0;
-  /// Views of each training image that a batch has to hold.
+  /// Number of views (augmented copies) of each training image that a batch must hold.
   virtual int64_t views() const { return 1; }
-  /// Whether the loss compares the samples of a micro-step with each other, so that its value would
-  /// depend on `train.accumulate`.
+  /// True if the loss compares samples of a micro-batch with each other, so that its value depends
+  /// on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
-  /// Whether a training sample may be mixed with others of its routing group, which needs two.
+  /// True if training samples are mixed within their routing group, which needs at least two.
   virtual bool mixes_samples() const { return false; }
-  /// Modules that gradients do not train, such as a momentum encoder. They stay dense, and are not
-  /// told of the end of a step (AfterStep).
+  /// Modules that are not trained by gradients, such as a momentum encoder. They stay dense and do
+  /// not take part in AfterStep.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
   /// What changes the model beside the optimizer, in a training of this length; default: null. A
   /// task learns only here where the training ends.
@@ -166,11 +167,11 @@ class Task : public ModuleBase, public Stateful {
     (void)scale;
     return nullptr;
   }
-  /// Training samples that an evaluation shows the task first; default: null, none.
+  /// Training samples to be collected before each evaluation; default: null, none.
   virtual References* references() { return nullptr; }
-  /// Parameters that `parameters_headless` leaves out: the classifier's weight and bias.
+  /// Number of parameters in the classifier's head, which `parameters_headless` leaves out.
   virtual int64_t head_parameters() const { return 0; }
-  /// State beside the parameters; none by default.
+  /// State besides parameters and buffers; default: none.
   void visit_state(StateVisitor& visitor) override { (void)visitor; }
 };
 

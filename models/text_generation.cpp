@@ -21,7 +21,7 @@ int64_t longest_of(const Prompts& prompts, int64_t first, int64_t last) {
   return longest;
 }
 
-/// Sequences that are decoded side by side on this rank; may be none.
+/// Sequences decoded together on this rank; may be none.
 class Decoding {
  public:
   Decoding(TextModel& model, const GenerationOptions& options, const OnToken& on_token,
@@ -32,7 +32,7 @@ class Decoding {
         device_(device),
         draws_({options.seed, Purpose::kGeneration, 0, 0}) {}
 
-  /// Reads the prompts [first, last) of at most `longest` tokens, and chooses a token for each.
+  /// Computes prompts [first, last) of at most `longest` tokens, and samples a token for each.
   void prefill(const Prompts& prompts, int64_t first, int64_t last, int64_t longest) {
     first_ = first;
     rows_.assign(static_cast<size_t>(last - first), Row{});
@@ -59,7 +59,7 @@ class Decoding {
     return std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.is_running; });
   }
 
-  /// Reads the last token of each text that goes on, and chooses one more.
+  /// Computes the last token of each unfinished text, and samples the next one.
   void step() {
     const torch::Tensor token_b1 =
         torch::zeros({static_cast<int64_t>(rows_.size()), 1}, torch::kInt64);
@@ -134,7 +134,7 @@ class Decoding {
   KeyValueCache cache_;
 };
 
-/// Whether any rank's sequences go on, so that all ranks call the model equally often.
+/// True if any rank has unfinished sequences, so that all ranks call the model equally often.
 bool runs_anywhere(bool runs_here, Communicator& world) {
   if (world.size() == 1) return runs_here;
   const torch::Tensor count = torch::full({1}, runs_here ? 1 : 0, torch::kInt64);
@@ -142,11 +142,11 @@ bool runs_anywhere(bool runs_here, Communicator& world) {
   return count.item<int64_t>() > 0;
 }
 
-/// The sequences [first, end) of all ranks, of which this one has [own_first, own_end).
+/// This rank's share [own_first, own_end) of the sequences [first, end) of all ranks.
 struct BatchShare {
   int64_t first, end, own_first, own_end;
 
-  /// Rank 0 has the larger share, and of one sequence the whole.
+  /// Rank 0 gets the larger share, and a single sequence.
   BatchShare(int64_t first, int64_t end, const Communicator& world) : first(first), end(end) {
     const auto begin_of = [&](int64_t rank) {
       return first + ((end - first) * rank + world.size() - 1) / world.size();

@@ -32,8 +32,8 @@ bool has_tied_head(const Choice<Task>& language_model);
 
 /// Why a text ends.
 enum class StopReason {
-  kTokens,     ///< as many as were asked for
-  kEndOfText,  ///< the model chose the token that ends a text
+  kTokens,     ///< max_tokens were generated
+  kEndOfText,  ///< the model generated the end-of-text token
   kContext,    ///< prompt and text fill the model's context
 };
 
@@ -44,28 +44,30 @@ struct EnumNames<StopReason> {
                                     std::pair{StopReason::kContext, "context"}};
 };
 
+/// Options of generate_text.
 struct GenerationOptions {
   Sampling sampling;
-  int64_t max_tokens = 100;  ///< of each text
-  int64_t batch = 16;        ///< sequences at once, over all ranks
-  int64_t end_of_text = -1;  ///< the id that ends a text; -1: none
-  uint64_t seed = 0;         ///< of the draws
-  uint64_t model_seed = 0;  ///< run.seed of the model's training, which keys layers without weights
+  int64_t max_tokens = 100;  ///< per text
+  int64_t batch = 16;        ///< sequences generated at once, over all ranks
+  int64_t end_of_text = -1;  ///< id of the end-of-text token; -1: none
+  uint64_t seed = 0;         ///< of the sampling
+  uint64_t model_seed = 0;   ///< run.seed of the model's training; keys layers without weights
 };
 
+/// The continuation of one prompt.
 struct GeneratedText {
-  std::vector<int64_t> tokens;  ///< after the prompt, without the one that ends it
+  std::vector<int64_t> tokens;  ///< without the prompt and the end-of-text token
   StopReason stop = StopReason::kTokens;
 };
 
-/// Called with each token of sequence `index` as it is chosen, on the rank that has the sequence.
+/// Called with each new token of sequence `index`, on the rank that holds the sequence.
 using OnToken = std::function<void(int64_t index, int64_t token)>;
 
-/// Continues each prompt, which has at least one token and fewer than the model's context
-/// (TORCH_CHECK). Draws are keyed by the seed, the prompt's index and the token's position, so that
-/// batch and ranks change a text only as far as they change how the model's products are rounded.
-/// Each batch is spread over the ranks, the first sequences on rank 0. Collective; every rank gives
-/// the same prompts and gets all texts. Throws Error (exit 30) as choose_token.
+/// Continues each prompt; TORCH_CHECK that it has at least one token and fewer than the context.
+/// Draws are keyed by the seed, the prompt's index and the token's position, so batch size and
+/// ranks change a text only through rounding in the model. Each batch is distributed over the
+/// ranks, first sequences to rank 0. Collective; every rank passes the same prompts and receives
+/// all texts. Throws Error (exit 30) as choose_token does.
 std::vector<GeneratedText> generate_text(TextModel& model,
                                          const std::vector<std::vector<int64_t>>& prompts,
                                          const GenerationOptions& options, RankGrid& grid,

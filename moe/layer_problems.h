@@ -12,12 +12,12 @@ namespace shoal {
 /// Mistakes in the options of one layer, found while it is built.
 class LayerProblems : public Problems {
  public:
-  /// `path`: of the layer, which each line begins with.
+  /// `path`: the layer's, put before each message.
   explicit LayerProblems(std::string path) : path_(std::move(path)) {}
   void add(std::string_view path, std::string_view what) override {
     lines_.push_back(path_ + "." + std::string(path) + ": " + std::string(what));
   }
-  /// Throws ConfigError of all of them.
+  /// Throws one ConfigError with all of them.
   void throw_if_any() const {
     if (!lines_.empty()) throw ConfigError(lines_);
   }

@@ -6,7 +6,7 @@
 namespace shoal {
 namespace {
 
-/// Of all units; layers without tokens have no loads to compare.
+/// Relative loads of all units; layers without tokens have none.
 std::vector<double> loads_over_mean(const std::vector<MoeReport>& layers) {
   std::vector<double> result;
   for (const MoeReport& layer : layers) {
@@ -29,7 +29,7 @@ struct Total {
   int64_t count = 0;
 };
 
-/// Of the layers that have the value.
+/// Sum over the layers that have the value.
 Total total_of(const std::vector<MoeReport>& layers, std::optional<double> MoeReport::*value) {
   Total total;
   for (const MoeReport& layer : layers) {

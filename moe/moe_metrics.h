@@ -8,19 +8,18 @@
 
 namespace shoal {
 
-/// Adds what all MoE layers did in one step, in as many keys whatever the number of layers and
-/// units; nothing without layers. Over all units of all layers, a unit's load over its layer's
-/// mean: `moe_load_p50` and `moe_load_p95` (interpolated linearly), `moe_load_max`, and
-/// `moe_dead_units`, how many no token chose. Means over layers: `moe_load_entropy`,
-/// `moe_router_entropy`, `moe_dropped`, of layers with scores `moe_mutual_information`, and for
-/// each balance loss `moe_loss_<name>`, undivided. Summed over the layers that count them:
-/// `moe_multiply_adds` per token.
+/// Adds metrics of all MoE layers in one step, under a fixed set of keys; none without layers. Over
+/// all units of all layers, with loads relative to the layer's mean: `moe_load_p50` and
+/// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number of units without
+/// tokens. Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped`, for routers
+/// with scores `moe_mutual_information`, and `moe_loss_<name>` for each balance loss, before its
+/// weight. Sum over the layers that count it: `moe_multiply_adds` per token.
 void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record);
 
-/// MoeReport::mutual_information, the mean of the layers that have one.
+/// Mean of MoeReport::mutual_information over the layers that have it; nullopt if none has.
 std::optional<double> mean_mutual_information(const std::vector<MoeReport>& layers);
 
-/// The value below which this share of the values lies, by linear interpolation; 0 of none.
+/// Percentile by linear interpolation, `share` in [0, 1]; 0 without values.
 double percentile(std::vector<double> values, double share);
 
 }  // namespace shoal

@@ -13,34 +13,34 @@
 // B samples on this rank  R rows per sample  D width
 namespace shoal {
 
-/// Facts of a stage that are checked against the rank grid and shown to users.
+/// Properties of a stage that are checked against the rank grid and shown to users.
 struct MoeStageInfo {
   std::string name;  ///< `blocks.2.moe_s`
   int64_t num_units = 0;
   int64_t units_per_token = 0;   ///< routed units whose parameters one token activates
-  std::string note = {};         ///< the router's
-  std::string unbalanced = {};   ///< the router's name, where nothing evens out its loads
+  std::string note = {};         ///< Router::note()
+  std::string unbalanced = {};   ///< the router's name, if no loss evens out its loads
   int64_t num_chunks = 1;        ///< parts of the rows in its exchange
-  bool is_hierarchical = false;  ///< whether its exchange has two levels
-  double routed_per_token = 0;   ///< rows that units get of one token, on average, none dropped
-  int64_t values_per_row = 0;    ///< of memory units: how many values a row's result is made of
+  bool is_hierarchical = false;  ///< true if its exchange has two levels
+  double routed_per_token = 0;   ///< mean number of units that take a token, without drops
+  int64_t values_per_row = 0;    ///< memory units: number of values summed per row
   int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
 };
 
 /// The output of a MoE stage for the samples of this rank.
 struct MoeOutput {
   torch::Tensor y_BRD;
-  /// Weighted balance losses as this rank's share of the step: summed over ranks and
-  /// micro-steps they are the step's. Undefined in evaluation and without losses.
+  /// This rank's share of the step's weighted balance losses: the shares of all ranks and
+  /// micro-steps add up to the step's. Undefined in evaluation and without losses.
   torch::Tensor auxiliary_loss;
   MoeStats stats;
 };
 
-/// A layer whose units are spread over the expert ranks: a MoeLayer or a NexusLayer, no pipeline
+/// A layer whose units are spread over the expert ranks: a MoeLayer or a NexusLayer; not a pipeline
 /// stage. Backbones register them as modules anywhere in their tree.
 class MoeStage : public ModuleBase, public AfterStep {
  public:
-  /// `path` is the module's place in the model, `blocks.2.moe_s`; it keys the stage's noise.
+  /// `path` is the module's path in the model, `blocks.2.moe_s`; it keys the stage's noise.
   explicit MoeStage(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
   virtual MoeStageInfo info() const = 0;

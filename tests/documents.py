@@ -126,7 +126,7 @@ def check_options(program, names):
                     break
                 missing = [choice for choice in choices if choice not in commands_here]
                 if missing:
-                    yield f"{name}:{line}: no command is called {' '.join((*path, missing[0]))}"
+                    yield f"{name}:{line}: unknown command {' '.join((*path, missing[0]))}"
                     break
                 path += (choices[0],)
             for option in re.findall(r"(?<![\w-])(-[a-zA-Z]|--[a-z][\w-]*)(?![\w-])", match.group(1)):

@@ -55,7 +55,7 @@ class DocumentsTest(unittest.TestCase):
         self.write("`shoal check RECIPE --world N` `shoal ckpt RUN`\n`shoal chekc` `shoal check --wrold 2`\n"
                    "```\nshoal other --not inline\n```\n")
         found = [line.split(": ", 1)[1] for line in documents.check_options(program, [self.page])]
-        self.assertEqual(found, ["no command is called chekc", "shoal check has no option --wrold"])
+        self.assertEqual(found, ["unknown command chekc", "shoal check has no option --wrold"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the sources keep to STYLE: format, sizes, include order, forbidden calls.
+"""Checks that the sources keep to docs/style.md: format, sizes, include order, doc blocks, forbidden
+calls; and that the pages on the code name only files and names that exist.
 
 Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
 """
@@ -43,6 +44,7 @@ COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "laun
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
+DESIGN_PAGES = ("docs/design.md", "docs/style.md")
 MAX_ROOM_SOURCES = 25
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -61,6 +63,15 @@ GETENV = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 PRINT = re.compile(r"\bstd::(cout|cerr)\b|(?<![\w:.>])(std::)?(f?printf|puts|putchar)\s*\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
+DOC_LINE = re.compile(r"^[^\n]*?///(?!/)(<?) ?(.*)$")
+LEANING = re.compile(r"(Of|Those|That|The same|As|Its|Their|They|It)\b")
+FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+CODE_SPAN = re.compile(r"`([^`\n]+)`")
+FILE_NAME = re.compile(r"[\w.-]+\.(h|cpp|cu|cuh|py|sh|md|txt|yaml|json)")
+FILE_PATH = re.compile(r"[\w.-]+(/[\w.-]+)+/?")
+BRACES = re.compile(r"(.*)\{([^{}]*)\}(.*)")
+NAME = re.compile(r"([A-Za-z]\w*(?:::\w+)*)(?:\(\))?")
+IDENTIFIER = re.compile(r"\w*[a-z]\w*[A-Z_]\w*|[A-Z]\w*[a-z]\w*")
 CONTROL = re.compile(r"^(if|for|while|switch|do|else|try|catch|return|case)\b")
 
 

@@ -136,6 +136,27 @@ class Lint(unittest.TestCase):
                    'const char* b = R"x(torch::load {)x";\n'
                    "char c = '{';\nint d = 1'000'000;\n")
 
+    def test_refuses_doc_blocks_without_a_subject(self):
+        for opening in ["Of a row.", "Those of it.", "That one.", "The same again.", "As above.", "Its name.",
+                        "Their sum.", "They end.", "It ends."]:
+            self.finds("moe/a.cpp", f"/// {opening}\nint a;\n", "a doc block opens with")
+        self.finds("moe/a.cpp", "int a;  ///< Of a row\n", 'opens with "Of"')
+        self.finds("moe/a.cpp", "int a;  ///< of its row\n")
+        self.finds("moe/a.cpp", "/// A row of\n/// Those of rows, and\n/// As above.\nint a;\n")
+        self.finds("moe/a.cpp", "/// Offset, Assignment, Items.\nint a;\n\n/// Italy.\nint b;\n")
+        self.finds("moe/a.cpp", "// Of a row.\nint a;\n")
+        self.finds("tests/moe/a_test.cpp", "/// Of a row.\nint a;\n")
+
+    def test_checks_the_pages_on_the_code(self):
+        def design(text):
+            return lint({"moe/a.h": "#pragma once\nstruct RowSum {\n  int num_rows;\n};\n",
+                         "moe/a.cpp": "int a;\n", "docs/design.md": text})[1]
+        self.assertEqual(design("`moe/a.{h,cpp}`, `a.h`, `moe/`, `RowSum::num_rows`, `RowSum()`, `mpirun`,\n"
+                                "`shoal check`, `build/release/shoal`, `other/place`\n```\n`moe/b.h`\n```\n"), [])
+        self.assertEqual(design("Text\n`moe/b.h` `moe/attic` `b.cpp` `moe/a.{h,cu}` `RowSums` `RowSum::num_row`"),
+                         [f"docs/design.md:2: {name} does not exist" for name in
+                          ["moe/b.h", "moe/attic", "b.cpp", "moe/a.cu", "RowSums", "num_row"]])
+
     def test_refuses_tests_that_no_program_builds(self):
         self.finds("tests/attic/a_test.cpp", "int f();\n", "no test program")
         self.finds("tools/a.cpp", "int f();\n", "sources live in")

@@ -7,33 +7,33 @@
 
 namespace shoal {
 
-/// An option of a command, or a word that it takes without one.
+/// An option of a command, or a positional word.
 struct OptionDescription {
-  std::vector<std::string> names;    ///< `-o`, `--output`; none of a word without an option
-  std::string value;                 ///< what it takes, as help shows it: `FILE.html`; "" of a flag
-  std::vector<std::string> choices;  ///< all values, where they are few and known
+  std::vector<std::string> names;    ///< `-o`, `--output`; empty for a positional word
+  std::string value;                 ///< its value as help shows it: `FILE.html`; "" for a flag
+  std::vector<std::string> choices;  ///< all values, if there is a short list
   std::string doc;
   bool is_required = false;
   bool repeats = false;
 };
 
-/// A command with its options and its own commands: what completion scripts and the manual are
-/// made of. launch/command_line/describe_commands.h makes it of the command line's parser.
+/// A command with its options and subcommands, for completion scripts and the manual.
+/// launch/command_line/describe_commands.h makes it from the parser.
 struct CommandDescription {
   std::string name, doc;
   std::string footer;  ///< examples, below the options
   std::vector<OptionDescription> options;
-  std::vector<OptionDescription> words;  ///< in the order in which they are expected
+  std::vector<OptionDescription> words;  ///< positional words, in the expected order
   std::vector<CommandDescription> commands;
 };
 
-/// Shells that `completion_script` knows.
+/// Shells that `completion_script` supports.
 std::vector<std::string> completion_shells();
-/// The script with which a shell completes commands, options, recipes, keys and files.
-/// Throws: TORCH_CHECK for another shell.
+/// A script with which a shell completes commands, options, recipes, keys and files. Throws:
+/// TORCH_CHECK for other shells.
 std::string completion_script(const CommandDescription& program, const std::string& shell);
 
-/// The manual page in roff, as `man -l FILE` shows it.
+/// The manual page in roff, for `man -l FILE`.
 std::string manual_page(const CommandDescription& program, const BuildInfo& build);
 
 /// A command's synopsis: `check RECIPE [KEY=VALUE ...] [OPTION ...]`.

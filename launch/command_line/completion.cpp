@@ -44,7 +44,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text;
 }
 
-/// As one word between single quotes, of bash and zsh.
+/// The text as one word in single quotes, for bash and zsh.
 std::string quoted(const std::string& text) {
   return fmt::format("'{}'", replaced(text, "'", "'\\''"));
 }

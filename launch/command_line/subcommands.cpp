@@ -38,7 +38,7 @@ namespace {
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-/// Of the name of a file that is not there: which recipes may be meant; throws then.
+/// If the file is missing, throws an error that suggests recipes of a similar name.
 void refuse_missing(const std::string& path) {
   std::error_code failed;
   if (std::filesystem::exists(path, failed) || failed) return;

@@ -11,7 +11,7 @@ class App;
 
 namespace shoal {
 
-/// Declares what each subcommand takes. Parsing runs the one that is named, which sets `code`.
+/// Declares the options of each subcommand. Parsing runs the named one, which sets `code`.
 /// `command_line`: as typed, for env.json.
 void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line);
 

@@ -32,10 +32,10 @@
 namespace shoal {
 namespace {
 
-/// What readers of Hugging Face's and timm's expect of a file's metadata.
+/// Metadata that Hugging Face's and timm's readers expect in a file.
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
 
-/// The next step where a program has no layout for the model.
+/// Hint for a model that the program has no format for: Shoal's own layout.
 std::string or_own_layout(const std::string& advice) {
   return fmt::format("{}, or --to {}", advice, kOwnLayout);
 }
@@ -44,7 +44,7 @@ constexpr std::array kExportDtypes{
     std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
     std::pair{"bfloat16", Dtype::kBF16}, std::pair{"float16", Dtype::kF16}};
 
-/// The dtype to write numbers in; nothing: that of each tensor.
+/// Parses the dtype to write; nullopt: the dtype of each tensor.
 std::optional<Dtype> dtype_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
   std::vector<std::string> names;
@@ -109,7 +109,7 @@ void check_exportable(const WeightFormat& format, const ModelToExport& model,
   mistakes.throw_if_any(head, hint);
 }
 
-/// A weight of the checkpoint and the entry of the file that it becomes.
+/// A weight of the checkpoint, and the entry of the file that stores it.
 struct Export {
   const WeightName* name;
   const ManifestTensor* ours;
@@ -147,7 +147,7 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
   return exports;
 }
 
-/// One tensor in memory at a time.
+/// Writes the file, holding one tensor in memory at a time.
 void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& weights,
                        const std::map<std::string, std::string>& metadata,
                        const std::string& path) {
@@ -174,7 +174,7 @@ WeightOrigin origin_of(const Manifest& manifest) {
   return origin;
 }
 
-/// The weights and buffers of a model: permutations and soft cells become part of them.
+/// Weights and buffers of a model; permutations and soft cells are left out, since they are folded.
 StateList list_weights(const BuiltModel& model) {
   ModelWeights listed = weights_of(model);
   listed.sparse = {};

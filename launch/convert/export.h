@@ -15,18 +15,18 @@ struct ExportArguments {
   std::string out;
   std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
   bool best = false;
-  bool raw_weights = false;  ///< not their averages, where the checkpoint has both
+  bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
   bool json = false;
 };
 
-/// Writes model.safetensors and config.json, as the program has them, into the new folder `out`; of
-/// Shoal's own layout (own_layout.h), recipe.yaml in place of config.json.
+/// Exports a model: writes model.safetensors and config.json in the program's format into a new
+/// folder `out`; in Shoal's own layout (own_layout.h), recipe.yaml in place of config.json.
 /// Permutations of sparse layers are folded in (FoldedWeights). Throws Error (exit 2) for an
-/// unknown program or dtype, Error (exit 12) if the program has no layout for the model or a
+/// unknown program or dtype, Error (exit 12) if the program has no format for the model or a
 /// permutation is still soft, otherwise as import_weights.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
 
-/// The values of --to.
+/// Accepted values of --to.
 std::vector<std::string> export_programs();
 
 }  // namespace shoal

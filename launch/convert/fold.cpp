@@ -55,7 +55,7 @@ void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& re
   }
 }
 
-/// The masks of all sparse layers, which go to `out` as they are saved.
+/// Reads the masks of all sparse layers, and adds them to `out` as they are saved.
 std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const CheckpointReader& reader,
                                     const std::vector<SparseLayer>& layers, ModelWeights& out) {
   std::vector<FoldedMasks> masks;
@@ -77,7 +77,7 @@ std::vector<FoldedMasks> read_masks(const FoldedWeights& folded, const Checkpoin
   return masks;
 }
 
-/// The shortest decimal whose share of `cells`, rounded down, is `on`.
+/// The shortest decimal d with floor(d · cells) = on.
 double density_of(int64_t on, int64_t cells) {
   const double share = static_cast<double>(on) / static_cast<double>(cells);
   double scale = 1.0;
@@ -89,7 +89,7 @@ double density_of(int64_t on, int64_t cells) {
   TORCH_CHECK(false, "no decimal is the share of ", on, " in ", cells);
 }
 
-/// The number of weights in each mask of a layer, exactly.
+/// The exact number of weights in each mask of a layer.
 LayerDensity exact_density(const FoldedMasks& masks) {
   std::string name = masks.layer.parameter.name;
   name.resize(name.size() - kWeightEnd.size());
@@ -107,8 +107,8 @@ LayerDensity exact_density(const FoldedMasks& masks) {
   return {name, density_of(on.value_or(0), masks.mask_mn.front().numel())};
 }
 
-/// Sparsity without permutations that has the folded masks: the checkpoint's own where they are
-/// still such as its pattern has, else that of unstructured masks which do not change.
+/// Sparsity options without permutations that suit the folded masks: the checkpoint's own if the
+/// masks still fit its pattern, else those of static unstructured masks.
 SparsityOptions folded_sparsity(const Recipe& recipe, const BuiltModel& model,
                                 const std::vector<FoldedMasks>& masks) {
   SparsityOptions options = *recipe.sparsity;

@@ -12,16 +12,16 @@ struct FoldArguments {
   std::string path;
   std::string out;
   bool best = false;
-  bool raw_weights = false;  ///< not their averages, where the checkpoint has both
+  bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
   bool json = false;
 };
 
-/// Writes the model of a checkpoint without its permutations: its weights and masks in the order
-/// that they stand for (FoldedWeights), with which it computes the same. `out` is as a run's
-/// folder: a checkpoint of the same step without the state of training, and resolved.yaml. Where
-/// folded masks are not such as sparsity.pattern has, its recipe has unstructured, static ones.
-/// Throws Error (exit 2) if nothing is permuted, Error (exit 12) if a permutation is still soft,
-/// CheckpointError, and StorageError as import_weights.
+/// Folds a checkpoint's permutations into its weights and masks (FoldedWeights), so that the model
+/// computes the same without permutations. `out` is laid out as a run folder: a checkpoint of the
+/// same step without training state, and resolved.yaml. If folded masks do not fit
+/// sparsity.pattern, the new recipe has static unstructured masks. Throws Error (exit 2) if nothing
+/// is permuted, Error (exit 12) if a permutation is still soft, CheckpointError, and StorageError
+/// as import_weights.
 ExitCode fold(const FoldArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -11,22 +11,22 @@
 
 namespace shoal {
 
-/// Reads the weights of a checkpoint with their permutations folded in: S P in place of S and P.
+/// Reads a checkpoint's weights with their permutations folded in: S P in place of S and P.
 ///
-/// Products use S P as a weight (Permutation), so that a model without permutations whose weights
-/// are S P computes the same bits. Nothing is left to be folded into neighbouring layers, as
-/// PA-DST has to for kernels that need the structure of S.
+/// Products already use S P as their weight (Permutation), so a model with weights S P and no
+/// permutations computes equal bits. Neighbouring layers do not change, unlike in PA-DST, whose
+/// kernels need the structure of S.
 class FoldedWeights {
  public:
-  /// `model`: the recipe's, on meta. `reader` outlives this. Throws Error (exit 12) for a layer
-  /// whose permutation is still soft, with when it becomes hard, for one that the checkpoint has no
-  /// permutation of, and for one whose cells are not chosen yet.
+  /// `model`: the recipe's, on meta. `reader` must outlive this. Throws Error (exit 12) for a layer
+  /// with a soft permutation (and names the step at which it becomes hard), with soft cells, or
+  /// without a stored permutation.
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 
-  /// Matrices that are permuted: each expert of a stack is one.
+  /// Number of permuted matrices; each expert of a stack counts.
   size_t num_permuted() const { return permuted_.size(); }
-  /// A tensor of the checkpoint that has the shape of `weight` and its order: the weight itself,
-  /// its average or its mask. Throws CheckpointError.
+  /// Reads a tensor with the shape and order of `weight`: the weight itself, its average or its
+  /// mask. Throws CheckpointError.
   torch::Tensor read(const ManifestTensor& tensor, const std::string& weight) const;
 
  private:
@@ -37,7 +37,7 @@ class FoldedWeights {
   };
 
   const CheckpointReader& reader_;
-  std::map<std::string, Permuted> permuted_;  ///< by the weight's name, of an expert with its id
+  std::map<std::string, Permuted> permuted_;  ///< by weight name, for experts with the id
 };
 
 }  // namespace shoal

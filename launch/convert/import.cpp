@@ -30,7 +30,7 @@
 namespace shoal {
 namespace {
 
-/// Null for Shoal's own layout.
+/// Makes a format by name; null for Shoal's own layout.
 std::shared_ptr<WeightFormat> make_format(const std::string& name) {
   if (name == kOwnLayout) return nullptr;
   if (members_of<WeightFormat>().find(name) == nullptr) {
@@ -42,7 +42,7 @@ std::shared_ptr<WeightFormat> make_format(const std::string& name) {
   return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
 }
 
-/// Whether an override gives this key, or a section around it.
+/// True if an override sets this key, or a section that contains it.
 bool sets(const std::vector<std::string>& overrides, const std::string& key) {
   return std::ranges::any_of(overrides, [&](const std::string& override) {
     const size_t end = override.find('=');
@@ -62,7 +62,7 @@ bool are_all_float64(const ForeignWeights& weights) {
   });
 }
 
-/// Whether the source that the overrides choose normalises images.
+/// True if the overrides choose a data source that normalises images.
 bool has_images(const std::vector<std::string>& overrides) {
   constexpr std::string_view kSource = "data.source=";
   bool has = false;
@@ -78,7 +78,7 @@ bool has_images(const std::vector<std::string>& overrides) {
   return has;
 }
 
-/// The recipe that the weights give, with the user's overrides.
+/// The recipe derived from the weights, with the user's overrides.
 Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
                  const ImportArguments& arguments, const Environment& environment) {
   const bool has_other_data = sets(arguments.overrides, "data.source");
@@ -125,8 +125,8 @@ void refuse_low_rank(const ForeignWeights& weights) {
   }
 }
 
-/// The recipe in the metadata, with the user's overrides: of a dense model that starts from these
-/// weights, as masks and permutations are part of them.
+/// The recipe in the metadata with the user's overrides. It is that of a dense model, since masks
+/// and permutations are part of exported weights.
 Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
                   const ImportArguments& arguments, const Environment& environment) {
   refuse_low_rank(weights);
@@ -157,7 +157,7 @@ void check_described_model(const WeightFormat& format, const Recipe& recipe) {
   mistakes.throw_if_any("the weights do not fit the recipe:");
 }
 
-/// What weights are, as far as the file tells.
+/// Kind and origin of the weights, as far as the file tells.
 struct Described {
   Recipe recipe;
   std::vector<ModelRecipe::Key> assumed_keys = {};
@@ -177,14 +177,14 @@ Described describe_weights(const WeightFormat* format, const ForeignWeights& wei
   return described;
 }
 
-/// What is read into one weight.
+/// The tensor to read into one weight.
 struct Source {
   const WeightName* name;
   const ForeignWeights::Tensor* tensor;
 };
 
-/// Finds the weights of the model among theirs, by our names. Throws Error (exit 12) with all that
-/// do not fit. `ignored`: WeightFormat::ignored.
+/// Finds a stored tensor for each weight of the model, by its name in Shoal. Throws Error (exit 12)
+/// that lists all mismatches. `ignored`: WeightFormat::ignored.
 std::map<std::string, Source> match(const std::vector<std::string>& ignored,
                                     const std::vector<WeightName>& names, const StateList& model,
                                     const ForeignWeights& weights) {
@@ -233,7 +233,7 @@ ModelWeights read_weights(const std::map<std::string, Source>& sources, const St
   return read;
 }
 
-/// Throws Error (exit 12) unless the repetitions that are stored equal what they repeat.
+/// Throws Error (exit 12) unless stored duplicates of weights equal the weights.
 void check_copies(const std::vector<WeightName>& names,
                   const std::map<std::string, Source>& sources, const ForeignWeights& weights) {
   Mistakes mistakes;

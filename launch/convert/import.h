@@ -17,17 +17,17 @@ struct ImportArguments {
   std::string path;
   std::string format;  ///< a registered WeightFormat, or kOwnLayout
   std::string out;
-  std::vector<std::string> overrides = {};  ///< of the recipe that the weights give
+  std::vector<std::string> overrides = {};  ///< of the recipe derived from the weights
   bool json = false;
 };
 
-/// Turns weights that another program saved into the folder `out`, which is as a run's: a
-/// checkpoint of step 0 and resolved.yaml, the recipe of the model. Numbers are converted to the
-/// dtype of train.precision, which is float64 where all weights are. Nothing is left at `out` after
-/// an error. Throws Error (exit 2) for an unknown format, Error (exit 12) if the weights are not a
-/// model that Shoal computes or tensors are missing, surplus or of a wrong shape, all named,
-/// ConfigError for the overrides, CheckpointError (exit 20) for files that are damaged,
-/// StorageError if they cannot be read, or `out` is there already or cannot be written.
+/// Imports weights saved by another program into a new folder `out`, laid out as a run folder: a
+/// checkpoint of step 0 and resolved.yaml, the model's recipe. Weights are converted to the dtype
+/// of train.precision, which is float64 if all weights are. An error leaves nothing at `out`.
+/// Throws Error (exit 2) for an unknown format; Error (exit 12) if Shoal does not support the
+/// model, or tensors are missing, surplus or misshapen, and lists them; ConfigError for the
+/// overrides; CheckpointError (exit 20) for damaged files; StorageError if they cannot be read, or
+/// if `out` exists or cannot be written.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 

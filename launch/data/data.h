@@ -14,12 +14,12 @@ namespace shoal {
 struct TokenizeArguments {
   std::vector<std::string> files;
   std::string tokenizer;
-  std::vector<std::pair<std::string, std::string>> options;  ///< the tokenizer's keys
+  std::vector<std::pair<std::string, std::string>> options;  ///< options of the tokenizer
   std::string out;
   bool json = false;
 };
 
-/// Encodes files of text into a token cache; an older cache of that name is replaced. Throws Error:
+/// Tokenizes text files into a token cache, replacing an older cache of that name. Throws Error:
 /// exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
@@ -29,20 +29,19 @@ struct PackArguments {
   bool json = false;
 };
 
-/// Packs a folder of images into shards (shard_writer.h). Nothing is left of them after an error.
-/// Throws Error: exit 2 unless DIR is an empty folder or none, 13 for the images, 21 if a shard
-/// cannot be written.
+/// Packs a folder of images into tar shards (shard_writer.h). An error leaves no shards behind.
+/// Throws Error: exit 2 if DIR is not empty, 13 for the images, 21 if a shard cannot be written.
 ExitCode pack(const PackArguments& arguments, std::ostream& out);
 
 /// `shoal data verify DIR|FILE.tar… [--decode]`.
 struct VerifyArguments {
-  std::vector<std::string> paths;  ///< shards, and folders of them
+  std::vector<std::string> paths;  ///< shards, or folders of shards
   bool decodes = false;
   bool json = false;
 };
 
-/// Checks shards (verify_shards.h) and writes what is in them and every finding. Throws DataError
-/// (exit 13) with the first one.
+/// Checks shards (verify_shards.h), and prints their contents and every finding. Throws DataError
+/// (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

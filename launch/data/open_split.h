@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-/// One opened split of a run's data, with its source.
+/// One opened split (training or validation) of a run's data, with its source.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
@@ -31,10 +31,10 @@ struct JobData {
 
 /// Name of OpenSplit::fingerprint in a checkpoint.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Name of OpenSplit::tokenizer in a checkpoint.
+/// Key of OpenSplit::tokenizer in a checkpoint.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Throws DataError.
+/// Opens a split. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
 /// Opens both splits; `console` shows their warnings, each once. Collective. Throws DataError, and

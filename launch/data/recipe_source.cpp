@@ -23,7 +23,7 @@ void check_stride(const Recipe& recipe, const DataSource& source) {
   const DataShape data = source.shape();
   if (!source.has_windows()) {
     throw ConfigError(fmt::format(
-        "evaluate.stride: the samples of data.source {} are no windows of a text; leave it out",
+        "evaluate.stride: the samples of data.source {} are not windows of a text; leave it out",
         data.source));
   }
   if (*stride > data.sequence) {

@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// The recipe's data source, no file of which is open yet. `environment`: where the user's cache
-/// folder is looked up, XDG_CACHE_HOME or HOME; none: there is no such folder.
+/// Makes the recipe's data source without opening its files. `environment` gives XDG_CACHE_HOME or
+/// HOME, which locate the user's cache folder; without them there is none.
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 

@@ -15,7 +15,7 @@
 namespace shoal {
 namespace {
 
-/// Shards, and those in folders.
+/// Lists shards, including those in folders.
 std::vector<std::string> named_shards(const std::vector<std::string>& paths) {
   std::vector<std::string> shards;
   for (const std::string& path : paths) {

@@ -26,7 +26,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   const config::MemberSet& known = members_of<Tokenizer>();
   if (known.find(arguments.tokenizer) == nullptr) {
     throw Error(ExitCode::kUsage,
-                fmt::format("--tokenizer: none is called '{}'{}", arguments.tokenizer,
+                fmt::format("--tokenizer: unknown tokenizer '{}'{}", arguments.tokenizer,
                             did_you_mean(arguments.tokenizer, known.names())),
                 "tokenizers: " + join_words(known.names()));
   }
@@ -58,7 +58,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   return Registry<Tokenizer>::create(choice, {});
 }
 
-/// Token caches have no text to encode.
+/// Throws if a file is a token cache, which has no text to encode.
 void check_files(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     if (!is_token_cache(file)) continue;
@@ -67,7 +67,7 @@ void check_files(const std::vector<std::string>& files) {
   }
 }
 
-/// Nothing but a cache is replaced, and no file that is read.
+/// Throws if the output would replace an input, or a file that is not a cache.
 void check_out(const std::string& out, const std::vector<std::string>& files) {
   if (!out.ends_with(kTokenFileEnding)) {
     throw Error(ExitCode::kUsage, "--out: '" + out + "' does not end in .bin",

@@ -10,18 +10,18 @@
 
 namespace shoal {
 
-/// Fits what a task compares its model with on samples of data.train as evaluation reads them,
-/// without augmentation. Collective. Throws DataError on every rank, and nothing is fitted.
+/// Fits a task's baselines on samples of data.train without augmentation. Collective. If data.train
+/// cannot be read, throws DataError on every rank and fits nothing.
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
 
-/// Evaluates them on the parts' data; what is not fitted is left out. Collective; every rank gets
-/// the same numbers.
+/// Evaluates the baselines on the parts' data, except those that need fitting and are not fitted.
+/// Collective; every rank gets the same numbers.
 std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 
-/// Each baseline's settings and metrics by its name.
+/// Settings and metrics by name of the baseline.
 nlohmann::ordered_json to_json(const std::vector<BaselineScore>& scores);
-/// A row a baseline, a column a metric.
+/// A table with a row per baseline and a column per metric.
 std::string to_text(const std::vector<BaselineScore>& scores);
 
 }  // namespace shoal

@@ -23,7 +23,7 @@
 namespace shoal {
 namespace {
 
-/// What one call finds out.
+/// Results of one call.
 struct EvalResult {
   std::string checkpoint;
   int64_t step = 0;
@@ -35,7 +35,7 @@ struct EvalResult {
   std::optional<DrawnImages> images;
 };
 
-/// Unset if the task has none. Collective.
+/// Evaluates the task's baselines; nullopt if it has none. Collective.
 std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& parts) {
   const std::shared_ptr<Baselines> baselines = parts.task.baselines();
   if (!baselines) return std::nullopt;

@@ -15,13 +15,13 @@ struct EvalArguments {
   CheckpointChoice checkpoint;
   bool json = false;
   ImagesRequest images = {};
-  bool baselines = true;  ///< compares with those of the task
+  bool baselines = true;  ///< evaluates the task's baselines too
 };
 
-/// Evaluates a checkpoint on the validation split of its recipe, over however many ranks there are:
-/// the recipe's `parallel` is ignored, experts are spread over all ranks. Opens the training split
-/// only for baselines that are fitted on it, which are left out with a warning if it cannot be
-/// opened. Rank 0 writes to `out`, and pictures as draw_evaluation_images. Throws as load_model.
+/// Evaluates a checkpoint on its recipe's validation split, on any number of ranks: `parallel` of
+/// the recipe is ignored, and experts are sharded over all ranks. The training split is opened only
+/// to fit baselines; if that fails, they are left out with a warning. Rank 0 prints to `out`, and
+/// saves pictures as draw_evaluation_images. Throws as load_model.
 ExitCode eval(const EvalArguments& arguments, const Environment& environment, std::ostream& out);
 
 }  // namespace shoal

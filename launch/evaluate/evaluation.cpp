@@ -190,7 +190,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   parts.grid.throw_if_failed();
   const RouterAgreement::Counts own =
       agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
-  // Summed along with the task's, then taken off again.
+  // Summed in the same all-reduce, then removed.
   totals.push_back({"samples", static_cast<double>(samples)});
   totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
   std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);

@@ -16,69 +16,69 @@
 
 namespace shoal {
 
-/// What a task reports of a split, each sample counted once.
+/// Result of evaluating a split, in which each sample counts once.
 struct Evaluation {
   std::vector<Metric> metrics;
   int64_t samples = 0;
-  /// Share of the tokens, over all MoE layers, that keep their first unit since the evaluation
-  /// before; unset where there is nothing to compare.
+  /// Share of tokens, over all MoE layers, whose first expert is the same as in the evaluation
+  /// before; unset if there was none.
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
-  std::vector<MoeReport> moe = {};  ///< how the split was routed, one entry a MoE layer
-  /// Of the first samples; as gather_pictures makes them.
+  std::vector<MoeReport> moe = {};  ///< routing statistics of the split, one per MoE layer
+  /// Pictures of the first samples, from gather_pictures.
   std::vector<PictureColumn> pictures = {};
 
-  /// Of the metric of this name; TORCH_CHECK that there is one.
+  /// Value of the metric with this name; TORCH_CHECK that it exists.
   double value(std::string_view name) const;
 };
 
-/// What is evaluated, by which recipe, on what data and ranks; all outlive the call.
+/// Arguments of an evaluation: model, recipe, data and ranks. All must outlive the call.
 struct EvaluationParts {
-  /// Told how many batches are done, and of what: `evaluation`, or `references` before it.
+  /// Called with the number of batches done; `what` is `evaluation`, or before it `references`.
   using Progress = std::function<void(const char* what, int64_t done, int64_t total)>;
 
   Task& task;
   const Recipe& recipe;
   const OpenSplit& data;
   RankGrid& grid;
-  const OpenSplit* train_data = nullptr;  ///< data.train where it is open; else references open it
-  /// Of so many samples at most, those of the first micro-batch, the task draws pictures if it
-  /// draws any.
+  const OpenSplit* train_data = nullptr;  ///< data.train; null: references open it themselves
+  /// Maximum number of samples that the task draws pictures of, all from the first micro-batch.
+  /// 0: no pictures.
   int64_t most_pictures = 0;
   Progress progress = {};
 };
 
-/// Asked before each batch, on all ranks at once: whether to end without a result.
+/// Called before each batch on all ranks; True ends the evaluation without a result.
 using Interrupted = std::function<bool()>;
 
 /// Runs the task over all of the data: dropless, without noise or augmentation. A task with
-/// Task::references is shown those of data.train first. Collective; every rank gets the same
-/// numbers; nothing if it was interrupted. `step` is only passed to the layers;
-/// `agreement` keeps what the next evaluation is compared with, on all ranks or on none.
+/// Task::references gets samples of data.train first. Collective; every rank gets the same result,
+/// nullopt if interrupted. `step` is passed to the layers only. `agreement` stores the routing for
+/// comparison with the next evaluation; pass it on all ranks or on none.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);
-/// To the end, compared with no other.
+/// Evaluates without interruption or comparison with earlier routing.
 Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
-/// Adds a batch's sums to those of the batches before it; the first `totals` is empty. TORCH_CHECK
-/// that each batch has the same number of sums.
+/// Adds a batch's sums to `totals`, which is empty for the first batch. TORCH_CHECK that the number
+/// of sums is the same for all batches.
 void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals);
 
-/// Adds up all ranks' sums, and makes reports of their MoE layers: one all-reduce. Collective.
+/// All-reduces the sums and the MoE layers' statistics over all ranks, once. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
 
-/// "96.39%", "0.2234", "1024".
+/// Formats a value: "96.39%", "0.2234", "1024".
 std::string to_text(const Metric& metric);
-/// Adds the metrics by name.
+/// Adds the metrics to `json`, by name.
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json);
-/// The metrics by name, `samples`, and of models with MoE layers `moe_mutual_information`.
+/// Metrics by name, `samples`, and for models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
-/// How each MoE layer routed the split, a list: `layer`, `mutual_information` (nats) and
-/// `mean_score` where the router makes scores, `load_share`, `dead_units`, `memory_units` (the last
-/// ones) where there are any, and where it is counted `multiply_adds_per_token`.
+/// Routing statistics as a list with an object per MoE layer: `layer`, `load_share`, `dead_units`;
+/// if the router makes scores, `mutual_information` (nats) and `mean_score`; if there are any,
+/// `memory_units` (the last ones); and if counted, `multiply_adds_per_token`.
 nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
-/// The same as a table, and a line with the shares of each layer.
+/// Table of the MoE layers' routing statistics, and a line with the load shares of each layer.
 std::string routing_text(const std::vector<MoeReport>& layers);
 
 }  // namespace shoal

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kGap = 4;  ///< between the images of a sample, pixels
 
-/// The strips in as many columns as make the sheet about square.
+/// Arranges the strips in columns such that the sheet is about square.
 Picture contact_sheet(const std::vector<Picture>& strips) {
   const Picture& strip = strips.front();
   const double square = std::sqrt(static_cast<double>(std::ssize(strips) * strip.height) /

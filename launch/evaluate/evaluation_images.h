@@ -9,21 +9,21 @@
 
 namespace shoal {
 
-/// The first samples of what is evaluated, drawn by the task.
+/// Request to draw pictures of the first evaluated samples.
 struct ImagesRequest {
-  std::string folder;  ///< empty, or not there yet; "": nothing is drawn
+  std::string folder;  ///< empty or new folder; "": draws nothing
   int64_t count = 16;
 };
 
 struct DrawnImages {
   int64_t count = 0;
-  std::vector<std::string> columns;  ///< of each picture, from the left
+  std::vector<std::string> columns;  ///< titles, from left to right
 };
 
-/// Draws the first samples of what is evaluated: image-000.png and so on, each with the task's
-/// pictures of one sample side by side, and all of them on contact_sheet.png. Small images are
-/// magnified by whole pixels. Collective; rank 0 writes. Throws Error (exit 2) if the task draws no
-/// pictures or the folder is not empty, StorageError, DataError.
+/// Draws the first evaluated samples: image-000.png and so on, each with the task's pictures of one
+/// sample side by side, and contact_sheet.png with all of them. Small images are magnified by an
+/// integer. Collective; rank 0 writes. Throws Error (exit 2) if the task has no pictures or the
+/// folder is not empty, StorageError, DataError.
 DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
                                    int64_t step, FileSystem& files);
 

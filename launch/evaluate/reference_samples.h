@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-/// Evenly spaced samples of a set, `most` at most, in their order. `all` must outlive them.
+/// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
 }  // namespace shoal

@@ -5,7 +5,7 @@
 namespace shoal {
 namespace {
 
-/// The smallest type that holds these units and -1.
+/// The smallest integer type for unit ids and -1.
 torch::Dtype dtype_for(int64_t num_units) {
   if (num_units <= std::numeric_limits<int8_t>::max()) return torch::kInt8;
   if (num_units <= std::numeric_limits<int16_t>::max()) return torch::kInt16;

@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// The first `count` rows of all ranks, each rank's at their places.
+/// Gathers the first `count` rows from all ranks, by their places.
 torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b,
                           torch::Dtype dtype, int64_t count, Communicator& world) {
   std::vector<int64_t> sizes = value_b.sizes().vec();

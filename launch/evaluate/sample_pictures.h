@@ -9,14 +9,14 @@
 // B samples of all ranks
 namespace shoal {
 
-/// Samples next to each other in what is evaluated.
+/// A range of consecutive evaluated samples.
 struct PicturedSamples {
   int64_t first = 0, count = 0;
 };
 
-/// What the task draws of some samples of a micro-batch, of which this rank has a part: the same on
-/// every rank, in host memory, images float32 [B, C, H, W] and numbers float64 [B]. Empty if the
-/// task draws nothing. Collective. All samples are in the micro-batch.
+/// Gathers a task's pictures of some samples of a micro-batch from all ranks. Every rank returns
+/// all of them, in host memory: images float32 [B, C, H, W], numbers float64 [B]. Empty if the task
+/// has no pictures. Collective. All samples must be in the micro-batch.
 std::vector<PictureColumn> gather_pictures(Task& task, const Batch& batch,
                                            const PicturedSamples& samples, Communicator& world);
 

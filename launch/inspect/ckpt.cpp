@@ -29,7 +29,7 @@ Json describe(const std::string& path, const Manifest& manifest) {
           {"bytes", manifest.total_bytes()}};
 }
 
-/// The names of two sorted lists, once each.
+/// Union of the names in two sorted lists.
 template <typename Item>
 std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<Item>& b) {
   std::set<std::string> names;
@@ -53,7 +53,7 @@ std::string value_text(const Manifest& manifest, const std::string& name) {
   return json_quote(std::get<std::string>(found->value));
 }
 
-/// Objects that name what differs; "a" and "b" are the two checkpoints.
+/// One object per difference; "a" and "b" are the two checkpoints.
 Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
   const Manifest &x = a.manifest(), &y = b.manifest();
   Json differences = Json::array();

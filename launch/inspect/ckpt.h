@@ -7,32 +7,33 @@
 
 namespace shoal {
 
-// The subcommands for checkpoints work without MPI, GPU or model. PATH is a checkpoint's folder, or
-// a run's folder, which means the newest one committed there. They throw CheckpointError (exit 20)
-// if what they need is damaged, StorageError (exit 21) if it cannot be read.
+// Subcommands for checkpoints, which need no MPI, GPU or model. PATH is the folder of a checkpoint,
+// or of a run, whose newest committed checkpoint is then used. They throw CheckpointError (exit 20)
+// if files are damaged, StorageError (exit 21) if files cannot be read.
 
-/// Two checkpoints differ: the exit code that `diff` and `cmp` have for it.
+/// Exit code of `ckpt diff` and `inspect --diff` if two checkpoints differ.
 constexpr ExitCode kDiffers{1};
 
+/// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {
   std::string path;
   std::string other = {};        ///< the second checkpoint of `diff`
-  bool best = false;             ///< of a run's folder, the checkpoint with the best score
-  bool pass_unreadable = false;  ///< of a run's folder, the newest or best that can be read
-  bool json = false;             ///< one JSON object on `out`
+  bool best = false;             ///< for a run folder: the checkpoint with the best score
+  bool pass_unreadable = false;  ///< for a run folder: skips checkpoints that cannot be read
+  bool json = false;             ///< prints one JSON object
 };
 
-/// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20, or 21 if it cannot be read.
+/// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20 if damaged, or 21 if unreadable.
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt ls PATH`: the checkpoints of a run, or the one at PATH, with step, score and size;
-/// of those that lack a file or have one of a wrong size, what is wrong (exit 20), or why they
-/// cannot be read (exit 21). Reads no data.
+/// `shoal ckpt ls PATH`: lists a run's checkpoints, or the one at PATH, with step, score and size,
+/// or with the fault if a file is missing or has a wrong size (exit 20) or cannot be read (exit
+/// 21). Reads no tensor data.
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt diff PATH OTHER`: which tensors and values differ. Exit 0 if none do, else kDiffers;
-/// the JSON has `equal`.
+/// `shoal ckpt diff PATH OTHER`: lists the tensors and values that differ. Exit 0 if none do, else
+/// kDiffers; the JSON has `equal`.
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt digest PATH`: `sha256:…` of tensors, step and data cursor: equal for equal
-/// content, whatever the run, the world and the recipe were.
+/// `shoal ckpt digest PATH`: `sha256:…` over tensors, step and data cursor. Independent of the run,
+/// the number of ranks and the recipe.
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

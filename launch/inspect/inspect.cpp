@@ -92,7 +92,7 @@ void print_tensors(const Json& rows, std::ostream& out) {
   }
 }
 
-/// One row for each tensor of `a` or `b` that is not equal in both.
+/// One row for each tensor that differs between `a` and `b`, or is missing in one.
 Json list_differences(const CheckpointReader& a, const CheckpointReader& b) {
   Json rows = Json::array();
   const auto add = [&rows](const ManifestTensor& tensor, const std::string& difference) {

@@ -58,7 +58,7 @@ ShrunkMatrix draw_mask(const torch::Tensor& mask_mn) {
   return shrinker.shrunk();
 }
 
-/// Of p [n], a permutation.
+/// Reads a hard permutation p [n].
 void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& moment) {
   const int64_t n = index_n.size(0);
   MatrixShrinker shrinker(n, n, kMostDrawnSide);
@@ -72,7 +72,7 @@ void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& mo
   if (with_picture) moment.permutation_picture = shrinker.shrunk();
 }
 
-/// Of M [G, s, s].
+/// Reads a soft permutation's matrices M [G, s, s].
 void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& moment) {
   const int64_t groups = m_Gss.size(0), side = m_Gss.size(1), n = groups * side;
   const double square = m_Gss.square().sum().item<double>();
@@ -93,14 +93,14 @@ void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& mome
   moment.permutation_picture = shrinker.shrunk();
 }
 
-/// What of a run's matrices is read.
+/// Options for reading a run's matrices.
 struct Reading {
   bool with_pictures;
   bool soft_ones_are_matrices;  ///< whether soft permutations are saved as matrices
 };
 
-/// What the checkpoint has of the permutation of `weight`. A soft one that is no matrix is soft,
-/// and no more is known of it.
+/// Reads the permutation of `weight` from a checkpoint. For a soft one without a stored matrix only
+/// its softness is known.
 void read_permutation(const CheckpointReader& reader, const std::string& weight, Reading reading,
                       SparseMoment& moment) {
   const Manifest& manifest = reader.manifest();
@@ -108,7 +108,8 @@ void read_permutation(const CheckpointReader& reader, const std::string& weight,
     const bool is_index = index->dtype == Dtype::kI64 && index->shape.size() == 1;
     const torch::Tensor index_n = is_index ? read_tensor(reader, *index) : torch::Tensor();
     if (!is_index || !std::get<0>(index_n.sort()).equal(at::arange(index_n.size(0)))) {
-      throw CheckpointError(fmt::format("'{}': {} is no permutation", reader.path(), index->name));
+      throw CheckpointError(
+          fmt::format("'{}': {} is not a permutation", reader.path(), index->name));
     }
     return read_hard(index_n, reading.with_pictures, moment);
   }

@@ -12,7 +12,7 @@
 // m outputs  n inputs
 namespace shoal {
 
-/// A matrix drawn small: means of its entries over squares.
+/// A matrix reduced to a small picture, whose pixels are means over squares of entries.
 struct ShrunkMatrix {
   int64_t height = 0, width = 0;
   std::vector<double> mean;  ///< height * width, row by row
@@ -20,7 +20,7 @@ struct ShrunkMatrix {
   double largest() const;
 };
 
-/// Sums up a ShrunkMatrix of at most `most` rows and columns.
+/// Accumulates a ShrunkMatrix of at most `most` rows and columns.
 class MatrixShrinker {
  public:
   MatrixShrinker(int64_t rows, int64_t columns, int64_t most);
@@ -31,34 +31,34 @@ class MatrixShrinker {
 
  private:
   int64_t rows_, columns_;
-  int64_t side_;   ///< of a square
-  int64_t width_;  ///< of the picture
+  int64_t side_;   ///< entries along a square's side
+  int64_t width_;  ///< pixels along the picture's width
   std::vector<double> sum_;
 };
 
-/// The mask of one matrix in one checkpoint.
+/// Statistics of one matrix's mask in one checkpoint.
 struct MaskNumbers {
-  int64_t weights = 0;            ///< that are on
-  double density = 0.0;           ///< their share
-  std::optional<double> changed;  ///< share of them that were off in the checkpoint before
-  int64_t empty_rows = 0;         ///< neurons without weights
-  /// Weights of an input.
+  int64_t weights = 0;            ///< number of active weights
+  double density = 0.0;           ///< active share of all weights
+  std::optional<double> changed;  ///< share of active weights inactive in the previous checkpoint
+  int64_t empty_rows = 0;         ///< neurons without active weights
+  /// Active weights per input.
   int64_t least_fan_out = 0, most_fan_out = 0;
   double median_fan_out = 0.0;
-  bool is_chosen = true;  ///< false while soft cells are being chosen: all weights are on
+  bool is_chosen = true;  ///< false while cells are soft: all weights are active
 };
 
-/// mask_mn, `before_mn`: bool; `before_mn` may be undefined.
+/// Statistics of mask_mn, bool; `before_mn`, undefined or bool, is the previous checkpoint's mask.
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn);
 
-/// The permutation of one matrix in one checkpoint.
+/// Statistics of one matrix's permutation in one checkpoint.
 struct PermutationNumbers {
   bool is_soft = false;
   std::optional<double> distance;  ///< Permutation::distance
-  std::optional<double> penalty;   ///< soft_permutation_penalty, of soft ones
+  std::optional<double> penalty;   ///< soft_permutation_penalty, if soft
 };
 
-/// One matrix in one checkpoint. Pictures are there where they were asked for.
+/// One matrix in one checkpoint. Pictures are set if requested.
 struct SparseMoment {
   int64_t step = 0;
   MaskNumbers mask;
@@ -67,46 +67,47 @@ struct SparseMoment {
 };
 
 struct SparseMatrixHistory {
-  std::string name;                   ///< of the weight, of an expert with its id
-  std::vector<SparseMoment> moments;  ///< in the order of steps
+  std::string name;                   ///< name of the weight, for experts with the id
+  std::vector<SparseMoment> moments;  ///< in ascending order of steps
 };
 
-/// A permuted layer as permutations.jsonl has it.
+/// Curves of a permuted layer, from permutations.jsonl.
 struct PermutationCurves {
   Curve distance{"distance"}, penalty{"penalty"};
-  std::optional<int64_t> hard_from = {};  ///< first logged step at which it is hard
+  std::optional<int64_t> hard_from = {};  ///< first logged step with a hard permutation
 };
 
+/// History of one sparse layer, with all its matrices.
 struct SparseLayerHistory {
   std::string layer;
   int64_t rows = 0, columns = 0;
-  double density = 0.0;  ///< asked for
+  double density = 0.0;  ///< target density
   std::vector<SparseMatrixHistory> matrices = {};
   PermutationCurves curves = {};
 };
 
-/// The sparse layers of a run's checkpoints.
+/// History of all sparse layers over a run's checkpoints.
 struct SparsityHistory {
-  std::string pattern, permutation;  ///< their names
+  std::string pattern, permutation;  ///< registered names
   std::vector<int64_t> steps;
   std::vector<SparseLayerHistory> layers;
 };
 
-/// How much of a history gets pictures: the first matrices of a layer, and checkpoints evenly
-/// spread, the first and the last among them.
+/// Limits on pictures: a layer's first matrices, and evenly spaced checkpoints with the first and
+/// the last one.
 inline constexpr size_t kMostDrawnMatrices = 8, kMostDrawnCheckpoints = 6;
 inline constexpr int64_t kMostDrawnSide = 192;
-/// Whether the i-th of `count` checkpoints is drawn.
+/// True if the i-th of `count` checkpoints is drawn.
 bool is_checkpoint_drawn(size_t i, size_t count);
 
-/// Reads masks and permutations of the recipe's sparse layers from checkpoints in the order of
-/// their steps; builds no model but on meta. Throws Error (exit 2) if the recipe of the last one
-/// has no sparsity, Error (exit 12) where another one is of other layers, CheckpointError.
+/// Reads masks and permutations of the recipe's sparse layers from checkpoints, given in order of
+/// steps; builds the model on meta only. Throws Error (exit 2) if the last recipe has no sparsity,
+/// Error (exit 12) if a checkpoint has other layers, CheckpointError.
 SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoints,
                                       bool with_pictures);
 
-/// Adds the curves of the run's permutations.jsonl up to the last step, if it has such a file.
-/// Throws DataError for a line that is no record of a permutation.
+/// Adds curves from the run's permutations.jsonl up to the last step, if the file exists. Throws
+/// DataError for an invalid line.
 void add_permutation_curves(const std::string& file, SparsityHistory& history);
 
 }  // namespace shoal

@@ -64,7 +64,7 @@ Json history_json(const SparsityHistory& history) {
           {"layers", layers}};
 }
 
-/// A row for each matrix in the last checkpoint.
+/// Table with a row for each matrix in the last checkpoint.
 std::string sparsity_text(const SparsityHistory& history) {
   std::vector<std::vector<std::string>> rows{{"sparse layer", "outputs x inputs", "density",
                                               "changed", "empty rows", "fan-out", "permutation",
@@ -74,7 +74,7 @@ std::string sparsity_text(const SparsityHistory& history) {
       const std::vector<std::string> numbers =
           number_cells(matrix.moments.back(), history.permutation);
       auto& row = rows.emplace_back(std::vector{matrix.name, shape_text(layer)});
-      // Without the number of weights and the penalty.
+      // Omits the number of weights and the penalty.
       row.insert(row.end(), numbers.begin() + 1, numbers.end() - 1);
     }
   }

@@ -45,7 +45,7 @@ std::string colour_scale() {
 }
 
 std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
-  // Whole pixels of the page for each of the picture.
+  // An integer number of page pixels per pixel of the picture.
   const int64_t scale =
       std::max<int64_t>(1, kMostDrawnSide / std::max(matrix.width, matrix.height));
   Picture picture{matrix.width, matrix.height, {}};
@@ -63,7 +63,7 @@ std::string number_or_dash(const std::optional<double>& number) {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
-/// A table with these columns before those of number_cells.
+/// Table of moments: `columns`, then those of number_cells.
 std::string moments_table(const std::string& caption, std::vector<std::string> columns,
                           const std::string& rows) {
   for (const char* column : {"weights", "density", "changed", "empty rows", "fan-out",
@@ -73,11 +73,11 @@ std::string moments_table(const std::string& caption, std::vector<std::string> c
   return page_table(caption, columns, rows);
 }
 
-/// "expert 3" of a stack.
+/// Short name of a matrix, "expert 3" in a stack.
 std::string short_name(const SparseLayerHistory& layer, size_t matrix) {
   const std::string& name = layer.matrices[matrix].name;
   const size_t star = layer.layer.find('*');
-  TORCH_CHECK(star != std::string::npos, layer.layer, " is no stack");
+  TORCH_CHECK(star != std::string::npos, layer.layer, " is not a stack");
   return "expert " + name.substr(star, name.find('.', star) - star);
 }
 

@@ -7,16 +7,17 @@
 
 namespace shoal {
 
-/// A page in HTML, without scripts, and without anything from elsewhere: of each sparse layer the
-/// numbers of every checkpoint, its permutation over the logged steps, and pictures of masks and
-/// permutations, as far as the history has some.
+/// Self-contained HTML page without scripts. For each sparse layer it shows the statistics of every
+/// checkpoint, the permutation's curves over logged steps, and pictures of masks and permutations,
+/// as far as the history has them.
 std::string sparsity_page(const std::string& title, const SparsityHistory& history);
 
-/// "768 x 3072": outputs by inputs.
+/// Formats outputs by inputs: "768 x 3072".
 std::string shape_text(const SparseLayerHistory& layer);
-/// "soft", "hard", of a soft one that is not known as a matrix "soft, KIND"; "none" without one.
+/// State of the permutation: "soft"; "soft, KIND" if its matrix is unknown; "hard"; or "none".
 std::string order_text(const SparseMoment& moment, const std::string& kind);
-/// Weights, density, share changed, empty rows, fan-out, order_text, distance and penalty.
+/// Cells of a table row: weights, density, changed, empty rows, fan-out, order_text, distance,
+/// penalty.
 std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind);
 
 }  // namespace shoal

@@ -10,7 +10,7 @@
 namespace shoal {
 
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes) {
-  // Whatever the bytes of a bool are, they are numbers.
+  // Bytes of a bool are read as numbers, since they may be neither 0 nor 1.
   const torch::ScalarType type = dtype == Dtype::kBool ? torch::kUInt8 : scalar_type(dtype);
   const auto count = static_cast<int64_t>(bytes.size() / dtype_bytes(dtype));
   const torch::Tensor packed = torch::empty({count}, type);

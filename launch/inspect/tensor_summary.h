@@ -8,26 +8,26 @@
 
 namespace shoal {
 
-/// Statistics of a tensor, computed in float64 over its finite numbers.
+/// Statistics of a tensor's finite values, computed in float64.
 struct TensorSummary {
-  double min = 0.0, max = 0.0;  ///< 0 if there is no finite number
-  double norm = 0.0;            ///< Euclidean
+  double min = 0.0, max = 0.0;  ///< 0 if no value is finite
+  double norm = 0.0;            ///< Euclidean norm
   int64_t num_not_finite = 0;
 };
 
 TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor);
 
-/// How two tensors of one dtype and shape differ; equal bits do not differ.
+/// Difference of two tensors of one dtype and shape; values with equal bits do not differ.
 struct TensorDifference {
   int64_t num_different = 0;
-  double max_abs = 0.0;     ///< largest |a - b| of the finite ones
-  double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 where both are 0
+  double max_abs = 0.0;     ///< largest finite |a - b|
+  double norm_ratio = 0.0;  ///< norm of a - b over norm of a; 0 if both are 0
 };
 
 TensorDifference compare(const CheckpointReader& reader, const ManifestTensor& tensor,
                          const CheckpointReader& other, const ManifestTensor& other_tensor);
 
-/// The numbers that little-endian bytes of a dtype hold. `bytes` is a multiple of the dtype's size.
+/// Decodes little-endian values of a dtype. The size of `bytes` must be a multiple of the dtype's.
 std::vector<double> decode_numbers(Dtype dtype, std::string_view bytes);
 
 }  // namespace shoal

@@ -12,19 +12,18 @@
 
 namespace shoal {
 
-/// An exception as the user reads it, and the exit code it ends with.
+/// An error message for the user, and the exit code.
 struct Failure {
   ExitCode code = ExitCode::kInternal;
-  std::string text;  ///< `error[E13] rank=0: a.bin: …; next step`, may be several lines
+  std::string text;  ///< `error[E13] rank=0: a.bin: …; next step`; may have several lines
 };
 
-/// Must be called while `error` is not null. `rank`: unset of a process that runs alone. Anything
-/// that is no shoal::Error, nor a failed allocation (11), is internal (70).
+/// Describes an exception; `error` must not be null. `rank`: unset in a process that runs alone.
+/// Exceptions other than shoal::Error are internal (70), except failed allocations (11).
 Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank);
 
-/// Turns a failed allocation, on the host or a GPU, into an Error (exit 11) with the size of the
-/// allocation, the activity `what` that it happened in, and the keys to change. Other errors are
-/// returned unchanged.
+/// Turns a failed allocation, on the host or a GPU, into an Error (exit 11) with its size, the
+/// activity `what` during which it failed, and the keys to change. Returns other errors unchanged.
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
 /// Waits until the launcher ends the job because a rank has printed its failure and left: for a
@@ -33,9 +32,9 @@ std::exception_ptr locate_allocation(const std::exception_ptr& error, const std:
 /// within `patience`, so that this rank has to print its own failure.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
-/// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang:
-/// all ranks usually fail alike, so the others give rank 0 a moment to print for them. Returns only
-/// for a process that runs alone.
+/// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang.
+/// Since all ranks usually fail alike, the others give rank 0 a moment to print for them. Returns
+/// only in a process that runs alone.
 ExitCode end_job(const std::exception_ptr& error, Communicator& world);
 
 /// Runs `work` on every rank; if it throws, ends the job.

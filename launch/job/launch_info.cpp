@@ -134,7 +134,7 @@ std::unique_ptr<Communicator> make_world(const LaunchInfo& launch) {
 
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch) {
   if (!wanted && launch.threads == 0) {
-    throw ConfigError("OMP_NUM_THREADS is no number from 1 to " + std::to_string(kMostThreads) +
+    throw ConfigError("OMP_NUM_THREADS is not a number from 1 to " + std::to_string(kMostThreads) +
                           "; unset it, or set run.threads",
                       ExitCode::kTopology);
   }

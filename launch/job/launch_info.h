@@ -25,24 +25,24 @@ struct LaunchInfo {
   std::optional<int64_t> columns = {};
 };
 
-/// CPUs that a process may use; 0: this one.
+/// Number of CPUs that a process may use; 0: this process.
 int64_t cpus_of_process(int process);
-/// Where Open MPI 5, which sets no variable for it, binds a rank, it has fewer CPUs than its
-/// parent.
+/// Reads the settings. Open MPI 5 sets no variable when it binds a rank: bound means fewer CPUs
+/// than the parent's.
 LaunchInfo read_launch_info(const Environment& environment,
                             int64_t (*cpus_of)(int process) = cpus_of_process);
 
-/// The communicator of all ranks: MPI under a launcher, else a process of its own, which never
-/// initialises MPI. Throws Error (exit 11) if the launcher started N > 1 processes that MPI
-/// takes for N worlds of one, with the likely reasons, or is foreign.
+/// Communicator of all ranks: MPI under a launcher, else a single process without MPI. Throws Error
+/// (exit 11) if the launcher is foreign, or started N > 1 processes that MPI sees as N separate
+/// worlds, with the likely reasons.
 std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 
-/// Threads for this rank: `wanted`, else the launch's, else the CPUs this process may use, shared
-/// among the local ranks where the launcher did not bind them. At least 1.
+/// Number of threads for this rank: `wanted`, else the launch's, else the CPUs this process may
+/// use, divided among the local ranks unless the launcher bound them. At least 1.
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 
-/// Threads of this rank that read samples: the CPUs it may use that its own threads leave, at least
-/// 1. After set_up_torch.
+/// Number of threads of this rank that read samples: the CPUs that its other threads leave free, at
+/// least 1. Call after set_up_torch.
 int64_t choose_workers(const LaunchInfo& launch);
 
 /// Sets LibTorch up for a run: so many intra-op threads (as choose_threads), one inter-op thread,
@@ -50,8 +50,8 @@ int64_t choose_workers(const LaunchInfo& launch);
 /// used again. Once per process, before tensors are made.
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch);
 
-/// Has LibTorch use only algorithms that give the same bits in every run on the same machines; an
-/// operator that has none throws, by name. Once per process, before a GPU is used.
+/// Restricts LibTorch to algorithms that give the same bits in every run on the same machines;
+/// operators without one throw, by name. Once per process, before a GPU is used.
 void use_deterministic_algorithms();
 
 std::string host_name();

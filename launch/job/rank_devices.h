@@ -15,9 +15,9 @@ namespace shoal {
 /// The devices that the ranks of a job compute on, and the communicator of GPUs.
 struct RankDevices {
   DeviceChoice own;
-  std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also which rank is where
-  std::shared_ptr<NcclWatch> watch;    ///< has to outlive what is split from gpu_world
-  /// All ranks, by NCCL, or one alone; null on CPUs.
+  std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also the placement of ranks
+  std::shared_ptr<NcclWatch> watch;    ///< must outlive communicators split from gpu_world
+  /// All ranks, by NCCL, or a single one; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
 };
 
@@ -25,22 +25,22 @@ struct RankDevices {
 bool cpu_has_bfloat16();
 
 /// Throws Error (exit 11) if train.precision is bfloat16 and the device is a processor without
-/// instructions for it. `has_bfloat16`: of the processor; tests have others.
+/// instructions for it. `has_bfloat16`: replaced in tests.
 void check_precision(Precision precision, const c10::Device& device,
                      bool has_bfloat16 = cpu_has_bfloat16());
 
-/// Sets up LibTorch's products on GPUs: float32 means float32, as on the CPU, and sums over tokens
-/// are of float32.
+/// Disables reduced precision in LibTorch's GPU products: float32 products are exact float32, and
+/// sums over tokens are accumulated in float32.
 void use_exact_products();
 
 /// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
-/// anything that may ask LibTorch for CUDA. A GPU that was asked for is never replaced quietly. The
-/// GPU of a rank is that of its local rank, the launcher's; ranks then compare what they have. A
-/// transfer between GPUs that fails while the host waits ends the job with the failure's exit code.
+/// anything that may ask LibTorch for CUDA. A requested GPU is never silently replaced. A rank uses
+/// the GPU of its launcher's local rank; ranks then compare their bindings. A transfer between GPUs
+/// that fails while the host waits ends the job with the failure's exit code.
 ///
-/// Throws Error (kTopology) without plug-in, GPU or NCCL, if ranks have one GPU and
+/// Throws Error (kTopology) without plug-in, GPU or NCCL, if ranks share a GPU and
 /// parallel.share_gpu or NCCL's version does not allow it, or if only some have one; Error (exit
-/// 14) if they have different plug-ins.
+/// 14) if their plug-ins differ.
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
 
 }  // namespace shoal

@@ -28,7 +28,7 @@ std::string break_even_path(const std::string& cache_folder) {
 
 namespace {
 
-/// Throws DataError, naming the source, for what are no densities.
+/// Parses densities. Throws DataError with the source if a value is not a density.
 BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source, const char* hint) {
   BreakEvens found;
   try {
@@ -39,7 +39,7 @@ BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source,
   for (const BreakEven& one : {found.rows, found.diagonals, found.blocks}) {
     for (const double density : {one.one, one.few, one.many}) {
       if (density >= 0.0 && density <= 1.0) continue;
-      throw DataError(fmt::format("{}: {} is no density, which is in [0, 1]", source, density),
+      throw DataError(fmt::format("{}: {} is not a density, which is in [0, 1]", source, density),
                       hint);
     }
   }

@@ -12,7 +12,7 @@
 namespace shoal {
 namespace {
 
-/// CPUs' worth of time of one control group, of version 2 or 1; nothing without a limit.
+/// CPU limit of one control group, version 2 or 1, in CPUs; nullopt: no limit.
 std::optional<double> cpu_limit_of_group(const std::string& folder) {
   double quota = 0, period = 0;
   if (std::ifstream stream(folder + "/cpu.max"); stream) {
@@ -51,7 +51,7 @@ CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::stri
   use.threads = threads;
   use.ranks = launch.bound ? 1 : launch.local_size;
   use.cores = static_cast<double>(choose_threads(std::nullopt, LaunchInfo{}));
-  // A container's limit is for all ranks in it, bound to cores or not.
+  // A container's limit applies to all its ranks, even if they are bound to cores.
   const std::optional<double> limit = cpu_limit(proc, sys);
   const double own_limit = limit.value_or(0) * static_cast<double>(use.ranks) /
                            static_cast<double>(std::max<int64_t>(1, launch.local_size));

@@ -9,27 +9,27 @@
 
 namespace shoal {
 
-/// Cores of which the threads got a smaller share are called shared.
+/// CPU share below which a warning reports that other programs use the cores.
 constexpr double kLeastCoreShare = 0.85;
 
-/// What the threads of a machine's ranks have to run on, at the start of a job.
+/// CPU cores of a machine and their use by this job's ranks, at the start of the job.
 struct CoreUse {
-  int64_t ranks = 1;      ///< of this job, that share the cores below
-  int64_t threads = 1;    ///< of each of them
-  double cores = 1;       ///< CPUs that they may use, limits of a container included
-  double core_share = 1;  ///< CPU time that they got over what they could have used, as measured
+  int64_t ranks = 1;      ///< ranks of this job on these cores
+  int64_t threads = 1;    ///< threads per rank
+  double cores = 1;       ///< usable CPUs, within container limits
+  double core_share = 1;  ///< measured CPU time over the time the threads could have used
 };
 
-/// CPUs' worth of time that the control groups of this process allow, the least of all levels;
-/// nothing without a limit. `proc`, `sys`: /proc and /sys; tests have others.
+/// CPU limit of this process's control groups, in CPUs: the lowest of all levels; nullopt: no
+/// limit. `proc`, `sys`: /proc and /sys, replaceable in tests.
 std::optional<double> cpu_limit(const std::string& proc, const std::string& sys);
 
-/// As this rank sees it, with a core share of 1. `threads`: its own; `proc` and `sys`: /proc and
-/// /sys; tests have others.
+/// Determines this rank's CoreUse, without measuring core_share. `threads`: threads of this rank;
+/// `proc`, `sys`: /proc and /sys, replaceable in tests.
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc = "/proc",
                       const std::string& sys = "/sys");
 
-/// What makes training slow there: more threads than cores, and other jobs on the cores.
+/// Warnings about slow training: more threads than cores, or other programs on the cores.
 std::vector<std::string> core_warnings(const CoreUse& use);
 
 }  // namespace shoal

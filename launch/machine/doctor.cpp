@@ -78,7 +78,7 @@ struct Trip {
   double seconds = 1e9;  ///< the shortest of some rounds
 };
 
-/// Sends `bytes` of this rank's pattern to the next rank, some times over.
+/// Sends `bytes` of a rank-specific pattern to the next rank, several times.
 Trip pass_on(Communicator& world, int64_t bytes) {
   const int64_t size = world.size();
   const int64_t previous = (world.rank() + size - 1) % size;
@@ -131,7 +131,7 @@ Finding ring(Communicator& world) {
   return finding;
 }
 
-/// Whether all ranks run one build, and who they are.
+/// Checks that all ranks run one build, and lists their hosts.
 Finding ranks(Communicator& world) {
   std::string build;
   for (const auto& [name, value] : installation_facts()) build += " " + name + " " + value;

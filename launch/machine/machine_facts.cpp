@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-/// `path`, as "/a/b", below `root`, and all levels above it but the root.
+/// Adds the folder `path`, as "/a/b", below `root`, and all its parents except the root.
 void add_levels(const std::string& root, std::string path, std::vector<std::string>& folders) {
   while (path.size() > 1 && path.front() == '/') {
     folders.push_back(root + path);

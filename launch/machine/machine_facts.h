@@ -7,19 +7,19 @@
 
 namespace shoal {
 
-/// The whole number that a file, as those of /proc and /sys, begins with; nothing without one, as
-/// for "max".
+/// Reads the integer at the beginning of a file, such as those of /proc and /sys; nullopt if there
+/// is none, as for "max".
 std::optional<int64_t> number_in(const std::string& file);
 
-/// What follows `key` and a colon at the beginning of a line of the file; "" if nothing does.
+/// Returns the text after `key` and a colon, where a line of the file begins so; "" without one.
 std::string value_after(const std::string& file, const std::string& key);
 
-/// The GPUs of this machine as their driver names them; "" for one without a name.
+/// Names of this machine's GPUs as reported by the driver; "" for a GPU without a name.
 std::vector<std::string> gpu_models(const std::string& proc);
 
-/// Folders of the control groups that this process is in and whose limits hold for it: its own, all
-/// above it and the root, of version 2 and of version 1's `controller` (memory, cpu). Some may not
-/// be there, since a container sees its own group as the root. `proc`, `sys`: /proc and /sys.
+/// Folders of all control groups that limit this process: its own and all above it up to the root,
+/// of version 2 and of version 1's `controller` (memory, cpu). Some may not exist, since a
+/// container sees its own group as the root. `proc`, `sys`: /proc and /sys.
 std::vector<std::string> control_groups(const std::string& controller, const std::string& proc,
                                         const std::string& sys);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-/// The number behind `key` in lines of `key 123`; nothing if there is none.
+/// The number after `key` in lines of the form `key 123`; nullopt if there is none.
 std::optional<int64_t> number_behind(const std::string& file, const std::string& key) {
   std::ifstream stream(file);
   for (std::string word; stream >> word;) {
@@ -26,14 +26,14 @@ std::optional<int64_t> number_behind(const std::string& file, const std::string&
   return std::nullopt;
 }
 
-/// The number of KiB behind `key`, in bytes.
+/// The number of KiB after `key`, converted to bytes.
 int64_t memory_info(const std::string& proc, const std::string& key) {
   const std::optional<int64_t> kibibytes = number_behind(proc + "/meminfo", key);
   return kibibytes ? *kibibytes * 1024 : kUnlimited;
 }
 
-/// What a group's limit leaves of memory. Files that were read count as its use, though the system
-/// drops those that are inactive before memory runs out.
+/// Memory left by a group's limit. Inactive file cache counts as used, although the system would
+/// drop it before memory runs out.
 MachineMemory memory_limit_of_group(const std::string& folder) {
   const std::string group = folder + "/memory.";
   const bool is_v2 = number_in(group + "max").has_value();
@@ -45,7 +45,7 @@ MachineMemory memory_limit_of_group(const std::string& folder) {
   return {*most, *most - std::clamp<int64_t>(current - cache, 0, *most)};
 }
 
-/// Of this process's address space; what is mapped already counts as used.
+/// Limit of this process's address space; mapped memory counts as used.
 MachineMemory memory_limit_of_process() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {

@@ -5,16 +5,16 @@
 
 namespace shoal {
 
-/// Memory that programs of this machine may use.
+/// Memory available to programs on this machine.
 struct MachineMemory {
-  int64_t total_bytes = 0;      ///< within all limits
-  int64_t available_bytes = 0;  ///< of it: what programs can still take
-  int64_t installed_bytes = 0;  ///< what the machine has, limits aside
+  int64_t total_bytes = 0;      ///< usable memory, within all limits
+  int64_t available_bytes = 0;  ///< free part of the total
+  int64_t installed_bytes = 0;  ///< physical memory, regardless of limits
 };
 
-/// The least of what the machine has, of the limits of this process's control groups (versions 1
-/// and 2) and of its address space (`ulimit -v`). Page cache that the system can take back counts
-/// as available. `proc`, `sys`: /proc and /sys; tests have others.
+/// Determines the memory within the lowest of all limits: physical memory, control groups (versions
+/// 1 and 2) and address space (`ulimit -v`). Reclaimable page cache counts as available. `proc`,
+/// `sys`: /proc and /sys, replaceable in tests.
 MachineMemory machine_memory(const std::string& proc = "/proc", const std::string& sys = "/sys");
 
 /// Resident memory of this process, from /proc.

@@ -20,13 +20,13 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-/// Dense TFLOP/s of a GPU. float32 products are exact here (use_exact_products): no TF32.
+/// Dense TFLOP/s of a GPU. float32 has no TF32, since use_exact_products() disables it.
 struct KnownGpu {
   std::string_view part_of_name;
   double bfloat16, float32, float64;
 };
 
-// The first whose text is in the name. float64 with tensor cores, where there are any.
+// The first entry whose name is part of the GPU's name applies. float64 uses tensor cores, if any.
 constexpr std::array kGpus{KnownGpu{"H200", 989, 67, 67},     KnownGpu{"H100 PCIe", 756, 51, 51},
                            KnownGpu{"H100 NVL", 835, 60, 60}, KnownGpu{"H100", 989, 67, 67},
                            KnownGpu{"A100", 312, 19.5, 19.5}, KnownGpu{"L40S", 362, 91.6, 1.4}};
@@ -35,7 +35,7 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// CPU time of all threads of this process so far.
+/// CPU time of all threads of this process until now.
 double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

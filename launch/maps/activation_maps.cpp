@@ -42,7 +42,7 @@ void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dis
   }
 }
 
-/// Of the first images of the validation split.
+/// Maps of the first images of the validation split.
 ActivationMaps collect(const ImageModel& opened, int64_t num_images) {
   const auto layers = nexus_layers(opened.model);
   const std::vector<std::string> class_names = class_names_of(opened.checkpoint.recipe);

@@ -10,15 +10,16 @@
 // B images  N tokens of an image  U units  s slots of a unit
 namespace shoal {
 
-/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`: draws which tokens the
-/// memory units and the expert units of a trained model's Nexus layers attend to, and how evenly: a
-/// page with pictures in the folder, a table or one JSON object on `out`. On this process alone.
-/// Throws Error (exit 2) for a model without Nexus layers and for a folder that is not empty.
+/// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`: shows which image
+/// tokens the memory units and experts of a model's Nexus layers attend to, and how evenly. Writes
+/// a page with pictures into the folder, and a table or one JSON object to `out`. Runs in one
+/// process. Throws Error (exit 2) for a model without Nexus layers and for a folder that is not
+/// empty.
 /// Source: Nexus layer, appendix, figure A1.
 ExitCode draw_activation_maps(const ImageMapsArguments& arguments, const Environment& environment,
                               std::ostream& out);
 
-/// Of image `image` in dispatch weights [B, N, U, s]: the units [first, first + count).
+/// Map of image `image` for some units, from their dispatch weights [B, N, units, s].
 ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);
 
 }  // namespace shoal

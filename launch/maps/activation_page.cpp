@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-/// Brightest where a weight is `most`.
+/// Picture of a map in which the weight `most` is brightest.
 Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
   Picture picture{layer.columns, layer.rows, {}};
   for (const double weight : map.weight) {
@@ -18,7 +18,7 @@ Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, doubl
   return picture;
 }
 
-/// From no weight to `most`.
+/// Colour scale from zero to `most`.
 std::string colour_bar(double most) {
   constexpr int64_t kColours = 64;
   std::vector<Rgb> colours;
@@ -30,7 +30,7 @@ std::string colour_bar(double most) {
                     colours, {{0, "0"}, {1, highest}});
 }
 
-/// Writes pictures, and the page's markup for them.
+/// Writes pictures, and collects the page's markup.
 class Page {
  public:
   Page(FileSystem& files, const std::string& folder) : files_(files), folder_(folder) {}
@@ -46,7 +46,7 @@ class Page {
                        map->entropy);
   }
 
-  /// One image's row in a layer's table.
+  /// Row of a layer's table for one image.
   std::string row(const LayerMaps& layer, const ActivationMaps& maps, size_t image) {
     double most = 0.0;
     for (const auto* kind : {&layer.memory, &layer.experts}) {

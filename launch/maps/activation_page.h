@@ -10,16 +10,16 @@
 
 namespace shoal {
 
-/// Which tokens of one image the units of one kind attend to.
+/// Attention map of one image: how strongly the units of one kind attend to each token.
 struct ActivationMap {
-  /// [rows * columns] of the layer: the mean dispatch weight over units and slots, over an even
-  /// one.
+  /// [rows * columns] of the layer: dispatch weight averaged over units and slots, divided by that
+  /// of uniform attention.
   std::vector<double> weight;
   /// Mean over units and slots of H(dispatch weights over the tokens) / ln(number of tokens).
   double entropy = 0.0;
 };
 
-/// A Nexus layer's maps, for each image one of each kind of unit that the layer has.
+/// Maps of a Nexus layer, for each image one per kind of unit in the layer.
 struct LayerMaps {
   std::string layer;
   int64_t rows = 0, columns = 0;  ///< of tokens
@@ -28,15 +28,15 @@ struct LayerMaps {
 
 struct ActivationMaps {
   std::vector<Picture> images;
-  std::vector<std::string> labels;  ///< of each image; empty where it has none
+  std::vector<std::string> labels;  ///< labels of the images; empty without labels
   std::vector<LayerMaps> layers;
 };
 
-/// Mean entropy over images; nothing if the layer has no units of this kind.
+/// Mean entropy over images; nullopt if the layer has no units of this kind.
 std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap>>& maps);
 
-/// Writes `index.html` into an existing folder, and a PNG for each image and map, which the page
-/// shows side by side with their entropies. Throws StorageError.
+/// Writes `index.html` into an existing folder, with a PNG for each image and map; the page shows
+/// them side by side with their entropies. Throws StorageError.
 void write_activation_page(FileSystem& files, const std::string& folder, const std::string& title,
                            const ActivationMaps& maps);
 

@@ -19,12 +19,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A layer that cannot be drawn, and why.
+/// A layer that cannot be drawn, with the reason.
 struct LeftOut {
   std::string layer, reason;
 };
 
-/// What a layer's rows are.
+/// A drawn MoE layer, and how its rows lie on the image.
 struct MappedLayer {
   TokenGrid grid;
   ExpertMap map;
@@ -35,7 +35,7 @@ class ExpertMapCollector {
  public:
   explicit ExpertMapCollector(int64_t num_drawn) : num_drawn_(num_drawn) {}
 
-  /// The first images of a batch with their labels, routed so.
+  /// Adds the first images of a batch with their labels and routing.
   void add(const std::vector<Picture>& images, const std::vector<std::string>& labels,
            const std::vector<MoeStats>& stats, const ImageShape& shape, int64_t batch_size) {
     if (maps_.measured_images == 0) begin(stats, shape, batch_size);
@@ -90,7 +90,7 @@ class ExpertMapCollector {
       const int64_t num_rows = units.numel() / batch_size;
       const std::optional<TokenGrid> grid = find_token_grid(num_rows, shape);
       if (!grid) {
-        left_out_.push_back({layer, fmt::format("its {} tokens are no patches", num_rows)});
+        left_out_.push_back({layer, fmt::format("its {} tokens are not patches", num_rows)});
         continue;
       }
       layers_.emplace_back(place, MappedLayer{*grid,
@@ -105,7 +105,7 @@ class ExpertMapCollector {
   std::vector<LeftOut> left_out_;
 };
 
-/// Throws Error if nothing can be drawn.
+/// Throws Error if no layer can be drawn.
 void require_layers(const ExpertMaps& maps, const std::vector<LeftOut>& left_out,
                     const std::string& checkpoint) {
   if (!maps.layers.empty()) return;

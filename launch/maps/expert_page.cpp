@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-/// Apart for the colour-blind, too (Okabe and Ito), but for black, in whose place is violet.
+// Colours that the colour-blind can tell apart (Okabe and Ito), with violet in place of black.
 constexpr std::array<Rgb, 8> kUnitColours{{{230, 159, 0},
                                            {86, 180, 233},
                                            {0, 158, 115},
@@ -56,7 +56,7 @@ std::string chip(const Rgb& colour) {
   return fmt::format("<span class=\"chip\" style=\"background:{}\"></span>", hex_colour(colour));
 }
 
-/// Calls `use` with the name, chip and numbers of each unit, and of none where a patch has none.
+/// Calls `use` with name, colour chip and numbers of each unit, and of patches without a unit.
 template <class Use>
 void for_each_unit(const RegionTable& regions, const Use& use) {
   const auto num_units = static_cast<int64_t>(regions.units.size()) - 1;
@@ -100,7 +100,7 @@ Rgb unit_colour(int64_t unit) {
   if (unit < static_cast<int64_t>(kUnitColours.size())) {
     return kUnitColours[static_cast<size_t>(unit)];
   }
-  // Golden angles lie far from each other, however many there are.
+  // Multiples of the golden angle give well separated hues for any number of units.
   const double turn = 0.61803398875 * static_cast<double>(unit);
   const double hue = 6 * (turn - std::floor(turn)), light = unit % 2 == 0 ? 0.85 : 0.6;
   Rgb colour;

@@ -63,15 +63,15 @@ struct GatedModel {
   }
 };
 
-/// The values of a row's first `count` tokens, as bools.
+/// The first `count` values of a row, as bools.
 std::vector<bool> bools_of(const torch::Tensor& value_S, int64_t count) {
   const torch::Tensor host = value_S.narrow(0, 0, count).contiguous();
   const bool* values = host.const_data_ptr<bool>();
   return std::vector<bool>(values, values + count);
 }
 
-/// Of the batch's first `wanted` samples. `has_labels`: whether some tokens, and not all, have
-/// labels.
+/// Runs the gates on the batch's first `wanted` samples. `has_labels`: true if some tokens, but not
+/// all, have labels.
 std::vector<GatedSample> run_gates(const GatedModel& opened, const Batch& batch, int64_t wanted,
                                    bool has_labels) {
   std::vector<torch::Tensor> is_open_bS;
@@ -178,7 +178,7 @@ std::string gate_table(const Json& drawn) {
       extent("drawn_tokens", "drawn_samples"));
 }
 
-/// Before the model has run for long: throws StorageError where replace_file cannot begin.
+/// Throws StorageError if the page cannot be written, before the model runs for long.
 void require_writable(FileSystem& files, const std::string& path) {
   const std::string temporary = path + ".tmp";
   OutputFile(files, temporary, FileSystem::Mode::kReplace).close();

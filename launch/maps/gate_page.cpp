@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-// Tokens flow like words, so that the page fits any width.
+// Tokens wrap like words, so that the page fits any width.
 constexpr std::string_view kGateStyle =
     R"(:root { --open: #14507f; --on-open: #fff; --label: #8a3b00; }
 @media (prefers-color-scheme: dark) {
@@ -74,7 +74,7 @@ std::string number_tables(const GateMaps& maps, bool has_labels) {
          page_table("Share attending in each sixteenth of the context", parts, bins);
 }
 
-/// One item of the list of tokens.
+/// List item of one token.
 std::string token_item(const GateMaps& maps, const GatedSample& sample, size_t i) {
   const bool is_labelled = !sample.is_labelled.empty() && sample.is_labelled[i];
   const int64_t id = sample.token[i];

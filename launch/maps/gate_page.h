@@ -11,32 +11,32 @@
 
 namespace shoal {
 
-/// Which tokens attended in which layer.
+/// Contents of a page about token gates.
 struct GateMaps {
   std::string title;
-  std::vector<std::string> layers;  ///< of the gates, in forward order
+  std::vector<std::string> layers;  ///< names of the gates' layers, in forward order
   std::vector<GatedSample> samples;
-  std::vector<GateNumbers> numbers;      ///< one a layer
-  const Tokenizer* tokenizer = nullptr;  ///< of the samples; null: ids are shown
+  std::vector<GateNumbers> numbers;      ///< one per layer
+  const Tokenizer* tokenizer = nullptr;  ///< decodes the samples; null: the page shows token ids
 };
 
-/// The bytes of a token for people: blanks, line ends and tabs as signs of their own, other control
-/// characters and what is not UTF-8 as \x0f. Not escaped for markup.
+/// Makes a token's bytes visible: blanks, line ends and tabs become symbols, other control
+/// characters and invalid UTF-8 \x0f. Does not escape markup.
 std::string visible_text(std::string_view bytes);
 
-/// How many tokens a page draws, so that browsers open it.
+/// Maximum number of tokens on a page, so that browsers can open it.
 constexpr int64_t kMostDrawnTokens = 20'000;
 
 struct SampleExtent {
   int64_t samples = 0, tokens = 0;
 };
-/// The samples' first `most` tokens, and how many samples they are of.
+/// Limits samples to their first `most` tokens: returns the numbers of samples and tokens used.
 SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 
-/// A page in HTML, without scripts, and without anything from elsewhere: the numbers of each layer
-/// over all samples in tables, then the first kMostDrawnTokens tokens, by samples, with the numbers
-/// of the layers in which they attend.
+/// Self-contained HTML page without scripts: tables with each layer's statistics over all samples,
+/// then the first kMostDrawnTokens tokens by sample, each with the numbers of the layers in which
+/// it attends.
 std::string gate_page(const GateMaps& maps);
 
 }  // namespace shoal

@@ -34,7 +34,7 @@ std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& i
 
 TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
   const std::optional<TokenGrid> grid = find_token_grid(num_tokens, image);
-  TORCH_CHECK(grid.has_value(), num_tokens, " tokens are no patches of an image of ", image.height,
+  TORCH_CHECK(grid.has_value(), num_tokens, " tokens are not patches of an image of ", image.height,
               " x ", image.width, " pixels");
   return *grid;
 }

@@ -18,52 +18,51 @@
 // C channels  H height  W width
 namespace shoal {
 
-/// How tokens lie on an image.
+/// Arrangement of an image's tokens in rows and columns of patches.
 struct TokenGrid {
   int64_t rows = 0, columns = 0;
-  int64_t first = 0;  ///< token of the top left corner: 1 behind a class token
+  int64_t first = 0;  ///< index of the top left token: 1 after a class token
 };
 
-/// Patches of equal side p fill the image from the top left: rows = height / p, columns = width /
-/// p. Nothing if there is no such p, with or without a class token.
+/// Finds the patch side p that divides the image into these tokens, rows = height / p, columns =
+/// width / p, with or without a class token. Returns nullopt if there is no such p.
 std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& image);
-/// TORCH_CHECK that there is one.
+/// Returns find_token_grid(); TORCH_CHECK that there is a grid.
 TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
 
-/// What draw_activation_maps and draw_expert_maps are asked for.
+/// Arguments of draw_activation_maps and draw_expert_maps.
 struct ImageMapsArguments {
   CheckpointChoice checkpoint;
-  std::string folder = {};  ///< empty, or not there yet
-  int64_t images = 8;       ///< the first ones of the validation split
+  std::string folder = {};  ///< empty or new folder
+  int64_t images = 8;       ///< number of images, from the start of the validation split
   bool json = false;
 };
 
-/// A trained model of images, on this process alone, to draw pictures of; its weights are still to
-/// be loaded. It stays in place: the model points into `checkpoint`.
+/// A model of images in one process, to draw pictures of; weights must still be loaded. Not
+/// copyable or movable, since `model` points into `checkpoint`.
 struct ImageModel {
   OpenedCheckpoint checkpoint;
   BuiltModel model;
 
-  /// `pictures` is what is to be drawn. Throws Error (exit 2) if the data are no images.
+  /// `pictures` names the drawing in errors. Throws Error (exit 2) if the data are not images.
   ImageModel(const CheckpointChoice& choice, const Environment& environment,
              const std::string& pictures);
   ImageModel(const ImageModel&) = delete;
 };
 
-/// Calls `use` with batches until `num_images` of the validation split were there, and how many of
-/// the batch's images, from the first on, are among them.
+/// Calls `use` with batches of the validation split until `num_images` images are covered. `count`:
+/// number of images of the batch, from its first, that belong to them.
 void for_first_images(const ImageModel& opened, int64_t num_images,
                       const std::function<void(const Batch& batch, int64_t count,
                                                const ImageTransform& transform)>& use);
 
-/// What the labels of a recipe's samples are called (DataSource::class_names).
+/// Names of the recipe's classes (DataSource::class_names).
 std::vector<std::string> class_names_of(const Recipe& recipe);
 
-/// The class of a batch's image `i`: its name, or `class 3` where it has none; empty without
-/// labels.
+/// Label of image `i` in a batch: the class name, or `class 3` without a name; "" without labels.
 std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names);
 
-/// The image as it was before it was normalised.
+/// Converts an image to a picture, undoing normalisation.
 Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats);
 
 }  // namespace shoal

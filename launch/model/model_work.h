@@ -12,8 +12,8 @@ namespace shoal {
 
 /// Work of a model for one training sample, all its views, by the shapes of its parameters.
 struct ModelWork {
-  /// Of a forward pass, of all encoders. A MoE layer counts the units that a token is routed to,
-  /// dropped ones too; a sparse layer its weights that are on; attention as it is masked.
+  /// Forward pass of all encoders. A MoE layer counts the units that a token is routed to, dropped
+  /// ones too; a sparse layer its weights that are on; attention as it is masked.
   double multiply_adds = 0;
   /// Two a multiply-add of the forward pass; two more where a trained weight gets a gradient, and
   /// two more where the gradient goes on to something trained below. So layers below the first

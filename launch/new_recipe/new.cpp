@@ -15,7 +15,7 @@
 namespace shoal {
 namespace {
 
-/// Of photographs that are restored.
+/// Keys for photographs to be restored.
 constexpr std::string_view kSmallCrops =
     "  image_size: 64\n"
     "  train: {crop: {name: random}}\n"

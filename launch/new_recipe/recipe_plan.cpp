@@ -37,7 +37,7 @@ Sketched<Base> find(const std::string& option, const std::string& name) {
   if (sketch != nullptr) return {member->name, *sketch};
   const std::vector<std::string> names = names_of<Base>();
   const std::string guess = did_you_mean(name, names);
-  throw Error(ExitCode::kUsage, fmt::format("{}: none is called '{}'{}", option, name, guess),
+  throw Error(ExitCode::kUsage, fmt::format("{}: unknown name '{}'{}", option, name, guess),
               guess.empty() ? "one of: " + join_words(names) : "");
 }
 

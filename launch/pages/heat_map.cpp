@@ -9,7 +9,7 @@
 #include "launch/pages/page.h"
 #include "launch/pages/picture.h"
 
-// Lengths are in SVG's pixels.
+// Lengths are in SVG pixels.
 namespace shoal {
 namespace {
 
@@ -20,7 +20,7 @@ constexpr double kKindGap = 8;  ///< between experts and memory units
 
 std::string colour_of(int64_t level) { return hex_colour(LoadScale::colour(level)); }
 
-/// A panel and where it is drawn.
+/// A panel with its position.
 struct Placed {
   LoadPanel panel;
   double top = 0;
@@ -47,7 +47,7 @@ std::string text_at(double x, double y, const std::string& text, const std::stri
 
 constexpr const char* kMiddle = " text-anchor=\"middle\"";
 
-/// One path a colour, in units of cells; neighbours of one colour in a row are drawn as one.
+/// One SVG path per colour, in units of cells; adjacent cells of one colour in a row are merged.
 std::string cells_of(const Placed& placed, const LoadScale& scale, size_t first, size_t end_row) {
   std::map<int64_t, std::string> paths;
   for (size_t row = first; row < end_row; ++row) {
@@ -102,7 +102,7 @@ std::string frame(double top, double height) {
       kLeft, top, kPlotWidth, height);
 }
 
-/// Experts or memory units, and beside them what they are if the layer has both.
+/// Rows of experts or memory units, labelled if the layer has both.
 std::string rows_svg(const Placed& placed, const LoadScale& scale, size_t first, size_t end) {
   if (first == end && placed.panel.num_rows() > 0) return "";
   const double top = placed.row_top(first);

@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// The mean of the channels, in [0, 1].
+/// An image as the mean of its channels, in [0, 1].
 class GreyImage {
  public:
   explicit GreyImage(const Picture& image) : width_(image.width), height_(image.height) {
@@ -32,7 +32,7 @@ class GreyImage {
   std::vector<double> value_;
 };
 
-/// Of the square whose top left corner is (top, left), but for `vertical`.
+/// Features, except `vertical`, of the square with top left corner (top, left).
 RegionFeatures features_of(const GreyImage& image, int64_t top, int64_t left, int64_t side) {
   const auto pixels = static_cast<double>(side * side);
   double sum = 0.0, lengths = 0.0, squares = 0.0;

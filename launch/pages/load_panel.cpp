@@ -13,8 +13,8 @@ constexpr size_t kMostColumns = 200, kMostRows = 128;
 constexpr double kShareWithin = 0.99;  ///< of the shares, within the scale
 constexpr std::array kLimits{1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0};
 
-/// Runs of neighbours, [size of result + 1] offsets: as many as there are, or `most` about equally
-/// long ones.
+/// Cuts `count` items into at most `most` consecutive runs of about equal length; returns offsets,
+/// [runs + 1].
 std::vector<size_t> cut(size_t count, size_t most) {
   const size_t num_runs = std::min(count, most);
   std::vector<size_t> offsets{0};
@@ -32,7 +32,7 @@ std::vector<double> shares_over_even(const std::vector<double>& load) {
   return shares;
 }
 
-/// Experts and memory units in rows of their own.
+/// Cuts units into rows, with experts and memory units in separate rows.
 void cut_rows(LoadPanel& panel, size_t num_units, size_t num_memory) {
   const size_t num_experts = num_units - num_memory;
   const size_t expert_rows = num_units == 0

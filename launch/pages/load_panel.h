@@ -9,22 +9,22 @@
 
 namespace shoal {
 
-/// One layer's loads over time.
+/// Loads of one layer over time.
 struct LoadHistory {
   std::string layer;
-  std::vector<int64_t> steps;             ///< logged ones, ascending
+  std::vector<int64_t> steps;             ///< logged steps, ascending
   std::vector<std::vector<double>> load;  ///< choices per unit, for each of `steps`
-  int64_t memory_units = 0;               ///< the last ones of a layer that has experts, too
+  int64_t memory_units = 0;               ///< the last units, in a layer that also has experts
 };
 
-/// Loads as they are drawn: each unit's share of its layer's choices over an even share, at most
-/// 200 columns of neighbouring steps and 128 rows of neighbouring units, of which the mean is
-/// drawn. A row holds experts or memory units, never both.
+/// Loads for drawing: each unit's share of its layer's choices relative to an even share, averaged
+/// over neighbouring steps and units to at most 200 columns and 128 rows. A row holds either
+/// experts or memory units.
 struct LoadPanel {
   std::string layer;
   std::vector<size_t> column_offsets, row_offsets;  ///< in logged steps, in units
-  std::vector<int64_t> column_steps;                ///< the last one of each column
-  std::vector<std::vector<double>> share;           ///< [rows][columns]; NaN: no load is known
+  std::vector<int64_t> column_steps;                ///< last step of each column
+  std::vector<std::vector<double>> share;           ///< [rows][columns]; NaN: no load was logged
   size_t num_expert_rows = 0;                       ///< rows of memory units follow
 
   size_t num_columns() const { return column_offsets.size() - 1; }
@@ -34,15 +34,15 @@ struct LoadPanel {
 
 LoadPanel make_load_panel(const LoadHistory& layer);
 
-/// Which colour a share over the even one has: on a logarithmic scale around 1, blue for less, red
-/// for more, light grey for an even share, black for nothing.
+/// Colour scale of relative shares: logarithmic around 1, blue below, red above, light grey for an
+/// even share, black for zero.
 ///
-/// The scale ends at `limit` and 1 / limit: the least of a few round numbers from 1.1 to 16 beyond
-/// which at most one in a hundred shares lies.
+/// The scale ranges from 1 / limit to `limit`: the smallest of a few round numbers from 1.1 to 16
+/// that at most one in a hundred shares exceeds.
 class LoadScale {
  public:
-  static constexpr int64_t kLevels = 65;   ///< the one in the middle is an even share
-  static constexpr int64_t kNothing = -1;  ///< level of a share of zero
+  static constexpr int64_t kLevels = 65;   ///< the middle level is a balanced load
+  static constexpr int64_t kNothing = -1;  ///< level of a load of zero
 
   explicit LoadScale(const std::vector<LoadPanel>& panels);
   explicit LoadScale(double limit) : limit_(limit) {}
@@ -56,10 +56,10 @@ class LoadScale {
   double limit_;
 };
 
-/// The loads of one moment, a row of cells for each layer and a cell for each of its units, in the
-/// colours of a scale that ends at 4, so that moments compare; white where a layer has fewer units
-/// than others. At most 128 rows and 256 columns, more are averaged over neighbours. `load` has at
-/// least one unit.
+/// The loads at one moment: a row of cells for each layer with a cell for each unit, on a fixed
+/// scale up to 4, so that moments can be compared; white where a layer has fewer units than others.
+/// At most 128 rows and 256 columns; more are averaged over neighbours. `load` has at least one
+/// unit.
 Picture load_picture(const std::vector<std::vector<double>>& load);
 
 }  // namespace shoal

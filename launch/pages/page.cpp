@@ -86,7 +86,7 @@ std::string page_scale(const std::string& label, const std::vector<Rgb>& colours
       "<div class=\"colours\" role=\"img\" aria-label=\"{}\"><img alt=\"\" src=\"{}\">\n<div>",
       xml_text(label), png_address(bar));
   for (const ScaleTick& tick : ticks) {
-    // Labels at the ends stay within the bar.
+    // Labels at the ends are shifted to stay within the bar.
     html += fmt::format("<span style=\"left:{0:g}%;transform:translateX(-{0:g}%)\">{1}</span>",
                         100 * tick.place, xml_text(tick.label));
   }

@@ -9,36 +9,35 @@
 
 namespace shoal {
 
-/// `text` for HTML and XML: markup escaped, control characters replaced by blanks.
+/// Escapes `text` for HTML and XML, and replaces control characters by blanks.
 std::string xml_text(const std::string& text);
 
-/// The beginning of a page in HTML, without scripts and without anything from elsewhere: its title,
-/// `nav`, markup that may be empty, and `<main>`, in colours for light and dark: the custom
-/// properties --text, --page and --line, to which `style` may add. `title` is plain text, as are
-/// captions and column heads here.
+/// Head of a self-contained HTML page without scripts: title, `nav` (markup, may be empty) and
+/// `<main>`. Light and dark colours are the custom properties --text, --page and --line; `style`
+/// may add CSS. `title`, like captions and column heads below, is plain text.
 std::string page_head(const std::string& title, std::string_view style, std::string_view nav = "");
 
-/// What ends it.
+/// End of a page begun by page_head().
 inline constexpr const char* kPageEnd = "</main></body></html>\n";
 
-/// A table that scrolls by itself.
+/// Table with horizontal scrolling; `rows` are from page_row().
 std::string page_table(const std::string& caption, const std::vector<std::string>& columns,
                        const std::string& rows);
 
-/// A row of it; its head and cells are markup.
+/// Row of a table; head and cells are markup.
 std::string page_row(const std::string& head, const std::vector<std::string>& cells);
 
-/// A bar of colours with numbers below it; `label` is what it says to those who cannot see it.
+/// Colour scale with numbers below it; `label` is the alternative text for screen readers.
 std::string page_scale(const std::string& label, const std::vector<Rgb>& colours,
                        const std::vector<ScaleTick>& ticks);
 
-/// The picture as a PNG within the page: an address that begins with `data:`.
+/// Encodes the picture as PNG in a `data:` URL.
 std::string png_address(const Picture& picture);
-/// The same of the bytes of a PNG file.
+/// An embedded PNG from the bytes of a PNG file.
 std::string png_address(std::string_view png);
 
-/// Writes a PNG, a small picture enlarged, into a page's folder; the markup that shows it. Throws
-/// StorageError.
+/// Writes a PNG into a page's folder, magnified if small, and returns the markup that shows it.
+/// Throws StorageError.
 std::string page_picture(FileSystem& files, const std::string& folder, const std::string& name,
                          const Picture& picture);
 

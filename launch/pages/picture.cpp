@@ -13,13 +13,13 @@
 namespace shoal {
 namespace {
 
-/// At even distances, 0xRRGGBB.
+/// Equally spaced colours 0xRRGGBB.
 constexpr std::array kViridis{0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e,
                               0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725};
 constexpr std::array kBlueToRed{0x0b3c7d, 0x2f79b9, 0x86b8dc, 0xeeeeee,
                                 0xf0a078, 0xcf4b3a, 0x8c0f26};
 
-/// The colours of a picture, if it has few, and which of them each pixel has.
+/// The colours of a picture, if there are at most 256, and each pixel's index into them.
 struct Palette {
   static constexpr size_t kMostColours = 256;
   bool fits = true;
@@ -42,7 +42,7 @@ struct Palette {
   }
 };
 
-// A PNG file: 8 bytes, then chunks, each its size, its kind, its content and their checksum.
+// A PNG file: 8 bytes, then chunks of length, type, content and checksum.
 constexpr size_t kChunkBytes = 12;                  ///< of a chunk without content
 constexpr size_t kPngStart = 8 + kChunkBytes + 13;  ///< up to the first chunk's end
 constexpr char kPngText[] = "Description";          ///< and a zero behind it
@@ -59,7 +59,7 @@ std::string big_endian_bytes(uint32_t number) {
   return bytes;
 }
 
-/// CRC-32 of PNG, not the one of crc32c.h.
+/// CRC-32 as in PNG; crc32c.h has another polynomial.
 uint32_t png_checksum(std::string_view bytes) {
   uint32_t crc = ~0u;
   for (const char byte : bytes) {

@@ -78,7 +78,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png) {
     for (const nlohmann::json& column : json.at("columns")) {
       sheet.columns.push_back({column.at("name"), column.value("number", ""), {}});
       for (const nlohmann::json& number : column.value("numbers", nlohmann::json::array())) {
-        // Those that are not finite are null.
+        // JSON has null for numbers that are not finite.
         sheet.columns.back().numbers.push_back(number.is_number() ? number.get<double>()
                                                                   : std::nan(""));
       }

@@ -13,37 +13,36 @@ namespace shoal {
 
 struct PictureColumn;
 
-/// What is on a sheet of pictures that a task draws of samples: a row a sample, a column a picture.
+/// Contents of a sheet of a task's pictures: a row per sample, a column per kind of picture.
 struct SampleSheet {
-  static constexpr int64_t kGap = 1;  ///< between pictures, pixels
+  static constexpr int64_t kGap = 1;  ///< pixels between pictures
   struct Column {
-    std::string name;             ///< for people
-    std::string number;           ///< for people: what `numbers` are
-    std::vector<double> numbers;  ///< one a sample; empty: none
+    std::string name;             ///< column title
+    std::string number;           ///< label of `numbers`
+    std::vector<double> numbers;  ///< one per sample; empty: none
   };
   int64_t step = 0;
   int64_t samples = 0;
-  int64_t shrunk_by = 1;  ///< pixels of a sample's side that one of the sheet's stands for
+  int64_t shrunk_by = 1;  ///< factor by which pictures are reduced
   std::vector<Column> columns;
 };
 
-/// The sheet of so many of these samples (gather_pictures; at least one) as fit 2^18 pixels, large
-/// pictures shrunk, as a PNG file whose description is the sheet in JSON.
+/// Encodes as many of the samples (from gather_pictures, at least one) as fit into 2^18 pixels as a
+/// PNG file; large pictures are reduced. Its description is the SampleSheet as JSON.
 std::string sheet_png(const std::vector<PictureColumn>& columns, int64_t step);
 
-/// What is on it; nothing if the bytes are none that sheet_png made.
+/// Reads the sheet's contents; nullopt unless the bytes were made by sheet_png().
 std::optional<SampleSheet> read_sheet(std::string_view png);
 
-/// `pictures.png` of a run's folder: the sheet of the last evaluation.
+/// The file `pictures.png` in a run folder, with the sheet of the last evaluation.
 class SheetFile {
  public:
-  /// Removes a sheet of a step after `last_step`, which a resumed run has abandoned. Throws
-  /// StorageError.
+  /// Removes a sheet of a step that a resume discards, after `last_step`. Throws StorageError.
   SheetFile(std::string path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Replaces the sheet. Throws StorageError; then the new one waits for finish().
+  /// Replaces the sheet. Throws StorageError; finish() then tries to write the new one again.
   void write(const std::string& png);
-  /// Tries once more what waits. Throws StorageError if it is lost.
+  /// Retries a failed write(). Throws StorageError if that fails, too.
   void finish();
 
  private:

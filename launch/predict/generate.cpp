@@ -44,14 +44,14 @@ std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
   return texts;
 }
 
-/// "--prompt 2", "--prompt-file FILE".
+/// Name of a prompt for messages: "--prompt 2", "--prompt-file FILE".
 std::string name_of_prompt(const GenerateArguments& arguments, size_t index) {
   const size_t given = arguments.prompts.size();
   return index < given ? fmt::format("--prompt {}", index + 1)
                        : "--prompt-file " + arguments.prompt_files[index - given];
 }
 
-/// What rank 0 reads for all ranks.
+/// Input that rank 0 reads for all ranks.
 struct Input {
   std::vector<std::string> texts;              ///< on rank 0 only
   std::shared_ptr<const Tokenizer> tokenizer;  ///< on rank 0 only
@@ -59,7 +59,7 @@ struct Input {
   int64_t end_of_text = -1;
 };
 
-/// Collective.
+/// Reads the input on rank 0 and broadcasts it. Collective.
 Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& opened,
                  const DataSource& source, int64_t context) {
   Communicator& world = *opened.grid.world;
@@ -96,7 +96,7 @@ Json to_json(const std::string& prompt, const GeneratedText& text, const Tokeniz
           {"stop", std::string(enum_name(text.stop))}};
 }
 
-/// One text by itself, several as a list.
+/// JSON of a single text, or a list of several.
 Json json_of(std::vector<Json> texts, const OpenedCheckpoint& opened) {
   Json json = texts.size() == 1 ? std::move(texts.front()) : Json{{"sequences", texts}};
   json["step"] = opened.manifest.step;

@@ -24,8 +24,7 @@ void add_owner(const config::MemberSet& set, const std::string& option, const st
   if (member.empty()) return;
   if (set.find(member) == nullptr) {
     const std::string guess = did_you_mean(member, set.names());
-    throw Error(ExitCode::kUsage,
-                option + ": no " + set.noun() + " is called '" + member + "'" + guess,
+    throw Error(ExitCode::kUsage, option + ": unknown " + set.noun() + " '" + member + "'" + guess,
                 guess.empty() ? "one of: " + join_words(set.names()) : "");
   }
   chosen.push_back({set.noun(), member});
@@ -50,7 +49,7 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
     paths.push_back(key.path);
   }
   const std::string guess = did_you_mean(name, paths);
-  throw Error(ExitCode::kUsage, "no key is called '" + name + "'" + guess,
+  throw Error(ExitCode::kUsage, "unknown key '" + name + "'" + guess,
               guess.empty() ? "see shoal keys" : "");
 }
 
@@ -74,7 +73,7 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
     if (section.empty()) break;
   }
   if (count == 0 && !section.empty()) count = config::print_keys(all, word, found);
-  if (count > 0) out << "no key is called '" << name << "'; these may be meant:\n";
+  if (count > 0) out << "unknown key '" << name << "'; these may be meant:\n";
   out << found.str();
   return count;
 }

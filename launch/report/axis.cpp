@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-/// The round number, 1, 2 or 5 times a power of ten, that is next to `step` from above.
+/// The smallest round number (1, 2 or 5 times a power of ten) not below `step`.
 double round_step(double step) {
   const double power = std::pow(10.0, std::floor(std::log10(step)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -18,7 +18,7 @@ double round_step(double step) {
   return 10 * power;
 }
 
-/// 2e-05 as 2e-5, 1e+16 as 1e16.
+/// Shortens an exponent: 2e-05 becomes 2e-5, 1e+16 becomes 1e16.
 std::string short_exponent(std::string number) {
   for (const char* sign : {"e-0", "e+0"}) {
     const size_t at = number.find(sign);
@@ -28,7 +28,7 @@ std::string short_exponent(std::string number) {
   return number;
 }
 
-/// How the labels of an axis with steps of this size are written.
+/// Format of an axis's tick labels.
 struct TickFormat {
   double unit = 1.0;  ///< values are divided by it
   std::string suffix;
@@ -67,7 +67,7 @@ TickFormat format_for(double largest, Quantity quantity) {
   return {};
 }
 
-/// A label of a logarithmic axis.
+/// Tick label of a logarithmic axis.
 std::string power_text(double value, Quantity quantity) {
   constexpr double kLeast = 0.999e-3, kMost = 1.001e3;  // that are written without an exponent
   const TickFormat format = format_for(value, quantity);
@@ -85,7 +85,7 @@ Axis::Axis(double low, double high, Quantity quantity, bool logarithmic)
   if (low_ < high_) return;
   const double around = low_ == 0.0 ? 1.0 : std::abs(low_) * 0.1;
   high_ = low_ + around;
-  // Shares, counts and the like do not go below zero.
+  // Metrics that are never negative, such as shares and counts, keep a range from 0.
   low_ = low_ >= 0.0 ? std::max(low_ - around, 0.0) : low_ - around;
 }
 

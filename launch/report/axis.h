@@ -8,21 +8,20 @@
 
 namespace shoal {
 
-/// A range of numbers along one side of a picture, with round numbers written beside it.
+/// One axis of a plot: maps values to positions and chooses round numbers as tick labels.
 class Axis {
  public:
-  /// From `low` to `high`, or a little around them if they are equal. `logarithmic` needs `low` >
-  /// 0.
+  /// Covers `low` to `high`, or a little more if they are equal. `logarithmic` requires `low` > 0.
   Axis(double low, double high, Quantity quantity, bool logarithmic = false);
 
-  /// About `wanted` of them, at least one.
+  /// About `wanted` ticks, at least one.
   std::vector<ScaleTick> ticks(int wanted) const;
-  /// 0 = low end, 1 = high end; clamped.
+  /// Position of a value: 0 = low end, 1 = high end; clamped.
   double place(double value) const;
   bool is_logarithmic() const { return logarithmic_; }
 
  private:
-  /// Of ten, of bytes powers of two.
+  /// Ticks at powers of ten, or of two for bytes.
   std::vector<ScaleTick> powers() const;
 
   double low_, high_;

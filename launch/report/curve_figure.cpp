@@ -14,13 +14,13 @@
 #include "launch/report/axis.h"
 #include "launch/report/step_axis.h"
 
-// Lengths are in SVG's pixels; paths are drawn in tenths of them.
+// Lengths are in SVG pixels; paths have units of a tenth of a pixel.
 namespace shoal {
 namespace {
 
 constexpr double kFigureWidth = 400, kFigureHeight = 190;
 constexpr double kFigureTop = 10, kFigureBottom = 164;
-/// How finely curves are drawn; coarser where several would hide each other.
+/// Resolution of curves; lower if several curves would hide each other.
 struct Detail {
   size_t most_points;  ///< that a line joins
   int64_t columns;     ///< with a mean and a range each, of longer curves
@@ -28,7 +28,7 @@ struct Detail {
 Detail detail_for(size_t num_lines) { return num_lines == 1 ? Detail{500, 240} : Detail{120, 100}; }
 constexpr size_t kMostDots = 40;
 
-/// On white and on the dark page; of contrast 4.5 and more.
+/// Colours for the light and the dark page, with a contrast of at least 4.5.
 constexpr std::array<const char*, kNumCurveColours> kLight{
     "#0b62a8", "#b04a00", "#147a3d", "#8a2f8f", "#a3123a", "#5c5c00", "#006d77", "#4b3fb0"};
 constexpr std::array<const char*, kNumCurveColours> kDark{
@@ -60,7 +60,7 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
   margin-right: 6px; }
 )";
 
-/// What an axis must hold.
+/// Ranges that the axes must cover.
 struct Extent {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -102,7 +102,7 @@ Axis value_axis(const CurveFigure& figure) {
   if (extent.low > 0 && extent.high > kMuchLarger * median_of(figure)) {
     return {extent.low, extent.high, figure.quantity, /*logarithmic=*/true};
   }
-  // Zero is on the scale where it is near.
+  // Includes zero if it is near.
   const double span = extent.high - extent.low;
   if (extent.low > 0 && extent.low < 0.5 * span) extent.low = 0;
   const double margin = 0.03 * span;
@@ -111,7 +111,7 @@ Axis value_axis(const CurveFigure& figure) {
   return {extent.low, extent.high, figure.quantity};
 }
 
-/// Points as a path in tenths of a pixel, each relative to the one before.
+/// SVG path through points, in tenths of a pixel, each relative to the one before.
 class Path {
  public:
   void move_to(double x, double y) { add('M', std::lround(10 * x), std::lround(10 * y), true); }
@@ -139,7 +139,7 @@ class Path {
   int64_t x_ = 0, y_ = 0;
 };
 
-/// Places in the picture.
+/// Maps steps and values to positions in the plot.
 struct Frame {
   double last_step;
   Axis y;
@@ -159,7 +159,7 @@ double middle_of(const Curve::Bucket& bucket) {
   return std::midpoint(bucket.first_step, bucket.last_step);
 }
 
-/// The curve as it is drawn: buckets, joined where many share a column of the picture.
+/// Buckets of a curve as drawn, merged if many share a column.
 std::vector<Curve::Bucket> drawn_buckets(const Curve& curve, const Frame& frame) {
   const int64_t columns = frame.detail.columns;
   if (!is_longer(curve, frame.detail)) return curve.buckets();
@@ -179,7 +179,7 @@ std::vector<Curve::Bucket> drawn_buckets(const Curve& curve, const Frame& frame)
   return drawn;
 }
 
-/// Calls `use` with each run of buckets that have values.
+/// Calls `use` with each run of consecutive buckets that have values.
 template <class Use>
 void for_each_run(const std::vector<Curve::Bucket>& buckets, const Use& use) {
   for (size_t begin = 0; begin < buckets.size();) {
@@ -257,7 +257,7 @@ std::string point_text(const Curve::Point& point, Quantity quantity) {
   return fmt::format("{} at step {}", value_text(point.value, quantity), step_text(point.step));
 }
 
-/// A sentence on a curve, for those who cannot see it.
+/// One-sentence description of a curve for screen readers.
 std::string sentence(const Curve& curve, Quantity quantity) {
   std::string text = fmt::format("{}, then {}", point_text(curve.first(), quantity),
                                  point_text(curve.last(), quantity));
@@ -287,8 +287,8 @@ std::string gaps_text(const CurveFigure& figure) {
                      gaps == 1 ? "1 value is" : fmt::format("{} values are", gaps));
 }
 
-/// Above the picture: what it shows. A single curve's last and extreme values below it, or the
-/// legend.
+/// Text around the plot: the title above, and below the last and extreme values of a single curve,
+/// or the legend.
 std::string legend_html(const CurveFigure& figure) {
   if (figure.lines.size() == 1) {
     const Curve& curve = *figure.lines.front().curve;

@@ -9,36 +9,36 @@
 
 namespace shoal {
 
-/// One curve of a picture.
+/// One curve of a figure.
 struct FigureLine {
-  std::string label;  ///< in the legend
+  std::string label;  ///< legend text
   const Curve* curve = nullptr;
-  size_t colour = 0;  ///< place in the page's list of colours
+  size_t colour = 0;  ///< index of the colour, below kNumCurveColours
 };
 
-/// A picture of curves of the same number over steps, with a legend where there are several.
+/// A figure with curves of one metric over steps, with a legend if there are several.
 struct CurveFigure {
   std::string title;
   Quantity quantity = Quantity::kPlain;
   std::vector<FigureLine> lines;
-  std::vector<double> marks = {};  ///< steps at which a dashed line stands: resumes
-  double last_step = 0;            ///< the step axis goes from 0 to here, or further
+  std::vector<double> marks = {};  ///< steps of dashed vertical lines, which mark resumes
+  double last_step = 0;            ///< the step axis covers at least 0 to last_step
 };
 
-/// The HTML of a figure: an SVG, named and described for those who cannot see it, with its caption.
+/// HTML of a figure: an SVG with title and description for screen readers, and a caption.
 ///
-/// Up to 500 points of a curve are joined by a line. Of more, a line shows the mean and a band the
-/// range within each of at most 240 columns; where there are several curves, of more than 120 in at
-/// most 100 columns. The scale is logarithmic if all values are
-/// positive and the largest is more than 50 times the median. Gaps are values that are not finite.
-/// `id` is unique in the page.
+/// A curve of up to 500 points is drawn as a line through them. A longer one is drawn as a line of
+/// means within a band of ranges, over at most 240 columns. If there are several curves, this
+/// applies from 121 points on, with at most 100 columns. The value axis is logarithmic if all
+/// values are positive and the largest is more than 50 times the median. Values that are not finite
+/// leave gaps. `id` must be unique in the page.
 std::string curve_figure_html(const CurveFigure& figure, const std::string& id);
 
-/// Whether the figure shows a curve's mean and range instead of its points, among so many curves.
+/// True if a curve is drawn as means and ranges, in a figure of `num_lines` curves.
 bool has_range(const Curve& curve, size_t num_lines);
 
-/// CSS of figures: how they look, and colours of lines and of their legend, classes l0 and k0 to
-/// those of the last colour. Muted text has the custom property --soft.
+/// CSS of figures: layout, and colours of lines and legend entries in the classes l0, k0 and so on
+/// up to the last colour. Muted text uses the custom property --soft.
 std::string curve_style();
 constexpr size_t kNumCurveColours = 8;
 

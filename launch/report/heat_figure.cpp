@@ -10,7 +10,7 @@
 #include "launch/pages/picture.h"
 #include "launch/report/step_axis.h"
 
-// Lengths are in SVG's pixels.
+// Lengths are in SVG pixels.
 namespace shoal {
 namespace {
 
@@ -27,14 +27,14 @@ bool has_gaps(const std::vector<std::vector<double>>& rows) {
   });
 }
 
-/// Cells of one colour each, and where they are drawn.
+/// Cells of one colour each, with their positions.
 struct Cells {
   size_t first_row = 0, num_rows = 0;
   double top = 0;
   Picture picture;
 };
 
-/// A picture of rows over steps, from its parts.
+/// Parts of a heat map of rows over steps.
 struct HeatPicture {
   std::vector<std::string> row_labels;
   double last_step = 0, row_height = 0;
@@ -67,7 +67,7 @@ std::string cells_svg(const HeatPicture& heat, const Cells& cells) {
   return svg;
 }
 
-/// What the HTML says of a picture.
+/// Texts of a heat map.
 struct HeatText {
   std::string title, description, below;
 };
@@ -104,7 +104,7 @@ Cells load_cells(const LoadPanel& panel, const LoadScale& scale, size_t first, s
   return cells;
 }
 
-/// At the last column with loads: the least and the most loaded row.
+/// Description: the least and the most loaded row in the last column with loads.
 std::string load_description(const LoadPanel& panel, const std::string& rows) {
   size_t column = panel.num_columns() - 1;
   while (column > 0 && std::isnan(panel.share[0][column])) --column;
@@ -122,7 +122,7 @@ std::string load_description(const LoadPanel& panel, const std::string& rows) {
       panel.has_both_kinds() ? " Experts are above, memory units below." : "");
 }
 
-/// All values, then the largest and the smallest of the last column.
+/// Description: the range of all values, then the extremes of the last column.
 std::string grid_description(const ValueGrid& grid) {
   const ValueRange range = range_of(grid.value);
   const auto text = [&](double value) { return value_text(value, grid.quantity); };

@@ -5,31 +5,33 @@
 
 namespace shoal {
 
-/// What a number counts, which decides how it is written.
+/// Kind of a metric's values, which decides their format.
 enum class Quantity {
   kPlain,
-  kShare,  ///< of 1, written in percent
+  kShare,  ///< in [0, 1], printed as a percentage
   kBytes,
 };
 
-/// Where a number of the training steps belongs.
+/// Section of the report in which a metric of training steps is shown.
 enum class MetricGroup { kTraining, kSpeed, kExperts, kGates, kSparsity, kOther };
 
+/// How a metric is labelled, formatted and grouped.
 struct MetricInfo {
   std::string label;
   Quantity quantity = Quantity::kPlain;
   MetricGroup group = MetricGroup::kOther;
-  bool is_shown_constant = false;  ///< drawn even if it is the same throughout
+  bool is_shown_constant = false;  ///< shown even if all values are equal
 };
 
-/// Of a key of metrics.jsonl, experts.jsonl, gates.jsonl or permutations.jsonl. A key that is not
-/// known is its own label, without underscores; its beginning decides the group.
+/// Label, quantity and group of a key of metrics.jsonl, experts.jsonl, gates.jsonl or
+/// permutations.jsonl. An unknown key becomes its own label, without underscores; its prefix
+/// decides the group.
 MetricInfo metric_info(std::string_view key);
 
-/// `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.
+/// Formats a value: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.
 std::string value_text(double value, Quantity quantity);
 
-/// `1,560`.
+/// Formats a step: `1,560`.
 std::string step_text(double step);
 
 }  // namespace shoal

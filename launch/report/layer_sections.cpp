@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostHeatFigures = 64;
 
-/// The last step that these layers or any step of the run have logged.
+/// The last step logged by these layers or by the run.
 double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& layers) {
   double last = run.last_step;
   for (const LayerRecords& layer : layers) {
@@ -30,7 +30,7 @@ double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& 
   return last;
 }
 
-/// The mean list of each column of steps; an empty one where none was logged.
+/// Mean list of each column of steps; empty if none was logged there.
 std::vector<std::vector<double>> mean_lists(const ListHistory& history,
                                             const StepColumns& columns) {
   std::vector<StepSpan> logged;
@@ -53,7 +53,7 @@ std::vector<std::vector<double>> mean_lists(const ListHistory& history,
   return mean;
 }
 
-/// The mean lists of a layer, as loads.
+/// History of a layer's mean lists, as loads.
 LoadHistory history_of(const LayerRecords& layer, const char* key, const StepColumns& columns) {
   LoadHistory history{layer.layer, {}, {}, 0};
   const auto found = layer.lists.find(key);
@@ -98,12 +98,12 @@ std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& i
   return html;
 }
 
-/// Numbers of more layers than there are colours: a row a layer.
+/// Heat map of a metric for more layers than there are colours: a row per layer.
 std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& info,
                       const StepColumns& columns, FigureIds& ids) {
   ValueGrid grid{info.label, "layer", {}, columns.last_step(), {}, info.quantity};
   for (const FigureLine& line : lines) {
-    // A layer's name is too long for the place beside its row: the list of layers has its number.
+    // Layer names are too long for row labels, so rows have the numbers of the list of layers.
     grid.row_labels.push_back(std::to_string(line.colour + 1));
     std::vector<StepSpan> logged;
     std::vector<double> means;
@@ -116,8 +116,8 @@ std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& in
   return grid_figure_html(grid, ids.next());
 }
 
-/// Each number of the layers, but for `left_out`: curves of few layers, of many a picture with a
-/// row a layer.
+/// Figures of each metric of the layers except `left_out`: curves for few layers, for many a heat
+/// map with a row per layer.
 std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& layers,
                          const std::vector<std::string>& left_out, FigureIds& ids) {
   std::vector<std::string> keys;
@@ -167,7 +167,7 @@ std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& la
   return html;
 }
 
-/// A gate's rate in each part of the context over steps; without rows if none was logged.
+/// Heat map of a gate's rate by position in the context; no rows if nothing was logged.
 ValueGrid position_grid(const LayerRecords& gate, const StepColumns& columns) {
   ValueGrid grid{gate.layer, "part of the context", {}, columns.last_step(), {}, Quantity::kShare};
   const auto found = gate.lists.find("rate_by_position");
@@ -186,7 +186,7 @@ ValueGrid position_grid(const LayerRecords& gate, const StepColumns& columns) {
   return grid;
 }
 
-/// Where in the text tokens attend: heat maps of all gates on one scale.
+/// Heat maps of all gates' rates by position, on one scale.
 std::string gate_positions_html(const RunData& run, FigureIds& ids) {
   const StepColumns columns(last_step_of_layers(run, run.gates));
   std::vector<ValueGrid> grids;
@@ -213,7 +213,7 @@ std::string gate_positions_html(const RunData& run, FigureIds& ids) {
       plots_html(figures));
 }
 
-/// `html` of each run under its heading.
+/// Concatenates `html` of each run under its heading.
 template <class Html>
 std::string of_runs(const Runs& runs, const Html& html) {
   std::string all;

@@ -11,14 +11,14 @@
 namespace shoal {
 namespace {
 
-/// The curves of one key in all runs that have it.
+/// Curves of one metric in all runs that have it.
 struct MetricFigure {
   std::string title;
   MetricInfo info;
   std::vector<FigureLine> lines;
 };
 
-/// Of the curves that `set_of` names in each run, in the order in which keys first appear.
+/// Figures of the curves in `set` of each run, in the order in which keys first appear.
 std::vector<MetricFigure> metrics_of(const Runs& runs, CurveSet RunData::*set) {
   std::vector<MetricFigure> metrics;
   std::vector<std::string> keys;
@@ -65,7 +65,7 @@ std::string numbers_table(const std::vector<MetricFigure>& metrics, const Runs& 
                                 {"number", "values", "first", "lowest", "highest", "last"}, rows));
 }
 
-/// Pictures of the metrics, then a sentence on those that stay the same.
+/// Figures of the metrics, then a sentence that lists constant ones.
 std::string figures_html(const std::vector<MetricFigure>& metrics, const Runs& runs,
                          const std::string& heading, FigureIds& ids) {
   std::string figures, constants;
@@ -86,7 +86,7 @@ std::string figures_html(const std::vector<MetricFigure>& metrics, const Runs& r
   return html.empty() ? "" : html + numbers_table(metrics, runs, heading);
 }
 
-/// How to read the curves, as far as these runs need it.
+/// Explains how to read the curves, as far as needed for these runs.
 std::string reading_help(const Runs& runs) {
   const bool has_means = std::ranges::any_of(runs, [&](const RunData& run) {
     const Curve* loss = run.steps.find("loss");

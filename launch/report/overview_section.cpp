@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A name and its value in each run; empty where a run has none.
+/// A name with a value per run; empty where a run has none.
 struct Fact {
   std::string name;
   std::vector<std::string> values;
@@ -95,7 +95,7 @@ void add_fact(std::vector<Fact>& facts, const std::string& name, const Runs& run
   if (is_there) facts.push_back(std::move(fact));
 }
 
-/// Keys of evaluations in any run, in order, without counts that stay the same.
+/// Keys of all evaluation metrics in order, without constant counts.
 std::vector<std::string> scores_of(const Runs& runs) {
   std::vector<std::string> keys;
   for (const RunData& run : runs) {

@@ -18,7 +18,7 @@ std::vector<std::string> names_of(const SampleSheet& sheet) {
   return names;
 }
 
-/// Each picture's number: a row a sample, a column a kind of picture.
+/// Table of the numbers below pictures: a row per sample, a column per kind of picture.
 std::string picture_numbers(const SampleSheet& sheet) {
   std::vector<std::string> heads{"sample"};
   for (const SampleSheet::Column& column : sheet.columns) {
@@ -39,7 +39,7 @@ std::string picture_numbers(const SampleSheet& sheet) {
   return page_table("Numbers of the pictures, by row", heads, rows);
 }
 
-/// For those who cannot see them.
+/// Description of a sheet for screen readers.
 std::string sheet_description(const SampleSheet& sheet) {
   std::string text = fmt::format("{}, a row each. From the left: {}.",
                                  counted(sheet.samples, "sample"), join_words(names_of(sheet)));
@@ -57,7 +57,7 @@ std::string pictures_html(const RunPictures& pictures) {
   const auto columns = std::ssize(sheet.columns);
   const int64_t side = std::max<int64_t>(1, pictures.width / columns);
   const int64_t shown_width = pictures.width * std::max<int64_t>(1, kShownSide / side);
-  // Above their pictures at any width.
+  // Column titles stay above their pictures at any width.
   const double gap = 100.0 * SampleSheet::kGap / static_cast<double>(pictures.width);
   std::string heads = fmt::format(
       "<div class=\"heads\" aria-hidden=\"true\" style=\"grid-template-columns:repeat({},"

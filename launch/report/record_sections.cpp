@@ -21,7 +21,7 @@ std::string plain_text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Of a list that names the same thing several times, how often.
+/// Text of a list; a repeated item is shown once, with its count.
 std::string list_text(const Json& list) {
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const Json& item : list) {
@@ -168,7 +168,7 @@ std::vector<double> resumed_steps(const RunData& run) {
   std::vector<double> steps;
   for (const Json& start : starts_of(run)) {
     const double step = start["step"].get<double>();
-    // What came after this step was dropped, earlier resumes included.
+    // A resume drops everything after its step, including earlier resumes.
     std::erase_if(steps, [step](double earlier) { return earlier >= step; });
     if (step > 0) steps.push_back(step);
   }

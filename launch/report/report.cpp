@@ -12,8 +12,7 @@
 namespace shoal {
 namespace {
 
-// Figures are about as wide as their pictures' own width, so that their text is neither tiny nor
-// huge on any screen.
+// Figures are shown at about their natural width, so that their text is readable on any screen.
 constexpr std::string_view kReportStyle = R"(
 :root { --box: #f4f5f6; }
 @media (prefers-color-scheme: dark) { :root { --box: #222426; } }
@@ -52,7 +51,7 @@ footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 @media print { nav, .skip { display: none; } figure { break-inside: avoid; } }
 )";
 
-/// Runs of the same name are told apart by their paths.
+/// Replaces equal names of runs by their paths.
 void name_apart(std::vector<RunData>& runs) {
   std::map<std::string, int> count;
   for (const RunData& run : runs) ++count[run.name];

@@ -10,27 +10,27 @@
 
 namespace shoal {
 
-/// One page of HTML on a run, or on several side by side: curves, heat maps, checkpoints, recipes
-/// and environments, as far as the runs have them. It needs nothing beside it and has no scripts.
+/// Self-contained HTML page without scripts on one run, or on several for comparison: curves, heat
+/// maps, checkpoints, recipes and environments, as far as the runs have them.
 std::string run_report_page(const std::vector<RunData>& runs);
 
-/// `report.html` in a run's folder.
+/// Path of `report.html` in a run folder.
 std::string report_file(const std::string& run);
 
-/// Reads the runs' folders (read_run) and puts the page at `file`, which is replaced. Throws
-/// DataError for a folder that is no run, StorageError if the page cannot be written.
+/// Reads run folders (read_run) and writes their page to `file`, replacing it. Throws DataError for
+/// a folder that is not a run's, StorageError if the page cannot be written.
 void write_run_report(const std::vector<std::string>& runs, const std::string& file,
                       FileSystem& files);
 
 /// `shoal report RUN… [--out FILE.html]`.
 struct ReportArguments {
-  std::vector<std::string> runs;  ///< run folders; of several one page shows them side by side
-  std::string out = {};           ///< empty: report.html in the folder of the one run
+  std::vector<std::string> runs;  ///< run folders; several are compared on one page
+  std::string out = {};           ///< default: report.html in the folder of a single run
 };
 
-/// Writes a page on runs, finished or going on. Throws Error (exit 2) for several
-/// runs without a file and for more than 8, DataError (exit 13) for a folder that is no run,
-/// StorageError (exit 21) if the page cannot be written.
+/// Writes a page on finished or running runs. Throws Error (exit 2) for several runs without --out
+/// and for more than 8, DataError (exit 13) for a folder that is not a run's, StorageError (exit
+/// 21) if the page cannot be written.
 ExitCode report(const ReportArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

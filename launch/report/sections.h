@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// A part of the page. Without a body it is left out.
+/// A section of the report. One without body is omitted.
 struct Section {
   std::string id, heading;
   std::string body;  ///< markup
 };
 
-/// Gives each figure of a page an id of its own.
+/// Generates unique ids for the figures of a page.
 class FigureIds {
  public:
   std::string next();
@@ -25,37 +25,37 @@ class FigureIds {
 
 using Runs = std::vector<RunData>;
 
-/// How the runs ended, their last numbers, and what users should know of them.
+/// How the runs ended, with their last metrics; and notes on what users should look into.
 Section overview_section(const Runs& runs);
 Section notes_section(const Runs& runs);
 
-/// The numbers of the training steps and of the evaluations, a picture each with all runs in it: a
-/// section for each group of them.
+/// Figures of training and evaluation metrics, one per metric with the curves of all runs; a
+/// section per MetricGroup.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
-/// A heading before what belongs to one run, where there are several runs.
+/// Puts the run's name as a heading before `html`, if there are several runs.
 std::string with_heading(const RunData& run, const Runs& runs, const std::string& html);
 
-/// Figures side by side, as many as fit; "" without any.
+/// Arranges figures side by side, as many as fit; "" without figures.
 std::string plots_html(const std::string& figures);
 
-/// Metrics of single layers, run by run: loads of units and expert ranks, gates, permutations.
+/// Metrics per layer, run by run: loads of units and expert ranks; gates; permutations.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
-/// What the tasks drew of samples at the last evaluation.
+/// Pictures that the tasks drew at the last evaluation.
 Section pictures_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);
 Section environment_section(const Runs& runs);
 
-/// Steps at which the run was resumed (`starts` in env.json), ascending.
+/// Steps at which a run was resumed (`starts` in env.json), ascending.
 std::vector<double> resumed_steps(const RunData& run);
-/// The last logged step of any run.
+/// Last logged step of all runs.
 double last_step_of(const Runs& runs);
 
-/// The section's heading and body as markup.
+/// Markup of a section with its heading.
 std::string section_html(const Section& section);
 
 }  // namespace shoal

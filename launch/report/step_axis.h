@@ -7,25 +7,25 @@
 
 namespace shoal {
 
-// Of pictures over steps, in SVG's pixels.
+// Left and right edge of plots over steps, in SVG pixels.
 constexpr double kPlotLeft = 54, kPlotRight = 390;
 
-/// The axis below a picture whose lower edge is at `bottom`: from step 0 to `last_step`, with round
-/// numbers.
+/// SVG of the step axis below a plot whose lower edge is at `bottom`, from 0 to `last_step`, with
+/// round tick labels.
 std::string step_axis_svg(double last_step, double bottom);
 
-/// Steps after `begin` up to `end`.
+/// A range of steps (begin, end].
 struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// The steps that logged values stand for: those since the value before, but after a gap no more
-/// than lie between neighbouring values. `logged`: the first and the last step of each value,
+/// The range of steps that each logged value stands for: from the value before, but after a gap not
+/// longer than the distance of neighbouring values. `logged`: first and last step of each value,
 /// ascending.
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
-/// The steps from 0 to a run's last one in equal parts, of which pictures have a column each: as
-/// many as there are steps, 200 at most.
+/// Columns of a heat map over steps: equal parts of the steps from 0 to a run's last, one per step
+/// but at most 200.
 class StepColumns {
  public:
   static constexpr int64_t kMost = 200;
@@ -33,10 +33,10 @@ class StepColumns {
   explicit StepColumns(double last_step);
   size_t size() const { return size_; }
   double last_step() const { return last_step_; }
-  /// The last step of a column.
+  /// Last step of a column.
   double end(size_t column) const { return width() * static_cast<double>(column + 1); }
 
-  /// Calls `use(column, i, steps)` for each column of which spans[i] has some steps.
+  /// Calls `use(column, i, steps)` for each column and spans[i] with `steps` > 0 in common.
   template <class Use>
   void for_each_overlap(const std::vector<StepSpan>& spans, const Use& use) const {
     for (size_t i = 0; i < spans.size(); ++i) {
@@ -48,7 +48,7 @@ class StepColumns {
       }
     }
   }
-  /// The mean of each column; NaN where no value stands. One value a span, NaN: none.
+  /// Mean of each column, NaN without values. `value` has one entry per span; NaN: none.
   std::vector<double> means(const std::vector<StepSpan>& spans,
                             const std::vector<double>& value) const;
 

@@ -6,7 +6,7 @@
 namespace shoal {
 namespace {
 
-/// Of pairs; the last one may be alone.
+/// Joins pairs of neighbours; the last item may be alone.
 template <class Item>
 void join_pairs(std::vector<Item>& items) {
   const size_t half = (items.size() + 1) / 2;
@@ -71,14 +71,13 @@ void CurveSet::add(const FlatRecord& record) {
     if (field.kind != FlatRecord::Kind::kNumber || field.key == "step") continue;
     curve(field.key, i).add(step, field.number, field.is_integer);
   }
-  // Samples a step are those of all steps on average: the batch does not change within a run.
+  // Uses the average number of samples per step, since the batch size is constant within a run.
   const double nothing = std::nan("");
   const double wait_ms = record.number("all_to_all_ms", nothing);
   const double samples_per_step = record.number("samples", nothing) / step;
   const double rate = record.number("samples_per_second", nothing);
   const double share = wait_ms / 1e3 * rate / samples_per_step;
-  // The waits of an interval with an evaluation are those of the evaluation, too, whose time is not
-  // in the rate: more than 1 is no share.
+  // Intervals with an evaluation include its waits, but not its time: drops shares above 1.
   if (!std::isnan(share) && share <= 1) {
     curve("all_to_all_share", curves_.size()).add(step, share);
   }
@@ -90,7 +89,7 @@ const Curve* CurveSet::find(std::string_view key) const {
 }
 
 Curve& CurveSet::curve(const std::string& key, size_t guess) {
-  // Records of one kind have the same keys, but for texts among them.
+  // Records of one kind usually have the same keys in the same order.
   for (size_t i = std::min(guess, curves_.size()); i-- > 0;) {
     if (curves_[i].key() == key) return curves_[i];
   }

@@ -10,22 +10,22 @@
 
 namespace shoal {
 
-/// One number of a run over its steps, in bounded memory: up to 2,048 points are kept as they are;
-/// of more, neighbours are joined, again and again, into as many buckets with their range and mean.
+/// One metric of a run over its steps, in bounded memory: up to 2,048 points are stored exactly;
+/// beyond, neighbouring points are merged repeatedly into buckets with range and mean.
 class Curve {
  public:
   static constexpr size_t kMostBuckets = 2048;
 
-  /// Neighbouring points. Of `count` zero none is finite: the curve has a gap here.
+  /// Neighbouring points. `count` is 0 where no value is finite: a gap in the curve.
   struct Bucket {
     double first_step = 0, last_step = 0;
     double low = std::numeric_limits<double>::infinity();
     double high = -std::numeric_limits<double>::infinity();
     double sum = 0;
-    int64_t count = 0;  ///< finite values
+    int64_t count = 0;  ///< number of finite values
 
     double mean() const { return sum / static_cast<double>(count); }
-    /// Adds the points of the bucket after it.
+    /// Merges the bucket that follows.
     void join(const Bucket& next);
   };
   struct Point {
@@ -33,21 +33,21 @@ class Curve {
   };
 
   explicit Curve(std::string key) : key_(std::move(key)) {}
-  /// Steps in ascending order; a value that is not finite leaves a gap.
+  /// Adds a point. Steps must ascend; a value that is not finite leaves a gap.
   void add(double step, double value, bool is_integer = false);
 
   const std::string& key() const { return key_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t num_finite() const { return num_finite_; }
   int64_t num_not_finite() const { return num_not_finite_; }
-  /// Whether each bucket is one point.
+  /// True if each bucket is one point.
   bool is_whole() const { return per_bucket_ == 1; }
-  // Of the finite values; zeros without any.
+  // Over the finite values; zeros without any.
   const Point& first() const { return first_; }
   const Point& last() const { return last_; }
   const Point& lowest() const { return lowest_; }
   const Point& highest() const { return highest_; }
-  /// Whether the file has integers only, as it has for counts.
+  /// True if all values in the file are integers, as those of counts are.
   bool is_count() const { return is_count_; }
   bool is_constant() const { return lowest_.value == highest_.value; }
 
@@ -62,35 +62,35 @@ class Curve {
   Point first_, last_, lowest_, highest_;
 };
 
-/// All numbers of a kind of records, a curve a key, in the order in which keys appear.
+/// Curves of all metrics in a kind of record, one per key, in order of appearance.
 class CurveSet {
  public:
-  /// The record's numbers but its step, and values that are computed from them: `all_to_all_share`,
-  /// the share of a step's time that goes into waiting for exchanges.
+  /// Adds a record's numbers except its step, and derived values: `all_to_all_share`, the share of
+  /// a step's time spent waiting for the all-to-all.
   void add(const FlatRecord& record);
-  /// Null if there is none.
+  /// Returns null if there is none.
   const Curve* find(std::string_view key) const;
   const std::vector<Curve>& curves() const { return curves_; }
   bool empty() const { return curves_.empty(); }
 
  private:
-  /// The curve of a key, which is probably the one at `guess`.
+  /// Returns the curve of a key, looking at index `guess` first.
   Curve& curve(const std::string& key, size_t guess);
 
   std::vector<Curve> curves_;
 };
 
-/// Lists of numbers over steps, in bounded memory: up to 512 are kept as they are; of more,
-/// neighbours are averaged, again and again.
+/// Lists of numbers over steps, in bounded memory: up to 512 lists are stored exactly; beyond,
+/// neighbouring lists are averaged repeatedly.
 class ListHistory {
  public:
   static constexpr size_t kMostColumns = 512;
   struct Column {
     int64_t first_step = 0, last_step = 0;
-    int64_t count = 0;  ///< lists
+    int64_t count = 0;  ///< number of lists
     std::vector<double> sum;
 
-    /// Adds the lists of the column after it.
+    /// Merges the column that follows.
     void join(const Column& next);
   };
 

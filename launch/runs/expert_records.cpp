@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kAgreement = "router_agreement";
 
-/// A checkpoint lies in RUN/ckpt/step-XXXXXXXX. The run is named as in the checkpoint's path,
-/// unless that leads elsewhere, as through a link.
+/// Path of a file in the checkpoint's run, which is RUN in RUN/ckpt/step-XXXXXXXX. Uses the path as
+/// given, unless it leads elsewhere, for example through a link.
 std::string file_of_run(const std::string& checkpoint_path, const char* name) {
   const fs::path run = fs::canonical(checkpoint_path).parent_path().parent_path();
   const fs::path given = fs::path(checkpoint_path).parent_path().parent_path();
@@ -64,8 +64,8 @@ std::vector<double> numbers_of(const Json& record, const char* key) {
   return numbers;
 }
 
-/// "blocks.2.moe: 0=1.02 1=0.98", of expert ranks; "" without numbers, as of a layer whose load is
-/// not its work.
+/// Relative loads of expert ranks, "blocks.2.moe: 0=1.02 1=0.98"; "" if the record has none, as for
+/// layers whose load is not their work.
 std::string overload_line(const Json& record) {
   const std::vector<double> overload = numbers_of(record, "rank_overload");
   if (overload.empty()) return "";
@@ -74,11 +74,11 @@ std::string overload_line(const Json& record) {
   return text + "\n";
 }
 
-/// The keys `moe_...` of `logged_step`, and the last agreement up to `last_step`.
+/// Reads the keys `moe_...` of `logged_step`, and the last `router_agreement` up to `last_step`.
 Json read_metrics(const std::string& file, int64_t logged_step, int64_t last_step) {
   Json metrics = Json::object(), agreement;
   std::ifstream stream = open_unless_pipe(file);
-  // A line without its end is being written, or was cut off by a crash.
+  // An incomplete last line is still being written, or was cut off by a crash.
   for (std::string line; std::getline(stream, line) && !stream.eof();) {
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object() || !record.contains("step") || record["step"] > last_step) continue;

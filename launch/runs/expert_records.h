@@ -9,25 +9,24 @@
 
 namespace shoal {
 
-/// How experts were loaded at the last logged step at or before `step` of the run that the
-/// checkpoint belongs to: `file` and `step`; `metrics`, the keys `moe_...` of that step and the
-/// `router_agreement` of the last evaluation up to `step`, as far as metrics.jsonl has them; and
-/// `layers`, the step's objects in experts.jsonl, one a Mixture-of-Experts layer. Throws DataError,
-/// naming the file, if it has no such step, and the line too if one is no record.
+/// Reads the expert loads of the checkpoint's run at the last logged step up to `step`. Returns
+/// `file` and `step`; `metrics`, with the keys `moe_...` of that step and `router_agreement` of the
+/// last evaluation up to `step`, as far as metrics.jsonl has them; and `layers`, the step's objects
+/// in experts.jsonl, one per MoE layer. Throws DataError with the file's name if it has no such
+/// step, and with the line if a line is invalid.
 nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, int64_t step);
 
-/// The loads of all logged steps up to `step`, by layer in the file's order. Throws as
-/// read_expert_records does.
+/// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws as
+/// read_expert_records.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
 
-/// A line with the share of the load that each unit got, memory units apart:
+/// Formats the share of load of each unit, memory units last:
 /// "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".
 std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,
                              int64_t num_memory_units);
 
-/// Of read_expert_records: the metrics of all layers, a table of the layers, the share of the load
-/// that each unit got, and, where load is work, how far the load of each expert rank is from their
-/// mean.
+/// Text of read_expert_records: metrics of all layers, a table of the layers, each unit's share of
+/// the load and, if load is work, each expert rank's load relative to their mean.
 std::string expert_text(const nlohmann::ordered_json& records);
 
 }  // namespace shoal

@@ -25,7 +25,7 @@ bool is_leaf(const config::Node& node) {
   return true;
 }
 
-/// What stands behind "  # " on the line; a # within quotes begins no comment.
+/// The comment after "  # " on the line; a # within quotes does not begin a comment.
 std::string comment_of(const std::string& line) {
   const size_t at = line.rfind(" # ");
   if (at == std::string::npos || line.find('"', at) != std::string::npos) return "";

@@ -23,7 +23,7 @@ constexpr const char* kRunHint =
 
 void require_run_folder(const fs::path& folder) {
   if (!fs::exists(folder)) {
-    throw DataError(fmt::format("'{}' is not there", folder.string()), kRunHint);
+    throw DataError(fmt::format("'{}' does not exist", folder.string()), kRunHint);
   }
   if (fs::exists(folder / "manifest.json")) {
     throw DataError(fmt::format("'{}' is a checkpoint, not a run", folder.string()), kRunHint);
@@ -32,7 +32,7 @@ void require_run_folder(const fs::path& folder) {
     if (fs::exists(folder / name)) return;
   }
   throw DataError(
-      fmt::format("'{}' is no run: it has none of resolved.yaml, metrics.jsonl, env.json and "
+      fmt::format("'{}' is not a run: it has none of resolved.yaml, metrics.jsonl, env.json and "
                   "summary.json",
                   folder.string()),
       kRunHint);
@@ -125,7 +125,7 @@ std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64
     facts.score = reader.manifest().score;
     facts.bytes = reader.manifest().total_bytes();
   } catch (const Error& error) {
-    // A training that goes on removes old ones, each by a rename first.
+    // A running training removes old checkpoints, each by a rename first.
     if (!fs::exists(path)) return std::nullopt;
     facts.damage = error.what();
   }

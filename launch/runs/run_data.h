@@ -12,40 +12,40 @@
 
 namespace shoal {
 
-/// What a file with one record a layer and logged step says of one layer.
+/// Records of one layer in a file with one record per layer and logged step.
 struct LayerRecords {
   std::string layer;
   CurveSet numbers;
-  std::map<std::string, ListHistory> lists;  ///< by key: loads, rates by position
+  std::map<std::string, ListHistory> lists;  ///< by key, such as loads and rates by position
 };
 
-/// A committed checkpoint, or why it cannot be read.
+/// A committed checkpoint, or the reason why it cannot be read.
 struct CheckpointFacts {
   int64_t step = 0;
   std::optional<double> score;
   uint64_t bytes = 0;
-  std::string damage;  ///< empty: none
+  std::string damage;  ///< reason; empty: readable
 };
 
 /// One value of resolved.yaml.
 struct RecipeValue {
   std::string path, text;
-  std::string origin;  ///< where it was written: file and line, command line, default; "": unknown
+  std::string origin;  ///< where it was set: file and line, command line, default; "": unknown
 };
 
-/// pictures.png.
+/// Contents of a run's pictures.png.
 struct RunPictures {
   SampleSheet sheet;
   std::string png;
   int64_t width = 0, height = 0;  ///< pixels
 };
 
-/// What a run's folder says of it, whatever of it is there.
+/// Contents of a run folder, as far as they exist.
 struct RunData {
   std::string path, name;
   CurveSet steps, evaluations;
-  int64_t skipped_steps = 0;  ///< logged ones
-  double last_step = 0;       ///< logged
+  int64_t skipped_steps = 0;  ///< number of logged skipped steps
+  double last_step = 0;       ///< last logged step
   std::vector<LayerRecords> experts, gates, permutations;
   std::optional<RunPictures> pictures;
   std::vector<CheckpointFacts> checkpoints;
@@ -54,16 +54,16 @@ struct RunData {
   std::vector<std::string> problems;    ///< files and lines that could not be read
 };
 
-/// Reads a run's folder, also while the run goes on: a last line that is cut is left out, other
-/// broken lines and files are named in `problems`. Throws DataError if the folder is none of a run.
+/// Reads a run folder, even while the run is going on: an incomplete last line is ignored; other
+/// invalid lines and files are listed in `problems`. Throws DataError if the folder is not a run's.
 RunData read_run(const std::string& path);
 
-/// Of the checkpoint of this step in a folder of them; nothing if it is gone, as one that a
-/// training has removed since it was listed.
+/// Facts of the checkpoint of this step in a folder of checkpoints; nothing if it was removed since
+/// it was listed, for example by a training.
 std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step);
 
-/// The values of a recipe that config::emit wrote, with their comments as origins; none if the text
-/// is no recipe.
+/// Parses a recipe written by config::emit, with its comments as origins; empty if the text is not
+/// a recipe.
 std::vector<RecipeValue> recipe_values(const std::string& text);
 
 }  // namespace shoal

@@ -35,7 +35,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   return entries;
 }
 
-/// What replace_file leaves of the file when its process dies.
+/// True for a temporary file that replace_file leaves behind if its process dies.
 bool is_temporary_of(const std::string& file, const std::string& name) {
   return name.starts_with(file + ".") && name.ends_with(".tmp");
 }
@@ -47,7 +47,7 @@ bool is_shoals_file(const std::string& name) {
   });
 }
 
-/// rank-00012.log, with five digits or more.
+/// True for rank-00012.log and the like, with five digits or more.
 bool is_rank_log(const std::string& name) {
   return matches_glob(name, "rank-?????*.log") &&
          name.find_first_not_of("0123456789", 5) == name.size() - 4;
@@ -59,7 +59,7 @@ bool is_ours(const std::string& folder, const fs::directory_entry& entry) {
   return !entry.is_directory() && (folder == "tb" ? is_event_file(name) : is_rank_log(name));
 }
 
-/// What lies in the folder, two levels deep, that is none of what a run writes there.
+/// Lists files in the folder, up to two levels deep, that a run does not write.
 std::vector<std::string> strangers_in(const fs::path& path) {
   std::vector<std::string> strangers;
   for (const fs::directory_entry& entry : entries_of(path)) {
@@ -77,7 +77,7 @@ std::vector<std::string> strangers_in(const fs::path& path) {
   return strangers;
 }
 
-/// A start that failed before its records were written leaves no more than logs and a lock.
+/// True if a start failed before it wrote records: the folder only has logs and a lock.
 bool is_failed_start(const fs::path& path) {
   if (!fs::is_directory(path)) return false;
   for (const fs::directory_entry& entry : entries_of(path)) {
@@ -104,8 +104,8 @@ fs::path first_free(const fs::path& path) {
       path.string(), reason));
 }
 
-/// Only what is a run, or what a start or a removal that was cut short left of one, and nothing
-/// else may be removed.
+/// Throws unless the folder may be removed: it is a run's, or the remains of a start or removal
+/// that was interrupted, and has no other files.
 void require_run(const fs::path& path) {
   constexpr size_t kMostNamed = 5;
   if (is_failed_start(path)) return;
@@ -122,8 +122,8 @@ void require_run(const fs::path& path) {
   }
 }
 
-/// All but the lock, which this job holds. resolved.yaml goes last: without it what a removal that
-/// was cut short leaves behind would look like no run.
+/// Removes everything but the lock, which this job holds. resolved.yaml goes last, since without it
+/// an interrupted removal would leave a folder that does not look like a run's.
 void remove_run(const fs::path& path) {
   for (const fs::directory_entry& entry : entries_of(path)) {
     const std::string name = entry.path().filename().string();
@@ -132,7 +132,7 @@ void remove_run(const fs::path& path) {
   fs::remove(path / "resolved.yaml");
 }
 
-/// Under the run's lock. Only a report's may belong to a process that lives.
+/// Called under the run's lock. Only a report's temporary file may belong to a live process.
 void remove_temporary_files(const fs::path& path) {
   std::vector<fs::directory_entry> entries = entries_of(path);
   std::ranges::move(entries_of(path / "ckpt"), std::back_inserter(entries));  // LATEST's
@@ -146,10 +146,10 @@ void remove_temporary_files(const fs::path& path) {
   }
 }
 
-/// Starting at step 0 would replace what a run without a checkpoint has recorded.
+/// Renames records of a run without a checkpoint, which a start at step 0 would overwrite.
 void keep_records(const RunFolder& folder, FileSystem& files,
                   const std::function<void(const std::string&)>& tell) {
-  // fs::exists throws where the folder is there and cannot be looked at.
+  // fs::exists throws if the folder exists but cannot be read.
   if (fs::exists(folder.checkpoints()) && !list_checkpoints(folder.checkpoints()).empty()) return;
   std::vector<std::string> records(kFiles.begin(), kFiles.end());
   std::erase_if(records,
@@ -165,7 +165,7 @@ void keep_records(const RunFolder& folder, FileSystem& files,
                    folder.path, kAttempt, attempt));
 }
 
-/// Which folder, and whether it is resumed; changes nothing.
+/// Chooses the folder, and whether to resume; changes nothing.
 RunFolder choose(const fs::path& wanted, OnExisting policy) {
   RunFolder folder{wanted.string()};
   if (!is_taken(wanted)) return folder;
@@ -186,7 +186,7 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
   RunFolder folder = choose(wanted, policy);
   fs::create_directories(folder.path);
   folder.lock = std::make_shared<const RunLock>(folder.path, files, tell);
-  // Another job may have worked here and died while this one waited for the lock.
+  // Another job may have used the folder and died while this one waited for the lock.
   const bool holds_a_run = !is_failed_start(folder.path);
   if (holds_a_run && policy != OnExisting::kNew) {
     folder.resume = choose(folder.path, policy).resume;

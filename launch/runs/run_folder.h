@@ -11,26 +11,26 @@
 
 namespace shoal {
 
-/// Where a run writes. Only rank 0 writes here, but for logs and checkpoint shards.
+/// The folder a run writes to. Only rank 0 writes, except logs and checkpoint shards.
 struct RunFolder {
   std::string path;
-  bool resume = false;  ///< an earlier run is to be continued if it has a checkpoint
-  std::shared_ptr<const RunLock> lock = nullptr;  ///< on rank 0: held by this job
+  bool resume = false;  ///< continue the run in the folder if it has a checkpoint
+  std::shared_ptr<const RunLock> lock = nullptr;  ///< rank 0 only: held by this job
 
   std::string checkpoints() const { return path + "/ckpt"; }
   std::string logs() const { return path + "/log"; }
   std::string file(const std::string& name) const { return path + "/" + name; }
 };
 
-/// Chooses, locks and creates a run's folder; rank 0 decides, all ranks agree. Collective. `files`
-/// outlives the result; `tell` is as RunLock's.
+/// Chooses, locks and creates a run folder, by `policy` for an existing one. Rank 0 decides for all
+/// ranks. Collective. `files` must outlive the result; `tell` as in RunLock.
 ///
-/// kNew takes the first free of path, path-2, path-3 …; kOverwrite removes what was there, under
-/// the new run's lock. kFail continues in what a start leaves behind that failed before its records
-/// were written. kResume of a run without any checkpoint keeps its records as NAME.attempt-N, N =
-/// 1, 2, …, and tells so: it starts anew. Throws, on every rank: ConfigError under kFail when the
-/// folder is not empty and under kOverwrite when it holds no run or anything that no run writes
-/// (which is named), Error (exit 15) when a job works in the folder, StorageError if it cannot be
+/// kNew takes the first free of path, path-2, path-3 …; kOverwrite removes the old contents, under
+/// the new run's lock; kFail accepts only an empty folder or the remains of a start that failed
+/// before it wrote records. kResume of a run without checkpoints starts anew: it renames its
+/// records to NAME.attempt-N, N = 1, 2, …, and reports so. Throws, on every rank: ConfigError under
+/// kFail if the folder is not empty, and under kOverwrite if it is not a run's or has other files
+/// (named); Error (exit 15) if a job is using the folder; StorageError if it cannot be created.
 /// created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);

@@ -29,9 +29,9 @@ std::string read_line(const std::string& path) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Field 22 of /proc/PID/stat; -1 if there is no such process, or a dead one that its parent has
-/// not waited for, as those of a container without an init stay. The second field may hold blanks
-/// and brackets.
+/// Start time of a process, field 22 of /proc/PID/stat; -1 if it does not exist or is a zombie, as
+/// they remain in containers without an init process. The second field may contain blanks and
+/// brackets.
 int64_t start_ticks(int64_t pid) {
   const std::string stat = text_of_file(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');
@@ -53,7 +53,7 @@ bool is_same_file(int file, const std::string& path) {
          open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
-/// Watches a lock of another host until its text changes or the time is over.
+/// Watches another host's lock until its text changes or the time is over.
 bool text_changes(const std::string& path, const std::string& text,
                   std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
@@ -72,7 +72,7 @@ bool text_changes(const std::string& path, const std::string& text,
                           path));
 }
 
-/// Whether nobody has written to the file since this machine was started.
+/// True if the file was last written before this machine was booted.
 bool is_older_than_boot(const std::string& path) {
   timespec up{};
   struct stat file {};
@@ -113,7 +113,7 @@ std::string LockOwner::describe() const {
   return fmt::format("process {} on host '{}'", pid, host);
 }
 
-// Hosts of one name may be two machines, and images of containers may share a machine id.
+// Two machines may share a host name, and container images a machine id.
 bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
   return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
@@ -142,13 +142,13 @@ RunLock::~RunLock() {
   release();
 }
 
-// Removed while the kernel's lock is held: who opened the file before finds it gone and retries.
+// Removed while the kernel's lock is held: who opened the file before sees it gone and retries.
 void RunLock::release() {
   if (is_same_file(file_, path_)) files_.remove_file(path_);
   files_.close(file_);
 }
 
-/// Whether the owner of a lock that the kernel does not hold still works in the folder.
+/// True if the owner of a lock that the kernel does not hold is still alive.
 bool RunLock::is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const {
   const LockOwner self = options_.self();
   const bool is_on_this_kernel = owner.host == self.host && owner.boot == self.boot;
@@ -200,7 +200,7 @@ void RunLock::write_owner() {
 
 void RunLock::extend_lease() {
   std::unique_lock<std::mutex> lock(mutex_);
-  // A full disk costs the lease, which only other hosts look at, and not the run.
+  // A full disk loses the lease, which matters to other hosts only, but does not end the run.
   while (!stop_.wait_for(lock, options_.lease_interval, [this] { return stopping_; })) {
     files_.write(file_, ".", 1);
   }

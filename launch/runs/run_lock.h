@@ -13,44 +13,45 @@
 
 namespace shoal {
 
-/// Who holds a lock; the text in the file.
+/// The process that holds a lock, as written in the lock file.
 struct LockOwner {
   std::string host;
-  std::string boot;     ///< names the kernel that runs the process
+  std::string boot;     ///< id of the boot in which the process runs
   std::string machine;  ///< from /etc/machine-id; may be empty
   int64_t pid = 0;
-  int64_t started = 0;  ///< clock ticks after boot
+  int64_t started = 0;  ///< start time of the process, in clock ticks after boot
 
   static LockOwner self();
-  /// Nothing if the text is none of ours, or not complete.
+  /// Parses a lock file; nullopt if the text is invalid or incomplete.
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
-  /// Both ran on one machine, which was restarted in between.
+  /// True if both ran on one machine, which was rebooted in between.
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
 
+/// Lease times of a lock.
 struct RunLockOptions {
   std::chrono::milliseconds lease_interval{10'000};
-  std::chrono::milliseconds lease_timeout{45'000};  ///< how long another host's lock is watched
-  LockOwner (*self)() = LockOwner::self;            ///< who holds it; tests give others
+  std::chrono::milliseconds lease_timeout{45'000};  ///< time to watch another host's lock
+  LockOwner (*self)() = LockOwner::self;            ///< the owner; replaceable in tests
 };
 
-/// Keeps a run folder to one job: a file `.lock` in it that names its owner, held from construction
-/// to destruction.
+/// Exclusive lock of a run folder for one job: a file `.lock` that names its owner, held from
+/// construction to destruction.
 ///
-/// The file is created exclusively and locked by the kernel, so that a job that dies leaves no lock
-/// behind on its own host. Where the kernel's lock does not reach (another host, some network file
-/// systems) the text decides: an owner on this host lives if its process does and began at the time
-/// written, and is gone if the machine was restarted since and the file is older; one on another
-/// host lives if the file grows, as the owner adds a byte each lease_interval. A lock whose owner
-/// is gone is taken over.
+/// The file is created exclusively and locked by the kernel, so a job that dies leaves no lock
+/// behind on its own host. Where kernel locks do not work (other hosts, some network file systems)
+/// the text decides. An owner on this host is alive if its process exists and has the recorded
+/// start time, and dead if the machine was rebooted since and the file is older. An owner on
+/// another host is alive if the file grows, since owners append a byte each lease_interval. A dead
+/// owner's lock is taken over.
 class RunLock {
  public:
   using Tell = std::function<void(const std::string&)>;
-  /// Throws Error (exit 15) naming the owner's host and process if the folder is in use,
-  /// StorageError if the file cannot be written. `tell` gets a line at once when another host's
-  /// lock has to be watched, and one when a lock is taken over.
+  /// Throws Error (exit 15) with the owner's host and process if the folder is in use, StorageError
+  /// if the file cannot be written. `tell` receives a line before another host's lock is watched,
+  /// and when a lock is taken over.
   RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
           const RunLockOptions& options = {});
   ~RunLock();

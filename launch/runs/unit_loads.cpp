@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of the last step.
+/// Loads at the last logged step.
 UnitLoads last_loads(const std::string& file) {
   UnitLoads loads;
   std::error_code ignored;

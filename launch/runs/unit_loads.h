@@ -6,10 +6,9 @@
 
 namespace shoal {
 
-/// For parallel.placement by_load: how many choices each unit got at the last step that the run to
-/// be resumed has logged. Empty for other rules, and where nothing has been logged. Collective;
-/// equal on all ranks. Throws DataError on a line that is no record. Whether the loads fit the
-/// model is not looked at.
+/// Loads for parallel.placement by_load: tokens routed to each unit at the last step logged by the
+/// run to resume. Empty for other placement rules, and if nothing was logged. Collective; equal on
+/// all ranks. Throws DataError for an invalid line. Does not check that the loads fit the model.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
 }  // namespace shoal

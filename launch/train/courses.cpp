@@ -34,7 +34,8 @@ double peak_rate(const Recipe& recipe) {
     if (field.name != "lr") continue;
     return *static_cast<const double*>(field.member_of(recipe.optimizer.erased_options()));
   }
-  TORCH_CHECK(false, "the options of ", recipe.optimizer.name(), " are no OptimizerOptions");
+  TORCH_CHECK(false, "the options of ", recipe.optimizer.name(),
+              " do not derive from OptimizerOptions");
 }
 
 std::vector<Course> courses_of(const Recipe& recipe, const StepRules& rules,

@@ -41,8 +41,8 @@ struct OpenedCheckpoint {
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
-/// The same for one process without other ranks, on the CPU even where run.device is cuda. Throws
-/// as resolve_checkpoint, ConfigError, and Error as check_precision.
+/// Opens a checkpoint for one process without other ranks, on the CPU even if run.device is cuda.
+/// Throws as resolve_checkpoint, ConfigError, and Error as check_precision.
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 

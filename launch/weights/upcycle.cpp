@@ -201,7 +201,7 @@ void check_activations(const std::vector<Stage>& stages, const Task& twin) {
   for (const Stage& stage : stages) {
     const auto* module = modules.find(stage.dense);
     const auto* mlp = module == nullptr ? nullptr : (*module)->as<MlpImpl>();
-    if (mlp == nullptr) refuse("the checkpoint's " + stage.dense + " is no dense MLP", "");
+    if (mlp == nullptr) refuse("the checkpoint's " + stage.dense + " is not a dense MLP", "");
     const Activation dense = activation_of(mlp->gelu());
     const Activation expert = stage.layer->units().mlp_form().value().activation;
     if (dense == expert) continue;

@@ -21,21 +21,21 @@
 // B images  N tokens  D width
 namespace shoal {
 
-/// Epsilon of the denoiser's layer norms, that of torch.nn.LayerNorm.
+/// Epsilon of the denoiser's layer norms, equal to the default of torch.nn.LayerNorm.
 inline constexpr double kAdaptiveNormEps = 1e-5;
 
-/// A pre-norm block: y = x + merge(experts(norm(x))), out = y + mlp(norm(y)); without experts
-/// y = x + attention(norm(x)), standard attention and no merge. Linear layers start uniform in
-/// +-1 / sqrt(their inputs).
+/// A pre-norm transformer block whose attention is a mixture of attention experts:
+/// y = x + merge(experts(norm(x))), out = y + mlp(norm(y)). Without experts it is the standard
+/// block, y = x + attention(norm(x)). Linear layers are drawn from U(-a, a), a = 1 / sqrt(fan-in).
 /// Source: the adaptive sparse-attention denoiser, component 5.
 class AdaptiveBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     AttentionExperts::Sizes attention;
     int64_t hidden = 0;
-    std::string path = {};  ///< `blocks.1`
+    std::string path = {};  ///< the block's path in the model, `blocks.1`
   };
-  /// `experts` unset: standard attention.
+  /// Without `experts` the block has standard attention and no merge layer.
   AdaptiveBlockImpl(const Sizes& sizes, const std::optional<AttentionExpertsOptions>& experts,
                     const BuildContext& build);
   /// Collective. B may be 0.
@@ -44,8 +44,8 @@ class AdaptiveBlockImpl : public ModuleBase {
  private:
   LayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
   std::shared_ptr<AttentionExperts> experts_;
-  Linear merge_{nullptr};         ///< with experts
-  Attention attention_{nullptr};  ///< without
+  Linear merge_{nullptr};         ///< null without experts
+  Attention attention_{nullptr};  ///< null with experts
   Mlp mlp_{nullptr};
 };
 TORCH_MODULE(AdaptiveBlock);

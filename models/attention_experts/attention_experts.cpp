@@ -92,7 +92,7 @@ void AttentionExpertsOptions::validate(Problems& problems) const {
   }
 }
 
-/// The weights of this rank's experts, stacked.
+/// The stacked weights of this rank's experts.
 struct AttentionExperts::Bank : ModuleBase {
   struct Layer {
     torch::Tensor weight_uDD, bias_uD;
@@ -116,7 +116,7 @@ struct AttentionExperts::Bank : ModuleBase {
 
 namespace {
 
-/// One expert's part of a stacked layer, in the dtype of its input.
+/// One expert's slice of a stacked layer, in the dtype of its input.
 struct ExpertLinear {
   torch::Tensor weight_DO, bias_O;
   torch::Tensor forward(const torch::Tensor& x) const {
@@ -124,7 +124,7 @@ struct ExpertLinear {
   }
 };
 
-/// The experts' parts of a stacked layer: one node of the graph.
+/// Slices of a stacked layer for all its experts, as one autograd node.
 template <class Layer>
 std::vector<ExpertLinear> unstack(const Layer& layer, torch::Dtype dtype) {
   std::vector<ExpertLinear> parts;
@@ -135,10 +135,10 @@ std::vector<ExpertLinear> unstack(const Layer& layer, torch::Dtype dtype) {
   return parts;
 }
 
-/// Layers of one input as one product, whose columns are theirs one after another.
+/// Several layers with the same input, computed as one product with concatenated outputs.
 class JoinedLayers {
  public:
-  /// Returns the first column of its output.
+  /// Adds a layer, and returns the first column of its output.
   int64_t add(const ExpertLinear& layer) {
     const int64_t first = columns_;
     weight_.push_back(layer.weight_DO);
@@ -161,12 +161,12 @@ bool has_every_image(const UnitTokens& tokens, int64_t I) {
   return tokens.has_all() || tokens.image_J.size(0) == I;
 }
 
-/// All rows of the images that an expert has a token of, [J N, D].
+/// All rows of the images that have a token for an expert, [J N, D].
 torch::Tensor rows_of_images(const torch::Tensor& x_IND, const UnitTokens& tokens) {
   return x_IND.index_select(0, tokens.image_J).flatten(0, 1);
 }
 
-/// Rows of each expert through its part of a stacked layer.
+/// Applies an expert's slice of a stacked layer to the rows of each expert.
 template <class Layer>
 torch::Tensor apply_stacked(const Layer& layer, const torch::Tensor& x_RD,
                             const std::vector<int64_t>& rows_u) {
@@ -191,7 +191,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
     if (options.experts[static_cast<size_t>(e)].keys_of(sizes.grid) < 1) {
       throw ConfigError(fmt::format("{}.experts[{}]: a query has no candidates", path, e));
     }
-    // k orders experts that have equally many candidates.
+    // k breaks ties between experts with equally many candidates.
     cost_U.push_back(multiply_adds_of_query(e) +
                      static_cast<double>(attention_of(e).k * sizes.width));
   }
@@ -247,7 +247,7 @@ bool AttentionExperts::is_soft(const StepContext& step) const {
 AttentionExperts::Weights AttentionExperts::weights_of(const Routing& routing, bool is_soft) const {
   if (is_soft) return {routing.prob_TU, torch::Tensor()};
   const int64_t T = routing.num_tokens(), U = routing.num_units;
-  // Choices that are masked go to a column of their own.
+  // Masked choices are written to an extra column.
   const torch::Tensor column_TK = routing.unit_TK.where(routing.unit_TK >= 0, U);
   const auto spread = [&](const torch::Tensor& value_TK) {
     return torch::zeros({T, U + 1}, value_TK.options())
@@ -325,7 +325,7 @@ torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                             const ImageExchange& exchange) const {
   const Projections projections = project(x_IND, exchange);
   if (projections.experts.empty()) {
-    // No rows, but every rank has gradients of what all share.
+    // There are no rows, but every rank needs gradients of shared parameters.
     const torch::Tensor& all = key_value_ ? projections.rows[0] : x_IND.flatten(0, 1);
     return all.narrow(0, 0, 0).narrow(1, 0, sizes_.width);
   }
@@ -431,7 +431,7 @@ double AttentionExperts::between_activations() const {
 double AttentionExperts::between_activations_of_query(int64_t expert) const {
   const auto width = static_cast<double>(sizes_.width);
   const KeyCandidates& candidates = options_.experts[static_cast<size_t>(expert)].candidates;
-  // Candidates are a mask over the logits of all keys; blocks are chosen by logits of their own.
+  // Products compute all logits, of which candidates are a mask; blocks need logits of their own.
   const bool has_blocks = candidates.from == CandidateKind::kPooled;
   const int64_t blocks = has_blocks ? num_blocks(candidates, sizes_.grid) : 0;
   return width * static_cast<double>(2 * sizes_.grid.tokens() + blocks);

@@ -27,9 +27,9 @@ namespace shoal {
 
 /// How the outputs of attention experts are mixed.
 enum class Mixing {
-  kSoft,  ///< every expert computes every token; outputs are weighted by the router's scores
-  kHard,  ///< experts compute the tokens that are routed to them, with keys and values of all
-  kHardSharedKv,  ///< the same with keys and values that all experts share
+  kSoft,          ///< every expert computes every token; router scores weight the outputs
+  kHard,          ///< an expert computes its routed tokens only, over keys and values of all tokens
+  kHardSharedKv,  ///< kHard, with one projection to keys and values for all experts
 };
 
 template <>
@@ -39,7 +39,7 @@ struct EnumNames<Mixing> {
                                     std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
 };
 
-/// What one attention expert attends to.
+/// How many keys each query of one attention expert attends to, and among which candidates.
 struct AttentionExpertOptions {
   std::optional<int64_t> k;
   std::optional<double> share;
@@ -55,17 +55,17 @@ struct AttentionExpertOptions {
         field("candidates", &AttentionExpertOptions::candidates, "which keys it chooses among")};
   }
   void validate(Problems& problems) const;
-  /// Keys a query attends to in images of this grid.
+  /// Number of keys that each query attends to, for images with this grid of patches.
   int64_t keys_of(const PatchGrid& grid) const;
 };
 
-/// Attention experts behind a router, in a recipe. Defaults are the published model's.
+/// Options of a mixture of attention experts and its router. Defaults are the published model's.
 struct AttentionExpertsOptions {
   std::vector<AttentionExpertOptions> experts{{32, {}, {}}, {64, {}, {}}, {128, {}, {}}};
   Mixing mixing = Mixing::kSoft;
   int64_t soft_steps = 0;
   Choice<Router> router{"mlp"};
-  LossChoices losses{std::in_place};  ///< none
+  LossChoices losses{std::in_place};  ///< default: no balance losses
 
   static constexpr auto fields() {
     return std::tuple{
@@ -80,23 +80,23 @@ struct AttentionExpertsOptions {
               "the router",
               unset_word("auto"), keeps_evaluation())};
   }
-  /// Puts the losses that `auto` stands for in its place.
+  /// Replaces `losses: auto` by the losses that are usual for the router.
   void resolve();
   void validate(Problems& problems) const;
 };
 
-/// Mixture of top-k attention experts: y_i = sum over experts e of w_ie A_e(x)_i, where A_e is
-/// multi-head attention whose queries attend to the k_e keys of their highest logits alone. The
-/// weights w are the router's scores of all experts (soft), or of those the token is routed to;
-/// then an expert computes queries and outputs of these tokens only, and keys and values of images
-/// that have one. Evaluation is as training, but always hard where mixing is.
+/// Mixture of top-k attention experts: y_i = sum over experts e of w_ie A_e(x)_i. A_e is multi-head
+/// attention in which each query attends only to the k_e keys with its highest logits. With soft
+/// mixing, w holds the router's scores of all experts; with hard mixing, only those of the experts
+/// the token is routed to, and an expert computes queries and outputs for its own tokens only, keys
+/// and values for images with such a token. `soft_steps` never applies to evaluation.
 ///
-/// Experts are units, sharded over the expert ranks by (image, expert) (ImageExchange), placed by
-/// the cost of a token. Parameters: the router's under `<path>.router.*`; stacked by expert, under
-/// `<path>.experts.*`, `query.weight`, `key.weight`, `value.weight`, `out.weight` [D, D], input
-/// first, and their biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer to
-/// 2 D. All uniform in +-1 / sqrt(D). Statistics: load is the number of tokens of an expert, in
-/// soft mixing the sum of its weights. There is no capacity: only routers leave tokens out.
+/// Experts are sharded over the expert-parallel ranks, which exchange whole images (ImageExchange),
+/// and are placed by their cost per token. Parameters: `<path>.router.*`; stacked over experts,
+/// `<path>.experts.*`: `query.weight`, `key.weight`, `value.weight`, `out.weight`, each [in, out] =
+/// [D, D], and biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer D -> 2
+/// D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
+/// soft mixing the sum of its weights. There is no capacity limit; only routers drop tokens.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
 class AttentionExperts : public MoeStage, public HasSparsePlaces {
  public:
@@ -104,7 +104,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
     int64_t width = 0, heads = 0;
     PatchGrid grid;
   };
-  /// A null context.grid means a layer that cannot run. Throws ConfigError.
+  /// With a null context.grid the layer has parameters but cannot run. Throws ConfigError.
   AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
                    const std::string& path, const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
@@ -116,10 +116,10 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
   double between_activations() const;
 
  private:
-  /// The weight of each expert's output, and the experts that compute a token.
+  /// Weight of each expert's output for each token, and which experts compute the token.
   struct Weights {
     torch::Tensor weight_TU;     ///< differentiable
-    torch::Tensor is_routed_TU;  ///< bool; undefined: all
+    torch::Tensor is_routed_TU;  ///< bool; undefined: every expert computes every token
   };
   struct Bank;
 
@@ -127,9 +127,9 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
   Weights weights_of(const Routing& routing, bool is_soft) const;
   ImageExchange exchange_of(const torch::Tensor& x_BND, const torch::Tensor& is_routed_TU,
                             const StepContext& step) const;
-  /// Queries, keys and values of this rank's experts, as top_k_attention_of takes them.
+  /// Queries, keys and values of this rank's experts, in the form top_k_attention_of takes.
   struct Projections {
-    std::vector<torch::Tensor> rows;  ///< the shared keys and values first
+    std::vector<torch::Tensor> rows;  ///< projected rows, shared keys and values first
     std::vector<TopKPart> experts;
     size_t add(const torch::Tensor& of_experts) {
       rows.push_back(of_experts);
@@ -137,33 +137,33 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
     }
   };
   Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
-  /// The layers that read all rows, as one product.
+  /// Adds all projections that read every row of x, computed as one matrix product.
   void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
                         Projections& to) const;
-  /// Queries of the experts that do not have all tokens.
+  /// Adds the queries of experts that only some tokens are routed to.
   void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
                               Projections& to) const;
-  /// Keys and values of the experts that have no token of some image.
+  /// Adds the keys and values of experts that need only some of the images.
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
-  /// The weighted sum of the experts' outputs, [B, N, D], where this rank has all experts and each
-  /// computes every token: the weights scale the attention's outputs, so that the experts' last
-  /// layers are one product.
+  /// Weighted sum of the experts' outputs, [B, N, D], when this rank has all experts and each
+  /// computes every token. Weights are applied before the output projections, so that these can be
+  /// computed as one product.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
-  /// The same where experts are on several ranks or compute only the tokens routed to them.
+  /// The weighted sum if experts are on several ranks or compute only the tokens routed to them.
   torch::Tensor exchange_and_mix(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                                  const ImageExchange& exchange) const;
-  /// The outputs of this rank's experts, unweighted, one expert's after another.
+  /// Outputs of this rank's experts before weighting, concatenated in expert order.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
-  /// Of one token in this expert: its logits and sums over all keys.
+  /// Multiply-adds of one query of this expert: its logits and sums over all keys.
   double between_activations_of_query(int64_t expert) const;
-  /// The same with its query and its output.
+  /// Multiply-adds of one query, with its query and output projections.
   double multiply_adds_of_query(int64_t expert) const;
-  /// Of all tokens, keys and values included.
+  /// Multiply-adds of all tokens, keys and values included.
   double multiply_adds(const RoutedCounts& counts) const;
-  /// is_routed_TU as in Weights.
+  /// Statistics of one forward pass; is_routed_TU as in Weights.
   MoeStats stats(const Routing& routing, const RoutedCounts& counts,
                  const torch::Tensor& is_routed_TU, const BalanceLosses::Sums& losses) const;
 
@@ -173,7 +173,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
   UnitPlacement placement_ = UnitPlacement::contiguous(0, 1);
   std::shared_ptr<Router> router_;
   std::shared_ptr<Bank> bank_;
-  Linear key_value_{nullptr};  ///< set with shared keys and values
+  Linear key_value_{nullptr};  ///< null unless keys and values are shared
   BalanceLosses losses_;
 };
 

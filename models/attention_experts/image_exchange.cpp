@@ -13,7 +13,7 @@
 namespace shoal {
 namespace {
 
-/// The places of what is not zero, ascending.
+/// Indices of the nonzero elements, ascending.
 torch::Tensor places(const torch::Tensor& mask) { return mask.reshape({-1}).nonzero().squeeze(1); }
 
 torch::Tensor id_tensor(const std::vector<int64_t>& values) {
@@ -51,18 +51,18 @@ UnitTokens tokens_of_unit(const torch::Tensor& is_routed_IN) {
   return result;
 }
 
-/// Rows in `order`, which may be undefined.
+/// Permutes rows by `order`, if it is defined.
 torch::Tensor reorder(const torch::Tensor& rows, const torch::Tensor& order,
                       const torch::Tensor& inverse) {
   return order.defined() ? permute_rows(rows, order, inverse) : rows;
 }
 
-/// Runs of rows, `rows` [a, b] of them one after another by a and then b, in the order by b and
-/// then a.
+/// Permutation that reorders runs of rows from (a, b) order to (b, a) order; `rows_ab` [a, b] holds
+/// the length of each run.
 torch::Tensor order_by_second(const torch::Tensor& rows_ab) {
   const torch::Tensor run = torch::arange(rows_ab.numel());
   const int64_t columns = rows_ab.size(1);
-  // Each row's run, and the place of that run in the new order.
+  // The run of each row, and the position of that run in the new order.
   const torch::Tensor run_R = run.repeat_interleave(rows_ab.reshape({-1}));
   return (run_R.remainder(columns) * rows_ab.size(0) + run_R.div(columns, "floor"))
       .argsort(/*stable=*/true, 0, false);

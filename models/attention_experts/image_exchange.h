@@ -14,59 +14,60 @@
 // A rows of this rank's tokens  R rows of a unit
 namespace shoal {
 
-/// The tokens of one unit.
+/// The tokens routed to one unit of this rank.
 struct UnitTokens {
-  /// int64: which of the I images have any; undefined: all, with all tokens, and where I is 0.
+  /// int64: which of the I images have tokens for this unit; undefined: all have all, or I is 0.
   torch::Tensor image_J;
-  torch::Tensor row_R;   ///< int64: the tokens' rows in [I N]; undefined with image_J
-  ImageQueries queries;  ///< of those images
+  torch::Tensor row_R;   ///< int64: rows of the tokens in [I N]; undefined where image_J is
+  ImageQueries queries;  ///< the tokens as queries on images image_J
   bool has_all() const { return !image_J.defined(); }
 };
 
-/// How much of this rank's images is routed.
+/// Numbers of this rank's tokens and images that are routed.
 struct RoutedCounts {
   std::vector<int64_t> tokens_U, images_U;  ///< to each unit
-  int64_t images = 0;                       ///< to any
+  int64_t images = 0;                       ///< routed to at least one unit
 };
 
 /// Sends images to the ranks of the units that some of their tokens are routed to, and the units'
-/// outputs back. Attention reads all tokens of an image, so an image travels whole, once to each
-/// such rank, with a mask of the tokens of each unit; only the routed tokens' rows come back.
+/// outputs back. Attention reads all tokens of an image, so an image is sent whole, once to each
+/// such rank, with a mask of the tokens of each unit; only the rows of routed tokens are returned.
 ///
-/// Images are in the order of the ranks, which is that of the stream, so a unit's input does not
-/// depend on the number of ranks. A group of one rank exchanges nothing. Copies the masks to the
-/// host. Source: shoal's own; dispatch by (image, unit) in place of (token, unit).
+/// Images are in the order of the ranks, which is the order of the stream, so a unit's input does
+/// not depend on the number of ranks. A group of one rank exchanges nothing. Copies the masks to
+/// the host. Source: shoal's own; dispatch by (image, unit) in place of (token, unit).
 class ImageExchange {
  public:
-  /// Where images are and go to.
+  /// Where images and units are.
   struct Layout {
     const UnitPlacement& placement;
     std::vector<int64_t> images_of_rank;
     Communicator& expert;  ///< must outlive the graph
   };
-  /// is_routed_bUN: bool, which tokens are for which unit. Collective. One wait for a GPU.
-  /// TORCH_CHECK unless placement and images_of_rank are those of the group.
+  /// is_routed_bUN: bool, true for a token and a unit it is routed to. Collective. The host waits
+  /// once for the GPU. TORCH_CHECK unless placement and images_of_rank match the group.
   ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout);
-  /// Every token for every unit; no wait. `num_tokens`: of an image.
+  /// Routes every token to every unit; no wait. `num_tokens`: tokens of an image.
   ImageExchange(int64_t num_tokens, const torch::Device& device, Layout layout);
 
-  /// [b, N, D] -> [I, N, D]. Differentiable; collective, forward and backward.
+  /// Sends images to units: [b, N, D] -> [I, N, D]. Differentiable; both passes are collective.
   torch::Tensor to_units(const torch::Tensor& x_bND) const;
-  /// Of this rank's units, in the order of their ids.
+  /// Tokens of this rank's units, in the order of their ids.
   const std::vector<UnitTokens>& tokens_u() const { return tokens_u_; }
-  /// The units' rows one after another, each unit's by image and token, to the ranks of their
-  /// images: [A, D], by unit id, image and token. Differentiable; collective, forward and backward.
+  /// Returns outputs to the ranks of their images. rows [R, D]: one unit after another, each by
+  /// image and token -> [A, D], by unit id, image and token. Differentiable; collective, forward
+  /// and backward.
   torch::Tensor to_images(const torch::Tensor& rows_RD) const;
-  /// int64 [A]: the token, in [b N], and the unit of each row that to_images returns.
+  /// int64 [A]: token, in [b N], and unit of each row that to_images returns.
   const torch::Tensor& token_A() const { return token_A_; }
   const torch::Tensor& unit_A() const { return unit_A_; }
   const RoutedCounts& counts() const { return counts_; }
 
  private:
-  /// Masks on the host.
+  /// Routing masks on the host.
   struct Masks {
     torch::Tensor own_bUN;    ///< of this rank's images, bool
-    torch::Tensor units_uBN;  ///< of this rank's units, uint8
+    torch::Tensor units_uBN;  ///< for this rank's units, uint8
   };
   Masks exchange_masks(const torch::Tensor& is_routed_bUN) const;
   void check_layout() const;
@@ -77,12 +78,14 @@ class ImageExchange {
   UnitPlacement placement_;
   std::vector<int64_t> images_of_rank_;
   Communicator* expert_;
-  torch::Tensor sent_image_;  ///< int64: images by the rank they are sent to; undefined: all, once
+  torch::Tensor sent_image_;  ///< int64: images, by the rank they are sent to; undefined: all, once
   RowCounts send_images_, recv_images_;
-  RowCounts send_rows_, recv_rows_;          ///< of to_images
-  torch::Tensor to_ranks_R_, from_units_R_;  ///< permutation of rows by unit, then rank, to by rank
-                                             ///< and its inverse; undefined: identity
-  torch::Tensor to_ids_A_, from_ids_A_;      ///< the same of rows as received to by unit id
+  RowCounts send_rows_, recv_rows_;  ///< of to_images
+  torch::Tensor to_ranks_R_,
+      from_units_R_;  ///< permutation of rows from order by (unit, rank) to order by rank, and its
+                      ///< inverse; undefined: identity
+  torch::Tensor to_ids_A_, from_ids_A_;  ///< permutation of rows from the order received to order
+                                         ///< by unit id, and its inverse
   std::vector<UnitTokens> tokens_u_;
   torch::Tensor token_A_, unit_A_;
   RoutedCounts counts_;

@@ -8,9 +8,9 @@
 // D inputs  O outputs  R rows of all units  u units
 namespace shoal {
 
-/// Linear layers of units, each for rows of its own: the first rows_u[0] rows of x times the first
-/// unit's weights plus its bias, and so on; a unit may have no row. One node of the graph, which
-/// writes all units' gradients of weights into one tensor.
+/// Applies each unit's linear layer to that unit's rows: the first rows_u[0] rows of x get the
+/// first unit's weight and bias, the next rows_u[1] the second's, and so on; counts may be 0. A
+/// single autograd node, which writes the weight gradients of all units into one tensor.
 ///
 /// Shapes: x [R, D], weight [u, D, O], bias [u, O] -> [R, O]; one dtype. Source: shoal's own.
 torch::Tensor stacked_linear(const torch::Tensor& x_RD, const std::vector<int64_t>& rows_u,

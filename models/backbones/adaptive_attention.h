@@ -16,11 +16,11 @@
 // b images on this rank  N tokens  D width
 namespace shoal {
 
-/// The adaptive sparse-attention denoiser without its un-embedding: patch embedding, positions, and
+/// The adaptive sparse-attention denoiser up to its last block: patch embedding, positions, and
 /// blocks whose attention is a mixture of top-k attention experts. Defaults are the published
 /// model's: 599,689 parameters with the task `denoise` on images of 3 x 32 x 32.
 ///
-/// Parameters of its own: positions [N, D], N(0, 0.02). All others start as torch.nn's.
+/// Own parameters: positions [N, D] from N(0, 0.02). All others are initialised as in torch.nn.
 class AdaptiveAttention : public Backbone, public ProductCounts {
  public:
   struct Options {

@@ -17,13 +17,13 @@
 // b images on this rank  H height  W width  C channels
 namespace shoal {
 
-/// ConvNeXt without its classifier: stem, stages of blocks with a halving before each but the
-/// first, mean over positions, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
+/// ConvNeXt without its classifier: a stem, stages of blocks, a downsampling layer before each
+/// stage but the first, mean pooling, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
 ///
-/// Blocks are numbered through all stages: `blocks.3` is the first of ConvNeXt-T's second one.
-/// Activations are [b, H, W, C], so that a block's MLP, and the units in its place, see rows.
-/// Stem, halvings and MLPs are drawn Glorot-uniform with biases of N(0, 1e-6), where the paper has
-/// a truncated normal of deviation 0.02 and zeros.
+/// Block numbers run through all stages: `blocks.3` is the first block of ConvNeXt-T's second
+/// stage. Activations are [b, H, W, C], so that MLPs and experts read contiguous rows. Stem,
+/// downsampling layers and MLPs are Glorot-uniform with biases from N(0, 1e-6); the paper has a
+/// truncated normal of deviation 0.02 and zeros.
 class ConvNext : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -55,7 +55,7 @@ class ConvNext : public Backbone, public ProductCounts {
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;
-    int64_t depth() const;  ///< blocks of all stages
+    int64_t depth() const;  ///< number of blocks in all stages
   };
 
   static constexpr Sketch kSketch{
@@ -74,7 +74,7 @@ class ConvNext : public Backbone, public ProductCounts {
   int64_t place_of(std::string_view parameter) const override;
 
  private:
-  /// Positions of the activations in a stage.
+  /// Number of spatial positions of a stage's activations.
   double positions_in(size_t stage) const;
   size_t stage_of(int64_t block) const;
   void add_blocks(const Options& options, const ModelContext& build);

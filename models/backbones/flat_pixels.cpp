@@ -8,8 +8,8 @@
 namespace shoal {
 namespace {
 
-/// An image's normalised pixels as its features, without parameters: what probes and nearest
-/// neighbours are compared with.
+/// A baseline for probes and nearest neighbours: an image's normalised pixels as its features,
+/// without parameters.
 class FlatPixels : public Backbone {
  public:
   struct Options {

@@ -20,10 +20,10 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// How a token's position enters.
+/// How token positions are encoded.
 enum class PositionKind {
-  kLearned,  ///< a vector for each position is added to the embedding
-  kRope,     ///< queries and keys are turned (rotary.h)
+  kLearned,  ///< a learned vector per position is added to the token embedding
+  kRope,     ///< rotary embedding of queries and keys (rotary.h)
 };
 
 template <>
@@ -32,16 +32,16 @@ struct EnumNames<PositionKind> {
                                     std::pair{PositionKind::kRope, "rope"}};
 };
 
-/// Decoder of a language model without its head: token and position embeddings, pre-norm blocks,
-/// norm. Source: Radford et al. 2019 (GPT-2). Defaults are GPT-2 small's. Options lead to later
-/// decoders: `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama's.
+/// GPT-2 without its language-model head: token and position embeddings, pre-norm decoder blocks,
+/// norm. Source: Radford et al. 2019. Defaults are GPT-2 small's. Options make it a later decoder:
+/// `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama.
 ///
-/// First values: weights, tokens and positions N(0, s), s = init_std, the layers that end a
-/// residual branch (attention.proj, mlp.fc2, also of experts) N(0, s / sqrt(2 depth)), biases 0,
-/// norms 1 and 0; routers keep their own.
+/// Initialisation: weights and embeddings N(0, s), s = init_std; the last layers of residual
+/// branches (attention.proj and mlp.fc2, also in experts) N(0, s / sqrt(2 depth)); biases 0; norms
+/// 1 and 0. Routers have their own initialisation.
 ///
-/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows, and
-/// with learned positions positions [context, C].
+/// Own parameters: tokens [V, C], V being the vocabulary rounded up to a multiple of
+/// pad_vocabulary; with learned positions also positions [context, C].
 class Gpt2 : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
@@ -117,7 +117,7 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
   Gpt2(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  /// Those of the paper's appendix C.5 (PA-DST).
+  /// Sparse layers of the paper's appendix C.5 (PA-DST).
   std::vector<std::string> sparse_layers() const override {
     return {"attention", "mlp", "experts"};
   }
@@ -130,14 +130,14 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
   std::vector<ActivationProducts> between_activations() const override;
 
  private:
-  /// The sum of both embeddings in the dtype to compute in; `position`: [S] or [b, S].
+  /// Sum of token and position embeddings in the compute dtype; `position`: [S] or [b, S].
   torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;
 
   Options options_;
   int64_t context_;
-  int64_t tokens_;  ///< of a sample
+  int64_t tokens_;  ///< tokens per sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

@@ -17,15 +17,15 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// HSPMN v2.1: a decoder whose tokens all pass a convolution and an MLP, or experts, and attend
-/// only where a learned gate is open. Token embedding, blocks (hspmn_block.h), RMS norm; positions
-/// enter by rotary embedding. Defaults are those of the published code's
-/// block: width 2048, 16 heads on 4 of keys and values. The paper's text has 8 heads on each.
+/// HSPMN v2.1, a decoder that saves attention: every token passes a causal convolution and an MLP
+/// (or experts), but only tokens selected by a learned gate attend. Token embedding, blocks
+/// (hspmn_block.h), RMS norm; rotary positions. Defaults are the published code's: width 2048, 16
+/// query heads, 4 heads of keys and values. The paper's text has 8 of each.
 ///
-/// First values: weights and tokens N(0, s), s = init_std, the layers that end a stream N(0, s /
-/// sqrt(2 depth)), norms 1; convolution, gate and routers keep their own.
+/// Initialisation: weights and embeddings N(0, s), s = init_std; the last layer of each stream N(0,
+/// s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
 ///
-/// Parameters of its own: tokens [V, C], V the vocabulary rounded up to pad_vocabulary rows.
+/// Own parameters: tokens [V, C], V = the vocabulary rounded up to a multiple of pad_vocabulary.
 class Hspmn : public CausalBackbone, public ProductCounts {
  public:
   struct Options {
@@ -115,7 +115,7 @@ class Hspmn : public CausalBackbone, public ProductCounts {
 
   Options options_;
   int64_t context_;
-  int64_t tokens_;  ///< of a sample
+  int64_t tokens_;  ///< tokens per sample
   Features features_;
   bool recomputes_;
   torch::Dtype compute_dtype_;

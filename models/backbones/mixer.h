@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// MLP-Mixer without its classifier: a Sparse-MLP without sparse blocks.
+/// MLP-Mixer without its classifier: a SparseMlp without sparse blocks.
 /// Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
 class Mixer : public SparseMlp {
  public:
@@ -35,7 +35,7 @@ class Mixer : public SparseMlp {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// For comparisons of recipes.
+    /// Writes `auto` widths out, so that equal recipes compare equal.
     void resolve() {
       token_hidden = token_hidden_width();
       channel_hidden = channel_hidden_width();

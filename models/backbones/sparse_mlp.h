@@ -24,7 +24,7 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-/// Where the sparse blocks are among the dense ones (Sparse-MLP table 5).
+/// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
 enum class Positions { kLast, kFirst };
 
 template <>
@@ -33,12 +33,12 @@ struct EnumNames<Positions> {
                                     std::pair{Positions::kFirst, "first"}};
 };
 
-/// What Mixers of the paper have for D_S.
+/// The token-mixing width D_S of the paper's Mixers, half the model's width.
 constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
 
 /// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
-/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's but for the MoE
-/// stages, whose own defaults hold.
+/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's, apart from the
+/// MoE stages, which have the defaults of MoeOptions.
 class SparseMlp : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -72,7 +72,7 @@ class SparseMlp : public Backbone, public ProductCounts {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// For comparisons of recipes.
+    /// Writes `auto` widths out, so that equal recipes compare equal.
     void resolve() {
       token_hidden = token_hidden_width();
       channel_hidden = channel_hidden_width();
@@ -107,8 +107,8 @@ class SparseMlp : public Backbone, public ProductCounts {
 
  private:
   int64_t width_, tokens_;
-  int64_t sparse_width_, sparse_tokens_;              ///< inside sparse blocks
-  std::set<std::string, std::less<>> sparse_blocks_;  ///< `blocks.2`
+  int64_t sparse_width_, sparse_tokens_;              ///< C' and S' inside sparse blocks
+  std::set<std::string, std::less<>> sparse_blocks_;  ///< paths of sparse blocks, `blocks.2`
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};

@@ -19,7 +19,7 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
-/// What of the last block's tokens becomes an image's features.
+/// How the last block's tokens become an image's features: the class token, or the mean.
 enum class Pooling { kCls, kMean };
 
 template <>
@@ -28,7 +28,7 @@ struct EnumNames<Pooling> {
                                     std::pair{Pooling::kMean, "mean"}};
 };
 
-/// Where patches get their positions from: parameters, or a fixed pattern of sines and cosines.
+/// How patch positions are encoded: learned parameters, or fixed sines and cosines.
 enum class TokenPositions { kLearned, kSinCos };
 
 template <>
@@ -40,9 +40,9 @@ struct EnumNames<TokenPositions> {
 /// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling.
 /// Source: Dosovitskiy et al. 2021. Defaults are ViT-B/16's. Experts: Riquelme et al. 2021 (V-MoE).
 ///
-/// Parameters of its own: cls [C] (with `pool: cls`) and positions [S, C], learned, N(0, 0.02);
-/// with `pool: mean` there is no class token. Positions count as a matrix for weight decay; those
-/// of `positions: sin_cos` are no parameter, and zero for the class token, as MoCo v3 has them.
+/// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from
+/// N(0, 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are
+/// not a parameter, and zero for the class token, as in MoCo v3.
 class Vit : public Backbone, public ProductCounts {
  public:
   struct Options {
@@ -82,7 +82,7 @@ class Vit : public Backbone, public ProductCounts {
     }
     void validate(Problems& problems) const;
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
-    /// For comparisons of recipes.
+    /// Writes `hidden: auto` out, so that equal recipes compare equal.
     void resolve() { hidden = hidden_width(); }
   };
 
@@ -99,7 +99,7 @@ class Vit : public Backbone, public ProductCounts {
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
-  /// Those of the paper's appendix C.5 (PA-DST).
+  /// Sparse layers of the paper's appendix C.5 (PA-DST).
   std::vector<std::string> sparse_layers() const override {
     return {"stem", "attention.proj", "mlp", "experts"};
   }
@@ -114,7 +114,7 @@ class Vit : public Backbone, public ProductCounts {
   bool recomputes_;
   PatchEmbed stem_{nullptr};
   torch::Tensor cls_C_;         ///< undefined with `pool: mean`
-  torch::Tensor positions_SC_;  ///< learned or fixed
+  torch::Tensor positions_SC_;  ///< a parameter, or fixed with sin_cos
   torch::nn::ModuleList blocks_;
   LayerNorm norm_{nullptr};
 };

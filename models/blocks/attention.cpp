@@ -32,7 +32,7 @@ AttentionImpl::AttentionImpl(int64_t width, int64_t heads, const torch::TensorOp
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x_BSC) const {
   const int64_t B = x_BSC.size(0), S = x_BSC.size(1), C = x_BSC.size(2);
-  // Slices of the last dimension: their gradients are joined by one copy.
+  // chunk() on the last dimension: the gradients of all parts are joined by one copy.
   std::vector<torch::Tensor> part_BNSH = qkv->forward(x_BSC).chunk(3, /*dim=*/2);
   for (torch::Tensor& part : part_BNSH) {
     part = part.view({B, S, heads_, C / heads_}).transpose(1, 2);

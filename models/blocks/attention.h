@@ -13,19 +13,18 @@ namespace shoal {
 /// Multi-head self-attention over all tokens of an image: proj(softmax(q kᵀ / sqrt(H)) v).
 /// Source: Vaswani et al. 2017, section 3.2; Dosovitskiy et al. 2021, eq. 5 to 8.
 ///
-/// Parameters: qkv.weight [3C, C], rows of q, then k, then v, heads one after another in each;
-/// proj.weight [C, C]; both with biases. The three parts of qkv are drawn as matrices of their own,
-/// Glorot-uniform. The true gradient of the keys' biases is zero: they move all logits of a query
-/// alike.
+/// Parameters: qkv.weight [3C, C], rows of q, k, v in turn, each head by head; proj.weight [C, C];
+/// both with biases. Each third of qkv.weight is drawn Glorot-uniform as a matrix of its own.
+/// The exact gradient of the key biases is zero: they shift all logits of a query by one value.
 class AttentionImpl : public ModuleBase {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
-  /// All weights and biases from `init`.
+  /// Draws all weights and biases by `init`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
                 const Init& init);
-  /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch,
-  /// but for rounding.
+  /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, an image's result is independent of the
+  /// rest of its batch.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
 
   Linear qkv{nullptr}, proj{nullptr};

@@ -8,16 +8,16 @@
 
 namespace shoal {
 
-/// Output of a backbone's block, or of its MLP or the layer in place of it.
+/// The output of a backbone's block, or of its MLP, MoE layer or other feed-forward layer.
 struct BlockOutput {
   torch::Tensor y;               ///< of the input's shape
-  torch::Tensor auxiliary_loss;  ///< as ModelOutput's
-  std::vector<MoeStats> moe;     ///< as ModelOutput's
-  /// In evaluation, of a block with a token gate: bool [b, S], whether a token attends.
+  torch::Tensor auxiliary_loss;  ///< as in ModelOutput
+  std::vector<MoeStats> moe;     ///< as in ModelOutput
+  /// In evaluation, of a block with a token gate: bool [b, S], True where a token attends.
   torch::Tensor is_open_bS = {};
 };
 
-/// The sum of two losses either of which may be undefined, which counts as zero.
+/// Adds two losses; an undefined tensor counts as zero.
 inline torch::Tensor add_loss(const torch::Tensor& total, const torch::Tensor& loss) {
   if (!loss.defined()) return total;
   return total.defined() ? total + loss : loss;

@@ -20,7 +20,7 @@ torch::Tensor DropPath::forward(const torch::Tensor& x, const StepContext& step)
   const torch::Tensor draw_b = uniform_rows(stream, id_b, 1, torch::kFloat64).squeeze(1);
   std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
   sizes[0] = x.size(0);
-  // In bfloat16 the divisor would be rounded, alike for all samples.
+  // The divisor would be rounded in bfloat16, for all samples in the same way.
   const torch::Dtype dtype =
       x.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x.scalar_type();
   return (x * ((draw_b >= rate_).to(dtype) / (1.0 - rate_)).view(sizes)).to(x.scalar_type());

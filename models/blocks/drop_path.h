@@ -9,16 +9,16 @@
 
 namespace shoal {
 
-/// Stochastic depth: while training, a residual branch is left out of a sample with probability
-/// `rate`, and divided by 1 - rate otherwise. Source: Huang et al. 2016; the division as in timm.
+/// Stochastic depth: in training, drops a residual branch of a sample with probability `rate`, and
+/// divides it by 1 - rate otherwise. Source: Huang et al. 2016; the division as in timm.
 ///
-/// Which samples lose it depends on the seed, the branch's path, the step and the sample's position
-/// in the stream (and its view), not on ranks, batches or precision.
+/// Draws are keyed by the seed, the branch's path, the step, and the sample's position in the data
+/// stream with its view, so they are independent of ranks, batches and precision.
 class DropPath {
  public:
-  /// `path` is the branch's place in the model, `blocks.3.mlp`. 0 <= rate < 1.
+  /// `path`: the branch's place in the model, `blocks.3.mlp`. 0 <= rate < 1.
   DropPath(double rate, std::string_view path);
-  /// [b, ...] -> [b, ...], b = samples of the step; x itself where nothing is left out.
+  /// [b, ...] -> [b, ...], b samples of the step. Returns x itself if nothing can be dropped.
   torch::Tensor forward(const torch::Tensor& x, const StepContext& step) const;
 
  private:
@@ -26,7 +26,7 @@ class DropPath {
   uint64_t layer_;
 };
 
-/// Rates rise evenly over the depth, from 0 for the first block to `last` for the last one.
+/// The rate of a block: grows linearly with depth from 0 at the first block to `last` at the last.
 double drop_path_rate(double last, int64_t block, int64_t depth);
 
 }  // namespace shoal

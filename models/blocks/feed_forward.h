@@ -21,8 +21,8 @@
 // B samples  S tokens  C width
 namespace shoal {
 
-/// Blocks, counted from 0, that have units in place of their MLP: from `to` down to `from` in steps
-/// of `every`.
+/// Which blocks, counted from 0, have experts or a Nexus layer in place of an MLP: from block `to`
+/// down to block `from` in steps of `every`.
 struct SparseBlocks {
   std::optional<int64_t> from, to, every;
 
@@ -38,10 +38,9 @@ struct SparseBlocks {
   }
 };
 
-/// Which of a backbone's blocks have experts or a Nexus layer in place of their MLP. Default
-/// blocks: for experts every second one of the last half, the last one included, as in V-MoE
-/// (Riquelme et al. 2021); for a Nexus layer all of the last half, as in Soft MoE (Puigcerver et
-/// al. 2024).
+/// Experts or a Nexus layer in place of the MLP of some of a backbone's blocks. By default experts
+/// replace every second MLP of the second half, including the last, as in V-MoE (Riquelme et al.
+/// 2021); Nexus layers all MLPs of the second half, as in Soft MoE (Puigcerver et al. 2024).
 struct FeedForwardOptions {
   std::optional<MoeOptions> moe;
   std::optional<NexusOptions> nexus;
@@ -54,9 +53,9 @@ struct FeedForwardOptions {
                       field("sparse_blocks", &FeedForwardOptions::sparse_blocks,
                             "which blocks have them, of those of all stages")};
   }
-  /// Rules that need the number of blocks.
+  /// Validates what depends on the number of blocks.
   void check(int64_t depth, Problems& problems) const;
-  /// Whether this block of `depth` has units in its MLP's place.
+  /// True if block number `block` of `depth` has experts or a Nexus layer in place of its MLP.
   bool is_sparse(int64_t block, int64_t depth) const;
 };
 
@@ -68,8 +67,8 @@ struct EnumNames<MlpKind> {
                                     std::pair{MlpKind::kSwiglu, "swiglu"}};
 };
 
-/// A block's MLP: a dense Mlp or GatedMlp, a MoeLayer or a NexusLayer. Not a module: it registers
-/// one with the block, as `mlp`, `moe` or `nexus`, the name in checkpoints.
+/// A block's feed-forward layer: Mlp, GatedMlp, MoeLayer or NexusLayer. Not a module itself: it
+/// registers the layer with the block as `mlp`, `moe` or `nexus`, its name in checkpoints.
 class FeedForward {
  public:
   struct Place {
@@ -79,7 +78,7 @@ class FeedForward {
     std::string prefix = {};        ///< ModelContext's
     MlpKind kind = MlpKind::kGelu;  ///< of a dense MLP
     bool has_bias = true;           ///< of a dense MLP
-    /// Of a dense MLP and of experts; default: that of each layer.
+    /// Initialisation of a dense MLP and of experts; default: each layer's own.
     std::optional<MlpInits> inits = {};
     std::string path() const { return prefix + "blocks." + std::to_string(block); }
   };
@@ -87,7 +86,7 @@ class FeedForward {
               const BuildContext& build);
   /// Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
-  /// Whether it is a dense MLP, which computes each token by itself.
+  /// True for a dense MLP, which computes each token independently of others.
   bool is_dense() const { return moe_ == nullptr && nexus_ == nullptr; }
 
  private:

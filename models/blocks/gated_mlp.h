@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// SwiGLU: fc2(silu(gate(x)) * fc1(x)), width -> hidden -> width, with the layers' names of gated
-/// experts. Hugging Face's Llama calls them gate_proj, up_proj (fc1) and down_proj (fc2).
+/// SwiGLU: fc2(silu(gate(x)) * fc1(x)), width -> hidden -> width. Layers are named as in gated
+/// experts; Hugging Face's Llama calls them gate_proj, up_proj (fc1) and down_proj (fc2).
 /// Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedMlpImpl : public ModuleBase {
  public:
   GatedMlpImpl(const MlpShape& shape, const MlpInits& inits, const torch::TensorOptions& options);
-  /// Over the last dimension, [..., width].
+  /// [..., width] -> [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
 
   Linear gate{nullptr}, fc1{nullptr}, fc2{nullptr};

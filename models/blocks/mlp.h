@@ -14,7 +14,7 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// Which GELU: flax's Mixer uses the tanh approximation, timm's the exact function.
+/// Variants of GELU: the tanh approximation (flax's Mixer) and the exact function (timm).
 enum class Gelu { kErf, kTanh };
 
 template <>
@@ -29,17 +29,17 @@ struct MlpShape {
   bool has_bias = true;
 };
 
-/// Linear, GELU, Linear: width -> hidden -> width. First values are Linear's own.
+/// Linear, GELU, Linear: width -> hidden -> width, by default initialised as Linear.
 class MlpImpl : public ModuleBase {
  public:
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);
   MlpImpl(const MlpShape& shape, Gelu gelu, const MlpInits& inits,
           const torch::TensorOptions& options);
-  /// Of layers with first values of their own.
+  /// Takes layers that are initialised already.
   MlpImpl(Linear first, Linear second, Gelu gelu);
-  /// Over the last dimension, [..., width].
+  /// [..., width] -> [..., width].
   torch::Tensor forward(const torch::Tensor& x) const;
-  /// Over the tokens of each channel, [B, S, C] with S = width, contiguous; nothing is transposed.
+  /// Applies the MLP along dim S = width of a contiguous [B, S, C], without transposing it.
   torch::Tensor forward_over_tokens(const torch::Tensor& x_BSC) const;
   Gelu gelu() const { return gelu_; }
 

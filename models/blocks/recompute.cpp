@@ -44,7 +44,7 @@ variable_list trained_parameters(const torch::nn::Module& block) {
   return trained;
 }
 
-/// All leaves that `outputs` were computed from and that require gradients.
+/// All leaves that require gradients among those that `outputs` were computed from.
 variable_list leaves_of(const variable_list& outputs) {
   variable_list leaves;
   std::unordered_set<torch::autograd::Node*> seen;
@@ -64,8 +64,8 @@ variable_list leaves_of(const variable_list& outputs) {
   return leaves;
 }
 
-/// The gradients of `inputs`, undefined where no output depends on one. With all leaves asked for,
-/// the engine runs every node of the graph, collectives included, on every rank.
+/// Gradients of `inputs`, undefined for an input that no output depends on. Since all leaves are
+/// requested, autograd runs every node of the graph on every rank, including collectives.
 variable_list gradients_of(const variable_list& outputs, const variable_list& grads,
                            const variable_list& inputs) {
   variable_list roots, root_grads;
@@ -75,7 +75,7 @@ variable_list gradients_of(const variable_list& outputs, const variable_list& gr
     root_grads.push_back(grads[i]);
   }
   const variable_list leaves = leaves_of(roots);
-  // Unused: of a leaf without elements, which has no gradient.
+  // allow_unused for leaves without elements, which have no gradient.
   const variable_list of_leaves =
       torch::autograd::grad(roots, leaves, root_grads, /*retain_graph=*/std::nullopt,
                             /*create_graph=*/false, /*allow_unused=*/true);
@@ -106,8 +106,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
     return tensors_of(output);
   }
 
-  // The parameters' gradients are returned, not accumulated here: then the outer backward pass adds
-  // them up over all runs of the block before it touches a parameter's gradient.
+  // Returns the parameters' gradients in place of accumulating them, so that the outer backward
+  // pass sums them over all runs of the block before it updates a parameter's gradient.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
     const auto capsule = ctx->saved_data["call"].toCapsule();

@@ -12,7 +12,7 @@
 namespace shoal {
 namespace {
 
-/// [B, M, P, H] -> [B, N, P, H], each head N / M times.
+/// [B, M, P, H] -> [B, N, P, H], repeating each head N / M times.
 torch::Tensor repeat_heads(const torch::Tensor& x_BMPH, int64_t heads) {
   const int64_t B = x_BMPH.size(0), M = x_BMPH.size(1), P = x_BMPH.size(2), H = x_BMPH.size(3);
   if (M == heads) return x_BMPH;
@@ -42,7 +42,7 @@ CausalAttentionImpl::CausalAttentionImpl(const Sizes& sizes, const torch::Tensor
 CausalAttentionImpl::Heads CausalAttentionImpl::heads_of(const torch::Tensor& x_BSC,
                                                          const Rotation& rotation) const {
   const int64_t H = sizes_.width / sizes_.heads, kv_width = sizes_.kv_heads * H;
-  // Slices of the last dimension: their gradients are joined by one copy.
+  // chunk() on the last dimension: the gradients of all parts are joined by one copy.
   std::vector<torch::Tensor> part =
       qkv->forward(x_BSC).split_with_sizes({sizes_.width, kv_width, kv_width}, /*dim=*/2);
   for (torch::Tensor& heads : part) heads = split_heads(heads, H);
@@ -62,7 +62,7 @@ torch::Tensor CausalAttentionImpl::attend(const Heads& heads, const torch::Tenso
     return product({query, repeat_heads(heads.key_BMSH, N), repeat_heads(heads.value_BMSH, N)},
                    is_causal);
   }
-  // Of one token, the query heads that share keys are rows of one product, and no key is copied.
+  // For a single token, query heads that share a key head are rows of one product without copies.
   const torch::Tensor rows = query.reshape({B, sizes_.kv_heads, N / sizes_.kv_heads, H});
   return product({rows, heads.key_BMSH, heads.value_BMSH}, /*hides_later=*/false)
       .reshape({B, N, S, H});

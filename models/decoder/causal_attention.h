@@ -15,34 +15,34 @@
 // H head width = C / N
 namespace shoal {
 
-/// [B, S, N H] -> [B, N, S, H], a view, as LibTorch's fused kernels take it.
+/// [B, S, N H] -> [B, N, S, H], a view in the layout of LibTorch's fused attention kernels.
 torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width);
 
-/// Multi-head self-attention over a token and those before it: proj(softmax(scale q kᵀ) v), with
-/// M < N heads of keys and values grouped-query attention: query head n reads head n M / N.
-/// Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2); Ainslie et al. 2023
-/// (GQA).
+/// Causal multi-head self-attention, proj(softmax(scale q kᵀ) v), in which a token attends to
+/// itself and earlier tokens. With M < N it is grouped-query attention: query head n uses key and
+/// value head n M / N. Source: Vaswani et al. 2017, section 3.2; Radford et al. 2019 (GPT-2);
+/// Ainslie et al. 2023 (GQA).
 ///
-/// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, heads one after another in
-/// each, which is GPT-2's c_attn transposed; proj.weight [C, C]; both with biases if `has_bias`.
+/// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, each head by head (GPT-2's
+/// c_attn transposed); proj.weight [C, C]; both with biases if `has_bias`.
 class CausalAttentionImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
     int64_t kv_heads = 0;  ///< M, a divisor of heads
-    double scale = 1.0;    ///< of the logits
-    double dropout = 0.0;  ///< rate, of the softmax's probabilities
+    double scale = 1.0;    ///< factor of the logits
+    double dropout = 0.0;  ///< rate of dropout on attention probabilities
     bool has_bias = true;
-    Init qkv = {}, proj = {};  ///< first values of the weights; biases start at zero
-    std::string path = {};     ///< `blocks.3.attention`, which keys dropout
+    Init qkv = {}, proj = {};  ///< initialisation of the weights; biases are zero
+    std::string path = {};     ///< `blocks.3.attention`, keys dropout
   };
   /// TORCH_CHECK unless kv_heads divides heads and heads width.
   CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
-  /// [B, S, C] -> [B, S, C]; `rotation` turns queries and keys. B may be 0.
+  /// [B, S, C] -> [B, S, C]; `rotation` is applied to queries and keys. B may be 0.
   torch::Tensor forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                         const StepContext& step) const;
-  /// The same for S more tokens of sequences whose keys and values are in `cache`, to which those
-  /// of the new tokens are added. No gradients, no dropout.
+  /// Attention of S new tokens to the cached ones and themselves; adds their keys and values to
+  /// `cache`. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
 
@@ -53,7 +53,7 @@ class CausalAttentionImpl : public ModuleBase {
     torch::Tensor query_BNSH, key_BMSH, value_BMSH;
   };
   Heads heads_of(const torch::Tensor& x_BSC, const Rotation& rotation) const;
-  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; an undefined mask is none.
+  /// softmax(scale q kᵀ) v by LibTorch's fused kernel; undefined mask: no mask.
   torch::Tensor attend(const Heads& heads, const torch::Tensor& mask, bool is_causal) const;
   torch::Tensor project(const torch::Tensor& y_BNSH) const;
 

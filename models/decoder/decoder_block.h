@@ -12,21 +12,21 @@
 namespace shoal {
 
 /// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)),
-/// each branch with dropout. Source: Radford et al. 2019 (GPT-2).
+/// with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
 class DecoderBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     CausalAttentionImpl::Sizes attention;
     FeedForward::Place place;
     NormOptions norm;
-    double dropout = 0.0;  ///< rate, of both branches
+    double dropout = 0.0;  ///< rate on both branches
   };
   DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                    const BuildContext& build);
-  /// Collective. x is contiguous, B may be 0.
+  /// Collective. x must be contiguous, B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                       const StepContext& step) const;
-  /// As CausalAttention's, for one pass over more tokens.
+  /// Arguments of a pass over new tokens, as in CausalAttention::decode.
   struct Decoding {
     const DecodeStep& step;
     KeyValueCache::Layer& cache;

@@ -19,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Probabilities of a part at most, unless one sequence has more.
+/// Maximum number of probabilities in a part, unless a single sequence has more.
 constexpr int64_t kPartElements = int64_t{1} << 22;
 
 struct Part {

@@ -8,20 +8,20 @@
 // B sequences  S tokens  N heads  H head width
 namespace shoal {
 
-/// How dropout attention is computed.
+/// Parameters of causal attention with dropout on its probabilities.
 struct DropoutAttention {
-  double scale = 1.0;  ///< of the logits
-  Dropout dropout;     ///< of the probabilities, keyed as a tensor [B, N, S, S]
+  double scale = 1.0;  ///< factor of the logits
+  Dropout dropout;     ///< of the probabilities; draws are keyed as for a tensor [B, N, S, S]
   StepContext step;
 };
 
-/// dropout(softmax(scale q kᵀ)) v of a token over itself and those before it. LibTorch's fused
-/// kernels compute the same with draws of LibTorch's generator, which depend on the rank.
+/// Causal attention dropout(softmax(scale q kᵀ)) v with reproducible dropout: LibTorch's fused
+/// kernels draw from LibTorch's generator instead, whose values depend on the rank.
 ///
 /// Shapes: query, key, value [B, N, S, H] -> [B, N, S, H]. With bfloat16 inputs the logits are
-/// rounded to bfloat16, unlike in LibTorch's fused kernels; the softmax is float32. Computed for a
-/// few sequences at a time and again in the backward pass, so that tensors of S x S, up to six of
-/// them, exist for these sequences only.
+/// rounded to bfloat16, unlike in LibTorch's fused kernels; the softmax is float32. Sequences are
+/// computed a few at a time, and again in the backward pass, so that the up to six tensors of
+/// S x S that are needed exist for these few only.
 torch::Tensor attend_with_dropout(const torch::Tensor& query_BNSH, const torch::Tensor& key_BNSH,
                                   const torch::Tensor& value_BNSH, const DropoutAttention& options);
 

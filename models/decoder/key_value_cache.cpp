@@ -33,7 +33,7 @@ DecodeStep::DecodeStep(const KeyValueCache& cache, const NewTokens& tokens)
   };
   count_b1_ = to_column(count_b_);
   const torch::Tensor begin_b1 = to_column(begin_b_);
-  // Padding's positions are clamped, so that they are of the cache, too.
+  // Positions of padding are clamped to lie within the cache.
   position_bS_ = (begin_b1 + torch::arange(new_tokens, begin_b1.options()))
                      .clamp_max(std::max<int64_t>(end_ - 1, 0));
   if (is_first_ || (is_even_ && new_tokens == 1)) return;

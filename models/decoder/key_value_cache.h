@@ -6,57 +6,57 @@
 #include <limits>
 #include <vector>
 
-// b sequences  S new tokens of each  N heads of keys and values  P positions  H head width
-// E positions that are in use, new tokens included  D width
+// b sequences  S new tokens per sequence  N heads of keys and values  P capacity of the cache
+// E positions in use, with new tokens  H head width  D width
 namespace shoal {
 
-/// The keys and values of the tokens that each sequence has so far, a pair a layer, so that a token
-/// is computed once. Sequences of a batch may differ in length.
+/// KV cache: keys and values of each sequence's earlier tokens, for all layers, so that decoding
+/// computes each token once. Sequences of a batch may differ in length.
 struct KeyValueCache {
   struct Layer {
-    /// Rows from length_b on are masked out; they must be finite.
+    /// Rows from length_b on are masked out, but must be finite.
     torch::Tensor key_bNPH, value_bNPH;
-    /// Of blocks with a causal convolution: its input for the last two tokens, zeros before the
+    /// For blocks with a causal convolution, its input for the last two tokens, zeros before the
     /// first one.
     torch::Tensor recent_b2D = {};
-    /// Of blocks with a token gate: GateState.
+    /// For blocks with a token gate, its GateState.
     torch::Tensor gate_b2 = {};
   };
   std::vector<Layer> layers;
-  std::vector<int64_t> length_b;  ///< tokens held, by sequence
-  /// P; without layers nothing is held, and any number of tokens fits.
+  std::vector<int64_t> length_b;  ///< cached tokens of each sequence
+  /// P. A model without layers caches nothing, so any number of tokens fits.
   int64_t capacity() const {
     return layers.empty() ? std::numeric_limits<int64_t>::max() : layers[0].key_bNPH.size(2);
   }
 };
 
-/// Up to S more tokens of each sequence.
+/// Up to S new tokens of each sequence.
 struct NewTokens {
   torch::Tensor token_bS;
-  /// How many of its S each sequence has, the rest being padding at the end; empty: all.
+  /// Number of new tokens of each sequence, the rest of S is padding; empty: no padding.
   std::vector<int64_t> count_b = {};
 };
 
-/// Where S more tokens of each sequence go: token s of sequence b has position length_b + s.
+/// Positions and mask for a decoding pass: new token s of sequence b has position length_b + s.
 class DecodeStep {
  public:
-  /// TORCH_CHECK if the cache is too small.
+  /// TORCH_CHECK that the new tokens fit into the cache.
   DecodeStep(const KeyValueCache& cache, const NewTokens& tokens);
-  /// [b], on the host.
+  /// New tokens of each sequence, [b], on the host.
   const std::vector<int64_t>& count_b() const { return count_b_; }
-  /// The same where the model is, int64 [b, 1].
+  /// Number of new tokens of each sequence, int64 [b, 1] on the model's device.
   const torch::Tensor& count_b1() const { return count_b1_; }
-  /// int64 [b, S].
+  /// Positions of the new tokens, int64 [b, S].
   const torch::Tensor& position_bS() const { return position_bS_; }
-  /// Whether the cache is empty, so that the new tokens see each other only.
+  /// True if the cache was empty, so that new tokens attend to each other only.
   bool is_first() const { return is_first_; }
-  /// E.
+  /// E, the number of positions in use.
   int64_t end() const { return end_; }
-  /// Which of the first E positions a token sees, bool [b, 1, S, E]; undefined: all.
+  /// bool [b, 1, S, E]: True where a new token attends to a position; undefined: everywhere.
   const torch::Tensor& mask_b1SE() const { return mask_b1SE_; }
-  /// Writes what the new tokens have into a tensor of the cache.
+  /// Writes keys, values or inputs of the new tokens into a tensor of the cache.
   void append(const torch::Tensor& new_bNSH, const torch::Tensor& held_bNPH) const;
-  /// Counts the new tokens as held, once every layer has them.
+  /// Adds the new tokens to the cache's length, after every layer has appended them.
   void advance(KeyValueCache& cache) const;
 
  private:

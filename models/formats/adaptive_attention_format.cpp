@@ -21,13 +21,13 @@ namespace {
 
 constexpr const char* kPatchEmbed = "patch_embed";
 constexpr const char* kExperts = "blocks.0.attn.experts.";
-/// The published class, whose arguments config.json names; num_experts and k_budgets are those of
-/// its attention layers.
+/// The published model class, of whose arguments config.json names some; num_experts and k_budgets
+/// belong to its attention layers.
 constexpr const char* kSmallVit = "SmallViT";
 constexpr int64_t kPublishedImageSize = 32;
 
-/// The public adaptive sparse-attention denoiser: its SmallViT, whose experts attend to the k keys
-/// of the highest logits and are mixed softly.
+/// Format of the public adaptive sparse-attention denoiser: its SmallViT, whose experts attend to
+/// the k keys with the highest logits and are mixed softly.
 class AdaptiveAttentionFormat : public WeightFormat {
  public:
   explicit AdaptiveAttentionFormat(const Options&) {}
@@ -173,7 +173,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
              {"num_experts", static_cast<int64_t>(model.attention->experts.size())}}};
   }
 
-  /// Ours are [in, out], as the experts of a layer are stacked.
+  /// Shoal stores [in, out], since the experts of a layer are stacked.
   static void add_expert(std::vector<WeightName>& names, const std::string& ours,
                          const std::string& theirs) {
     for (const auto& [our_layer, their_layer] :
@@ -200,7 +200,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
     }
   }
 
-  /// Tells another architecture from this one, by a tensor of each part.
+  /// Throws if a part of the architecture has none of its tensors.
   static void require_tensors(const ForeignWeights& weights) {
     Mistakes mistakes;
     for (const char* name :
@@ -215,7 +215,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
         "--as names another format, where the weights are another model's");
   }
 
-  /// Refuses another model's config.json, and what would change the result.
+  /// Adds mistakes for another model's config.json and for options that change the result.
   static void check_config(const ForeignWeights& weights, const AdaptiveAttention::Options& model,
                            int64_t image_size) {
     const ForeignConfig& config = weights.config();
@@ -240,7 +240,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
            model.hidden == hidden_width(published);
   }
 
-  /// Heads and k leave no trace in the weights.
+  /// Sets heads and k from config.json, since weights do not show them.
   static void set_heads_and_keys(const ForeignConfig& config, AdaptiveAttention::Options& model,
                                  int64_t image_size, ModelRecipe& recipe) {
     const AdaptiveAttention::Options published;

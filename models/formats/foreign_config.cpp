@@ -12,9 +12,9 @@ namespace shoal {
 namespace {
 
 constexpr size_t kLongestValue = 60;
-/// Values are written, and freed, one level a call.
+/// Maximum nesting: JSON values are written, and freed, by recursion.
 constexpr int kDeepest = 32;
-/// A weight_map has two for each tensor.
+/// Maximum number of parsed elements; a weight_map has two per tensor.
 constexpr size_t kMostEvents = size_t{1} << 19;
 
 }  // namespace

@@ -10,12 +10,11 @@
 
 namespace shoal {
 
-/// Reasons why weights cannot be taken over, for one error that lists them all.
+/// Collects reasons why weights cannot be imported or exported, and reports them in one error.
 class Mistakes {
  public:
   void add(std::string what) { lines_.push_back(std::move(what)); }
-  /// Throws Error (exit 12) of `head` and a line for each mistake, at most kMostShown, if there are
-  /// any.
+  /// Throws Error (exit 12) if there are any: `head`, then a line for each, at most kMostShown.
   void throw_if_any(const std::string& head, const std::string& hint = "") const;
 
   static constexpr size_t kMostShown = 50;
@@ -24,18 +23,18 @@ class Mistakes {
   std::vector<std::string> lines_;
 };
 
-/// A config.json, or an object in it, that another program wrote; it may be hostile. A key that is
-/// missing or null gives nothing; one of another type throws Error (exit 12) with file and key.
+/// Typed access to a config.json, or an object in it, written by another program and not trusted. A
+/// missing or null key reads as nullopt; a wrong type throws Error (exit 12) with file and key.
 class ForeignConfig {
  public:
-  /// No file: every key is missing.
+  /// Without a file, every key is missing.
   ForeignConfig() = default;
-  /// Throws CheckpointError, beginning with `'path': `, if the text is not a JSON object, or one
-  /// that is nested deeper or longer than any model's.
+  /// Throws CheckpointError, which begins with `'path': `, unless the text is a JSON object of sane
+  /// depth and size.
   ForeignConfig(std::string_view json, std::string path);
 
   bool is_there() const { return json_ != nullptr; }
-  /// "'path': key" of one of its keys.
+  /// Returns "'path': key", for error messages.
   std::string place(std::string_view key) const;
   std::vector<std::string> keys() const;
 
@@ -44,9 +43,9 @@ class ForeignConfig {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<std::vector<double>> numbers(std::string_view key) const;
-  /// The value as JSON, cut where it is long; "" without one.
+  /// The value as JSON text, truncated if long; "" if the key is missing.
   std::string written(std::string_view key) const;
-  /// The object below a key; one without keys if it is missing.
+  /// The object at a key; empty if the key is missing.
   ForeignConfig section(std::string_view key) const;
 
  private:
@@ -57,7 +56,7 @@ class ForeignConfig {
   [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
 };
 
-/// Adds a mistake if the object has the key with another value than `json`.
+/// Adds a mistake if the object has the key with a value other than `json`.
 void require_value(const ForeignConfig& object, const std::string& key, const std::string& json,
                    Mistakes& mistakes);
 

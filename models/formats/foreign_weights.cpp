@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The product of two sizes below fits 64 bits.
+/// Bound of sizes, such that the product of two fits into 64 bits.
 constexpr int64_t kSizesEnd = int64_t{1} << 31;
 constexpr uint64_t kLargestConfig = uint64_t{1} << 20;
 constexpr uint64_t kLargestIndex = uint64_t{16} << 20;
 
-/// Follows links, then opens what is there.
+/// Resolves symbolic links, then opens the file.
 UntrustedFile open_followed(const std::string& path) {
   std::error_code failure;
   const fs::path target = fs::canonical(path, failure);
@@ -44,7 +44,7 @@ ForeignConfig read_json(const std::string& path, uint64_t most_bytes) {
   return {file.read(0, file.size()), path};
 }
 
-/// The number at the start of `text`, which a dot follows.
+/// The number at the start of `text`, if a dot follows it.
 std::optional<int64_t> leading_number(std::string_view text) {
   int64_t number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -53,7 +53,7 @@ std::optional<int64_t> leading_number(std::string_view text) {
   return is_number ? std::optional(number) : std::nullopt;
 }
 
-/// An index's shard of each tensor.
+/// Reads from an index which shard holds each tensor.
 std::map<std::string, std::string> read_weight_map(const std::string& path) try {
   const ForeignConfig map = read_json(path, kLargestIndex).section("weight_map");
   if (!map.is_there()) throw CheckpointError(fmt::format("'{}': has no weight_map", path));
@@ -81,8 +81,8 @@ ForeignWeights::ForeignWeights(const std::string& path) : path_(path) {
   if (kind == PathKind::kNothing) {
     const std::optional<std::string> target = link_target(path);
     throw CheckpointError(
-        target ? fmt::format("'{}' is a link to '{}', which is not there", path, *target)
-               : fmt::format("'{}' is not there", path));
+        target ? fmt::format("'{}' is a link to '{}', which does not exist", path, *target)
+               : fmt::format("'{}' does not exist", path));
   }
   folder_ = kind == PathKind::kFolder ? path : parent_path(path);
   if (name_exists(folder_ + "/config.json")) {
@@ -172,7 +172,7 @@ int64_t ForeignWeights::count_blocks(std::string_view prefix) const {
     const auto number = leading_number(std::string_view(item->first).substr(prefix.size()));
     if (number) numbers.insert(*number);
   }
-  // A gap ends the count: what lies behind it is surplus, and is named as such.
+  // A gap ends the count; blocks after it are reported as surplus.
   int64_t count = 0;
   while (numbers.contains(count)) ++count;
   return count;

@@ -14,40 +14,40 @@
 
 namespace shoal {
 
-/// A model that another program saved, opened for reading without trust: tensors in safetensors
-/// files, and its config.json where there is one. Throws CheckpointError (exit 20), which names the
-/// file, if one of them cannot be read or is not what it should be.
+/// Reader for a model saved by another program: tensors in safetensors files and, if present, a
+/// config.json. Files are not trusted: throws CheckpointError (exit 20) with the file's name if one
+/// cannot be read or is malformed.
 class ForeignWeights {
  public:
   struct Tensor {
     Dtype dtype = Dtype::kF32;
     std::vector<int64_t> shape;
     size_t file = 0;
-    uint64_t begin = 0, end = 0;  ///< of its bytes in the file
+    uint64_t begin = 0, end = 0;  ///< byte range in the file
     std::string stored_name;
   };
 
   /// `path`: a folder with model.safetensors, or with model.safetensors.index.json and the shards
-  /// that it lists; or one safetensors file, whose folder may have a config.json. Links are
-  /// followed: caches of Hugging Face's hub consist of them.
+  /// it lists; or one safetensors file, with an optional config.json beside it. Symbolic links are
+  /// followed, since Hugging Face's caches consist of them.
   explicit ForeignWeights(const std::string& path);
 
   const std::string& path() const { return path_; }
-  /// The folder of its files.
+  /// The folder that holds the files.
   const std::string& folder() const { return folder_; }
   const ForeignConfig& config() const { return config_; }
-  /// Of all files; of a key that several have, that of the first one.
+  /// Metadata of all files; for a repeated key, the first file's value.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  /// Null if there is none of this name.
+  /// Returns null if there is no tensor of this name.
   const Tensor* find(std::string_view name) const;
-  /// Throws Error (exit 12) that names the tensor if it is missing, has another number of
-  /// dimensions, or a size that is none from 1 to 2^31 - 1: for reading a model's sizes off its
-  /// weights.
+  /// Returns a tensor's shape, for deriving model sizes from weights. Throws Error (exit 12) with
+  /// the tensor's name if it is missing, has another number of dimensions, or a size outside 1 to
+  /// 2^31 - 1.
   const std::vector<int64_t>& shape_of(std::string_view name, size_t num_dims) const;
-  /// How many blocks there are: names that begin with `prefix` and a number, from 0 on.
+  /// Counts blocks: the numbers 0, 1, … that follow `prefix` in tensor names, up to a gap.
   int64_t count_blocks(std::string_view prefix) const;
-  /// From here on, names that begin with `prefix` are known without it.
+  /// Removes `prefix` from all names that begin with it.
   void strip(std::string_view prefix);
   torch::Tensor read(const Tensor& tensor) const;
 

@@ -18,20 +18,20 @@ namespace {
 
 constexpr int64_t kBytes = 256;
 constexpr int64_t kEndOfText = 50256;
-/// What GPT2Config takes for a rate that is not given.
+/// Default of GPT2Config for missing dropout rates.
 constexpr double kDropout = 0.1;
 
 // Hugging Face's names, and OpenAI's.
 constexpr std::array kVocabularyFiles{"vocab.json", "encoder.json"};
 constexpr std::array kMergesFiles{"merges.txt", "vocab.bpe"};
 
-/// activation_function, and which GELU it is.
+/// Values of activation_function, with the GELU of each.
 constexpr std::array kActivations{
     std::pair{"gelu_new", Gelu::kTanh}, std::pair{"gelu_pytorch_tanh", Gelu::kTanh},
     std::pair{"gelu_fast", Gelu::kTanh}, std::pair{"gelu", Gelu::kErf}};
 
-/// Hugging Face's GPT2LMHeadModel: the head is the token embedding, unless tie_word_embeddings is
-/// false; matrices are Conv1D's, [in, out]. What GPT2Model saves lacks the prefix `transformer.`.
+/// Format of Hugging Face's GPT2LMHeadModel. The head is the token embedding, unless
+/// tie_word_embeddings is false; matrices are Conv1D's, [in, out]. GPT2Model omits `transformer.`.
 class Gpt2Format : public WeightFormat {
  public:
   explicit Gpt2Format(const Options&) {}
@@ -81,7 +81,7 @@ class Gpt2Format : public WeightFormat {
   std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>& task,
                                 const DataShape& data) const override {
     const auto& gpt2 = backbone.options<Gpt2>();
-    // Padding of the vocabulary is ours alone.
+    // Only Shoal pads the vocabulary.
     const std::vector<int64_t> tokens_VC{data.vocabulary, gpt2.width};
     const bool tied = has_tied_head(task);
     std::vector<WeightName> names{{"backbone.tokens", "wte.weight", tokens_VC},
@@ -173,7 +173,7 @@ class Gpt2Format : public WeightFormat {
     read_dropout(config, gpt2, recipe);
   }
 
-  /// Without a name, that of GPT2Config, if config.json is one.
+  /// Default: GPT2Config's, if config.json is one.
   static Gelu read_activation(const ForeignConfig& config, ModelRecipe& recipe,
                               Mistakes& mistakes) {
     if (!config.text("activation_function").has_value() && !config.text("model_type").has_value()) {
@@ -200,7 +200,7 @@ class Gpt2Format : public WeightFormat {
         {"model.dropout", "embd_pdrop, attn_pdrop and resid_pdrop of config.json differ"});
   }
 
-  /// Bytes, or GPT-2's with the files beside the weights.
+  /// Sets a byte tokenizer, or GPT-2's if its files lie beside the weights.
   static void set_tokenizer(const ForeignWeights& weights, int64_t vocabulary,
                             TextSource::Options& text, ModelRecipe& recipe) {
     const auto find_beside = [&weights](const std::array<const char*, 2>& names) {
@@ -220,9 +220,9 @@ class Gpt2Format : public WeightFormat {
       const std::string path = find_beside(names);
       if (!path.empty() && kind_of(path) != PathKind::kNothing) return path;
       recipe.required_keys.push_back(
-          {"data.tokenizer." + key,
-           path.empty() ? fmt::format("there is no {} beside the weights", names[0])
-                        : fmt::format("'{}' is a link to a file that is not there", path)});
+          {"data.tokenizer." + key, path.empty()
+                                        ? fmt::format("there is no {} beside the weights", names[0])
+                                        : fmt::format("'{}' is a link to a missing file", path)});
       return std::string(names[0]);
     };
     tokenizer.vocab = find("vocab", kVocabularyFiles);

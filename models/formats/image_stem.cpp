@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 
-/// The root of a square, 0 of other numbers.
+/// Square root of a square number; 0 for other numbers.
 int64_t whole_root(int64_t number) {
   const auto root = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(number))));
   return root * root == number ? root : 0;

@@ -7,13 +7,13 @@
 
 namespace shoal {
 
-/// A model's images as its weights show them: square, cut into square patches.
+/// Image size and patch embedding of a model, as derived from its weights; images are square.
 struct ImageStem {
   int64_t channels = 0, patch = 0, width = 0, image_size = 0;
 };
 
-/// From the convolution `name` [C, channels, p, p] and the number of patches. Throws Error
-/// (exit 12).
+/// Derives them from the convolution `name` [C, channels, p, p] and the number of patches. Throws
+/// Error (exit 12).
 ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name,
                           int64_t num_patches);
 

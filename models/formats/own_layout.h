@@ -13,27 +13,27 @@
 namespace shoal {
 
 /// Shoal's own layout of exported weights, for every backbone and task: `--to safetensors` and
-/// `--as safetensors`. Names and shapes are those of a checkpoint: each expert of a stack has
-/// tensors of its own, by its global id: `….experts.17.fc1.weight` [in, out].
+/// `--as safetensors`. Names and shapes are a checkpoint's, but each expert of a stack has tensors
+/// of its own, named by global id: `….experts.17.fc1.weight` [in, out].
 inline constexpr std::string_view kOwnLayout = "safetensors";
 
-/// Where exported weights come from, as the file's metadata has it.
+/// Origin of exported weights, stored in the file's metadata.
 struct WeightOrigin {
   std::string recipe;     ///< of the checkpoint, as YAML
   int64_t step = 0;       ///< of the checkpoint
-  std::string shoal;      ///< version and revision of the program that exported them
-  std::string tokenizer;  ///< Tokenizer::identity(); empty: the checkpoint names none
+  std::string shoal;      ///< version and revision of the exporting program
+  std::string tokenizer;  ///< Tokenizer::identity(); empty: unknown
 };
 
-/// The metadata of a file: `format` (pt, which readers of PyTorch expect), `shoal_recipe`,
-/// `shoal_step`, `shoal_version` and, if it is known, `shoal_tokenizer`.
+/// Metadata of an exported file: `format` (pt, which PyTorch readers expect), `shoal_recipe`,
+/// `shoal_step`, `shoal_version` and, if known, `shoal_tokenizer`.
 std::map<std::string, std::string> to_metadata(const WeightOrigin& origin);
 
-/// The same, read back. Throws Error (exit 12) for a file without a recipe, CheckpointError for a
-/// step that is no number.
+/// Reads the origin back. Throws Error (exit 12) for a file without a recipe, CheckpointError for a
+/// step that is not a number.
 WeightOrigin origin_of(const ForeignWeights& weights);
 
-/// Every weight of the model under its own name.
+/// Pairs each weight of the model with itself: foreign names equal Shoal's names.
 std::vector<WeightName> own_names(const StateList& model);
 
 }  // namespace shoal

@@ -11,7 +11,7 @@ namespace shoal {
 namespace {
 
 constexpr const char* kMixerStem = "stem.proj";
-/// Stands for timm.models.mlp_mixer.MlpMixer with `model_args`: sizes that no name of timm's has.
+/// Name for timm.models.mlp_mixer.MlpMixer with `model_args`, for sizes without a name in timm.
 constexpr const char* kMixerClass = "MlpMixer";
 
 struct NamedMixer {
@@ -23,7 +23,7 @@ constexpr std::array kNamedMixers{
     NamedMixer{"mixer_b32_224", 32, 768, 12},  NamedMixer{"mixer_b16_224", 16, 768, 12},
     NamedMixer{"mixer_l32_224", 32, 1024, 24}, NamedMixer{"mixer_l16_224", 16, 1024, 24}};
 
-/// The architecture whose patches, width and depth the model has, or kMixerClass.
+/// timm's architecture with the model's patch, width and depth; kMixerClass if there is none.
 std::string name_of(const Mixer::Options& mixer) {
   for (const NamedMixer& named : kNamedMixers) {
     if (mixer.patch == named.patch && mixer.width == named.width && mixer.depth == named.depth) {
@@ -33,8 +33,8 @@ std::string name_of(const Mixer::Options& mixer) {
   return kMixerClass;
 }
 
-/// timm's MlpMixer. Weights from flax were trained with the tanh GELU, which timm replaces by the
-/// exact one: model.gelu=tanh computes what they were trained for.
+/// Format of timm's MlpMixer. Weights from flax were trained with the tanh GELU, which timm
+/// replaces by the exact one; model.gelu=tanh restores it.
 class TimmMixer : public WeightFormat {
  public:
   explicit TimmMixer(const Options&) {}
@@ -93,7 +93,7 @@ class TimmMixer : public WeightFormat {
   std::string config(const ModelToExport& model) const override {
     const auto& mixer = model.backbone.options<Mixer>();
     const std::string name = name_of(mixer);
-    // timm's named Mixers take no argument twice.
+    // timm's named Mixers do not accept an argument twice.
     nlohmann::ordered_json arguments{{"img_size", model.data.image.value().height},
                                      {"mlp_ratio",
                                       {timm::ratio_of(mixer.token_hidden_width(), mixer.width),

@@ -22,7 +22,7 @@ constexpr std::array kHeadsOfSize{
     std::pair{"tiny", 3},  std::pair{"small", 6},  std::pair{"base", 12},    std::pair{"large", 16},
     std::pair{"huge", 16}, std::pair{"giant", 16}, std::pair{"gigantic", 16}};
 
-/// 0 for any other architecture, whose layers may be others as well.
+/// Number of heads; 0 for other architectures, whose layers may differ too.
 int64_t heads_of(const std::string& architecture) {
   static const std::regex kPlain("vit_([a-z]+)_patch[0-9]+_[0-9]+");
   std::smatch parts;
@@ -33,8 +33,8 @@ int64_t heads_of(const std::string& architecture) {
   return 0;
 }
 
-/// timm's VisionTransformer, which computes what Vit computes where it has a class token that is
-/// pooled, or none and the mean of the normed tokens (`fc_norm` false).
+/// Format of timm's VisionTransformer. It computes the same as Vit if it pools a class token, or
+/// has none and pools the mean of the normed tokens (`fc_norm` false).
 class TimmVit : public WeightFormat {
  public:
   explicit TimmVit(const Options&) {}
@@ -110,12 +110,12 @@ class TimmVit : public WeightFormat {
                                      {"fc_norm", false}};
     if (vit.gelu == Gelu::kTanh) arguments["act_layer"] = "gelu_tanh";
     if (vit.drop_path > 0) arguments["drop_path_rate"] = vit.drop_path;
-    // Its arguments replace all that the name stands for.
+    // The arguments replace all defaults of that name.
     return timm::write_config(model, "vit_base_patch16_224", arguments, kVitStem, vit.width);
   }
 
  private:
-  /// Tensors of layers that Shoal's ViT lacks, by what they are.
+  /// Adds a mistake for tensors of each kind of layer that Shoal's ViT lacks.
   static void check_tensors(const ForeignWeights& weights, Mistakes& mistakes) {
     constexpr std::array kUnsupported{
         std::pair{"dist_token", "a distillation token"},

@@ -6,39 +6,41 @@
 
 namespace shoal {
 
-/// sigma((logits + noise) / temperature) of a binary gate with noise, as the backward pass sees
-/// it. Source: HSPMN, equation 2, with the bias that `noise` may have.
+/// Relaxed gate of the backward pass: sigma((logits + noise) / temperature) of a binary gate.
+/// Source: HSPMN, equation 2; `noise` may include a bias.
 torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
                         const torch::Tensor& temperature);
 
-/// Forward: 1 where `is_open`, else 0, exactly; backward: the gradient of `soft` (straight-through
+/// Forward: exactly 1 where `is_open`, else 0; backward: the gradient of `soft` (straight-through
 /// estimator). Source: HSPMN, equation 3.
 torch::Tensor straight_through(const torch::Tensor& soft, const torch::Tensor& is_open);
 
-/// -p log p - (1 - p) log(1 - p) of p = sigma(logit), in nats, without rounding p to 0 or 1.
+/// Entropy of a Bernoulli variable with p = sigma(logit), -p log p - (1 - p) log(1 - p), in nats;
+/// accurate for p near 0 and 1.
 torch::Tensor binary_entropy(const torch::Tensor& logits);
 
+/// Weights of the two terms of gate_loss.
 struct GateLossWeights {
   double rate = 0.1;      ///< lambda_1
   double entropy = 0.01;  ///< lambda_2
 };
 
-/// Over the logits of this rank that count, float64 scalars; the first two are differentiable.
+/// Sums over those logits of this rank that count, float64 scalars. Count has no gradient.
 struct GateSums {
-  torch::Tensor probability;  ///< of sigma(logit)
-  torch::Tensor entropy;      ///< of binary_entropy(logit)
+  torch::Tensor probability;  ///< sum of sigma(logit)
+  torch::Tensor entropy;      ///< sum of binary_entropy(logit)
   torch::Tensor count;
 };
 
 GateSums sum_gates(const torch::Tensor& logits, const torch::Tensor& is_counted);
 
-/// This rank's share of lambda_1 (mean probability - target)² + lambda_2 (mean entropy), the means
-/// over the tokens of all ranks: the shares of all ranks add up to it, in value and gradient.
-/// `all_2`: probability and count summed over all ranks. Source: HSPMN, equation 1.
+/// This rank's share of the gate loss lambda_1 (mean probability - target)² + lambda_2 (mean
+/// entropy) with means over the tokens of all ranks: the ranks' shares add up to it, in value and
+/// gradient. `all_2`: probability and count summed over all ranks. Source: HSPMN, equation 1.
 torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double target,
                         const GateLossWeights& weights);
 
-/// The active rate to reach at a step: from `first` to `last` in equal steps, then `last`.
+/// Schedule of the target rate of open gates: linear from `first` to `last`, then constant.
 struct RateAnnealing {
   double first = 0.8, last = 0.2;
   int64_t steps = 100;

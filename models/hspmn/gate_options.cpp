@@ -9,8 +9,8 @@
 namespace shoal {
 namespace {
 
-/// Tokens of a context that may attend. Products such as 1.1 x 0.1 x 100 are rounded a little above
-/// their whole number.
+/// Number of tokens in a context that may attend. Products such as 1.1 x 0.1 x 100 are rounded
+/// slightly above the exact integer.
 int64_t capacity_of(double capacity, double rate, int64_t context) {
   return static_cast<int64_t>(std::ceil(capacity * rate * static_cast<double>(context) - 1e-9));
 }

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Noise on the logits while training.
+/// Distribution of the noise added to gate logits in training.
 enum class GateNoise {
   kLogistic,  ///< at a threshold of 0 a gate is open with probability sigma(logit)
   kGumbel,    ///< one Gumbel draw, as in the paper: 1 - exp(-exp(logit)), 0.63 at logit 0
@@ -24,12 +24,12 @@ struct EnumNames<GateNoise> {
                                     std::pair{GateNoise::kNone, "none"}};
 };
 
-/// Which tokens attend.
+/// How a gate selects the tokens that attend.
 enum class GateSelection {
-  kThreshold,  ///< those above a threshold that follows the logits' quantile; causal
-  kTopK,       ///< the highest of a sequence, which depend on its later tokens
-  kPredictor,  ///< while training top_k; else those that a predictor of top_k's choice accepts
-  kRandom,     ///< by a draw for token id and position: what a learned gate is compared with
+  kThreshold,  ///< logits above a threshold that tracks a quantile of the logits; causal
+  kTopK,       ///< the highest logits of a sequence; depends on later tokens, so not causal
+  kPredictor,  ///< topk in training; else by a causal predictor of the top-k choice
+  kRandom,     ///< random draws by token id and position: the baseline of learned gates
 };
 
 template <>
@@ -48,7 +48,7 @@ struct EnumNames<GateTemperature> {
                                     std::pair{GateTemperature::kLearned, "learned"}};
 };
 
-/// Keys of a token gate (recipe section `model.gate`).
+/// Options of a token gate (recipe section `model.gate`).
 struct GateOptions {
   double rate = 0.2;
   double first_rate = 0.8;
@@ -105,12 +105,12 @@ struct GateOptions {
               in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
-  /// Throws ConfigError where a context of so many tokens has more anchors than may attend.
+  /// Throws ConfigError if a context of so many tokens has more anchors than its capacity.
   void check_context(int64_t context) const;
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }
-  /// Tokens beside the anchors that may attend at a rate; none: no limit.
+  /// Number of tokens besides anchors that may attend at a rate; nullopt: no limit.
   std::optional<int64_t> most_in(int64_t context, double at_rate) const;
 };
 

@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-/// Tokens of all sequences that a dense MLP takes at a time without gradients.
+/// Number of tokens that a dense MLP computes at a time without gradients.
 constexpr int64_t kMlpTokens = 8192;
 
 }  // namespace
@@ -47,7 +47,7 @@ torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const Pass& p
   if (pass.decode == nullptr) return conv_->forward(u_bSC);
   torch::Tensor& recent = pass.cache->recent_b2D;
   const torch::Tensor convolved = conv_->forward(u_bSC, recent);
-  // The last two before the padding, of the former two and the new ones.
+  // The last two tokens before the padding, of cached and new ones.
   const torch::Tensor all = at::cat({recent, u_bSC}, /*dim=*/1);
   const torch::Tensor& count_b1 = pass.decode->count_b1();
   const torch::Tensor place_b2 = count_b1 + torch::arange(2, count_b1.options());
@@ -64,7 +64,7 @@ torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, con
     const torch::Tensor u = mlp_norm_->forward(x);
     torch::Tensor target = y.narrow(1, first, count);
     at::add_out(target, x, feed_forward_.forward(conv_->forward(u, before), pass.step).y);
-    // A part has at least two tokens, but for the last.
+    // All parts but the last have at least two tokens.
     before = u.narrow(1, std::max<int64_t>(0, count - 2), std::min<int64_t>(2, count)).clone();
   }
   return y;
@@ -73,7 +73,7 @@ torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, con
 BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const Pass& pass) {
   const int64_t tokens = x_bSC.size(0) * x_bSC.size(1);
   const bool is_long = tokens > kMlpTokens && x_bSC.size(0) <= kMlpTokens / 2;
-  // Not while training, whose run before a recomputation has the bits of the second one.
+  // Not in training: a forward pass must have the bits of its recomputation.
   if (!at::GradMode::is_enabled() && !pass.step.training && pass.decode == nullptr &&
       feed_forward_.is_dense() && is_long) {
     return {reflexive_in_parts(x_bSC, pass), {}, {}};

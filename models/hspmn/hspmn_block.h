@@ -17,10 +17,10 @@
 // b sequences  S tokens  C width
 namespace shoal {
 
-/// What the contextual stream of a block is.
+/// Attention of a block's contextual stream.
 enum class ContextualStream {
-  kSparse,  ///< tokens that a gate opens attend
-  kDense,   ///< every token attends
+  kSparse,  ///< of tokens selected by a gate
+  kDense,   ///< of every token
   kNone,    ///< no attention
 };
 
@@ -31,50 +31,50 @@ struct EnumNames<ContextualStream> {
                                     std::pair{ContextualStream::kNone, "none"}};
 };
 
-/// Two streams beside each other: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
+/// A block with two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///
-/// The reflexive stream, a causal convolution over three tokens and a SwiGLU MLP or experts, runs
-/// for every token; the contextual one for the tokens that its gate opens.
-/// Source: HSPMN v2.1, section 3; the two norms are its code's.
+/// Every token passes the reflexive stream, a causal convolution over three tokens and a SwiGLU MLP
+/// or experts. Only tokens with an open gate pass the contextual stream, attention.
+/// Source: HSPMN v2.1, section 3; separate norms for both streams as in the published code.
 class HspmnBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     FeedForward::Place place;
     NormOptions norm;
     SparseAttentionImpl::Sizes attention;
-    int64_t context = 0;    ///< tokens of a sequence at most
-    bool is_causal = true;  ///< else an open token attends to later tokens too
+    int64_t context = 0;    ///< maximum number of tokens in a sequence
+    bool is_causal = true;  ///< false: open tokens also attend to later tokens
   };
   HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
                  const FeedForwardOptions& feed_forward, const BuildContext& build);
 
-  /// A pass over tokens of all sequences.
+  /// Arguments of one forward pass over all sequences.
   struct Pass {
     const StepContext& step;
     Rotation rotation;
     torch::Tensor position_bS;       ///< int64
-    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: none is
-    /// While decoding: the tokens follow those of the cache. Both or neither.
+    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
+    /// While decoding, set both: new tokens follow those of the cache.
     const DecodeStep* decode = nullptr;
     KeyValueCache::Layer* cache = nullptr;
   };
-  /// Collective. x is contiguous, b may be 0.
+  /// Collective. x must be contiguous, b may be 0.
   BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
 
-  /// Empty, for `b` sequences of up to `capacity` tokens.
+  /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Undefined unless the stream is sparse.
+  /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }
 
  private:
-  /// x + MLP(conv(norm(x))).
+  /// The reflexive stream with its residual, x + MLP(conv(norm(x))).
   BlockOutput reflexive(const torch::Tensor& x_bSC, const Pass& pass);
-  /// The same of a dense MLP without gradients, some tokens at a time.
+  /// The reflexive stream of a dense MLP without gradients, computed for some tokens at a time.
   torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass);
   torch::Tensor convolve(const torch::Tensor& u_bSC, const Pass& pass) const;
   torch::Tensor attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const;
-  /// Attention of the tokens that the gate opens.
+  /// Open tokens, and the outputs [R, C] of their attention.
   struct SparseRows {
     OpenTokens open;
     torch::Tensor y_RC;

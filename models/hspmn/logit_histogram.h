@@ -6,19 +6,19 @@
 
 namespace shoal {
 
-/// Counts of logits in narrow bins, from which ranks find a quantile of all their logits with one
-/// sum.
+/// Histogram of logits, from which all ranks find a quantile of their joint logits with one
+/// all-reduce.
 ///
-/// Bins are 0.001 wide at 0 and 0.8 % of a logit far from it, up to a million on either side.
+/// Bins are 0.001 wide near 0 and 0.8 % of the logit's magnitude far from it, up to 1e6.
 class LogitHistogram {
  public:
   static constexpr int64_t kBins = 4096;
 
-  /// float64 [kBins], on the logits' device, of those where `is_counted` that are numbers.
+  /// Counts the logits where `is_counted`, NaN excluded: float64 [kBins], on the logits' device.
   static torch::Tensor count(const torch::Tensor& logits, const torch::Tensor& is_counted);
-  /// The end of the first bin up to which at least this share of the counted logits lies, a float64
-  /// scalar: where many logits are equal, as of equal tokens, more than the share lie below it, not
-  /// fewer. Not a number without logits. share < 1; from 0 down the least there is.
+  /// Upper edge of the first bin at which the cumulative share of logits reaches `share`, a float64
+  /// scalar. With many equal logits more than this share may lie below the result, never less.
+  /// NaN without logits. share < 1; a share of 0 or less gives the lowest edge.
   static torch::Tensor quantile(const torch::Tensor& counts, double share);
 };
 

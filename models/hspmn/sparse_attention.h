@@ -9,12 +9,12 @@
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 
-// b sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N
-// P positions of a cache  R tokens that attend, of all sequences
+// b sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N P
+// positions of a cache  R tokens that attend, over all sequences
 namespace shoal {
 
-/// Attention of some tokens over all (SQDK, sparse queries on dense keys): keys and values of every
-/// token, queries and the output projection of the open ones only. Grouped-query heads as in
+/// Attention for selected tokens (SQDK, sparse queries on dense keys): keys and values are computed
+/// for every token, queries and output projection for open tokens only. Grouped-query heads as in
 /// CausalAttention. Source: HSPMN v2.1, section 3.2.
 ///
 /// Parameters: query.weight [C, C], key_value.weight [2 M H, C], rows of keys, then of values,
@@ -27,12 +27,12 @@ class SparseAttentionImpl : public ModuleBase {
   };
   SparseAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
 
-  /// [b, M, S, H] each; `rotation` turns keys.
+  /// Keys and values of every token, [b, M, S, H] each; `rotation` is applied to keys.
   struct KeyValue {
     torch::Tensor key_bMSH, value_bMSH;
   };
   KeyValue keys_of(const torch::Tensor& u_bSC, const Rotation& rotation) const;
-  /// [R, C] of the open tokens: they attend to keys 0 to limit_bS of their sequence.
+  /// Attention outputs [R, C] of the open tokens, each over keys 0 to its limit_bS, inclusive.
   torch::Tensor forward(const torch::Tensor& u_bSC, const KeyValue& keys, const OpenTokens& open,
                         const torch::Tensor& limit_bS, const Rotation& rotation) const;
 

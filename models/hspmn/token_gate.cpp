@@ -21,7 +21,7 @@ constexpr double kLeastTemperature = 0.1, kMostTemperature = 2.0;
 constexpr double kSureLogit = 30.0;  // whose sigma is 1 but for 1e-13
 constexpr int64_t kParts = TokenGateImpl::kPositionBins;
 
-/// Places in the counts, after the histograms.
+/// Indices into the counts, after the histograms.
 enum Count : int64_t {
   kCountedTokens,
   kOpenTokens,
@@ -38,13 +38,13 @@ enum StateColumn : int64_t { kBlockIsOpen, kNumAttended };
 
 torch::Tensor sum_of(const torch::Tensor& mask) { return mask.sum(torch::kFloat64).view(1); }
 
-/// The mask of tokens that are no padding, all true where there is no padding.
+/// Mask of tokens that are not padding; all true without padding.
 torch::Tensor tokens_of(const GateInput& input) {
   return input.is_token_bS.defined() ? input.is_token_bS
                                      : torch::ones_like(input.position_bS, torch::kBool);
 }
 
-/// Where the first token of each token's block is, below 0: in a former call.
+/// Index of the first token of each token's block; negative if it was in an earlier call.
 torch::Tensor first_of_block(const torch::Tensor& position_bS, int64_t block) {
   return torch::arange(position_bS.size(1), position_bS.options()) - position_bS.remainder(block);
 }
@@ -105,7 +105,7 @@ torch::Tensor TokenGateImpl::logits_of(const GateInput& input) const {
   if (!is_random()) {
     return of_block(at::linear(at_least_float32(input.u_bSD), weight_D_) + bias_, input);
   }
-  // What the draws amount to, for the report.
+  // For the report: the logit that corresponds to the draws.
   const double rate = rate_at(input.step);
   const double logit = std::min(std::log(rate / (1.0 - rate)), kSureLogit);
   return torch::full_like(input.position_bS, logit, torch::kFloat32);
@@ -141,7 +141,7 @@ torch::Tensor TokenGateImpl::soft_gates(const Decision& decision,
 }
 
 torch::Tensor TokenGateImpl::top_k(const Decision& decision, const GateInput& input) const {
-  // First tokens of blocks by their logits; of equals the earlier, the other tokens last.
+  // Ranks blocks by the logits of their first tokens, ties by position; other tokens come last.
   const torch::Tensor is_ranked =
       decision.is_token & (input.position_bS.remainder(options_.block) == 0);
   const torch::Tensor score = decision.noisy_logits.detach().masked_fill(~is_ranked, -INFINITY);
@@ -150,14 +150,14 @@ torch::Tensor TokenGateImpl::top_k(const Decision& decision, const GateInput& in
   const torch::Tensor place = torch::empty_like(order).scatter_(
       1, order, torch::arange(order.size(1), order.options()).expand_as(order));
   const torch::Tensor ranked_b1 = is_ranked.sum(1, /*keepdim=*/true);
-  // Products such as 0.29 x 100 are rounded a little below their whole number.
+  // Products such as 0.29 x 100 are rounded slightly below the exact integer.
   const torch::Tensor k_b1 =
       (ranked_b1.to(torch::kFloat64) * rate_at(input.step) + 1e-9).floor().clamp_min(1.0);
   return of_block((place < k_b1) & is_ranked, input);
 }
 
 torch::Tensor TokenGateImpl::draw_random(const GateInput& input) const {
-  // By what the token itself is, so that it is drawn alike in a batch and while decoding.
+  // Keyed by token id and position, so that draws are equal in a batch and in decoding.
   constexpr int64_t kMostTokens = int64_t{1} << 32;
   TORCH_CHECK(input.step.token_bS.defined(), "a random gate needs token ids");
   const torch::Tensor id = input.position_bS * kMostTokens + input.step.token_bS;
@@ -222,7 +222,7 @@ void TokenGateImpl::apply_capacity(Decision& decision, const GateInput& input) c
 
 void TokenGateImpl::remember(const Decision& decision, const GateState& state) const {
   if (decision.is_token.size(1) == 0) return;
-  // Of the last token: padding behind it changes neither.
+  // At the last token that is not padding.
   const torch::Tensor last_b1 = (decision.is_token.sum(1, /*keepdim=*/true) - 1).clamp_min(0);
   const torch::Tensor next_b2 =
       torch::cat({decision.block_is_open.gather(1, last_b1).to(torch::kInt64),
@@ -263,7 +263,7 @@ torch::Tensor TokenGateImpl::losses(const Decision& decision, const GateSums& su
 }
 
 void TokenGateImpl::count(const Decision& decision, const GateSums& sums, const GateInput& input) {
-  // With train.recompute in the second of the two runs, which has gradients.
+  // With train.recompute, only the second run counts, which has gradients.
   if (!at::GradMode::is_enabled()) return;
   const torch::NoGradGuard no_grad;
   const torch::Tensor is_open = decision.is_open & decision.is_counted;
@@ -314,7 +314,7 @@ OpenTokens TokenGateImpl::open(const GateInput& input) {
       if (options_.explore_fraction > 0) is_computed = is_computed | explored(decision, input);
     }
   }
-  // The one wait for a GPU: with the number of rows at hand, listing them needs none.
+  // The only wait for a GPU: since the number of rows is known, listing them needs none.
   const torch::Tensor end_b = HostCopy(is_computed.sum(1).cumsum(0)).wait();
   const int64_t* end = end_b.const_data_ptr<int64_t>();
   open.offset_b1.assign(1, 0);

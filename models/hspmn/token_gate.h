@@ -15,97 +15,97 @@
 #include "runtime/module/sparse_place.h"
 #include "runtime/random/step_context.h"
 
-// b sequences on this rank  S tokens  D width  R tokens that attend, of all sequences
+// b sequences on this rank  S tokens  D width  R tokens that attend, over all sequences
 namespace shoal {
 
-/// What a gate remembers of each sequence while it is decoded, int64 [b, 2]: whether the current
-/// block of tokens is open, and how many tokens beside the anchors have attended.
+/// State of a gate for each sequence being decoded, int64 [b, 2]: 1 if the current block of tokens
+/// is open, and the number of tokens beside the anchors that have attended.
 using GateState = torch::Tensor;
 
-/// Tokens that a gate decides about.
+/// The tokens that a gate decides on.
 struct GateInput {
   const torch::Tensor& u_bSD;        ///< normed
   const torch::Tensor& position_bS;  ///< int64, of each token in its sequence
-  const torch::Tensor& is_token_bS;  ///< bool, false: padding; undefined: all are tokens
+  const torch::Tensor& is_token_bS;  ///< bool, false: padding; undefined: no padding
   const StepContext& step;
-  GateState state = {};  ///< updated in place; undefined: the sequences begin here
+  GateState state = {};  ///< updated in place; undefined: the sequences start here
 };
 
-/// The tokens whose attention is computed.
+/// Output of a gate: the tokens whose attention is computed.
 struct OpenTokens {
-  torch::Tensor row_R;             ///< int64, ascending: their places among all b S
+  torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
-  /// Of their attention's output: 1, or 0 of explored tokens; undefined: 1 of all.
+  /// Weights of the attention outputs: 1, or 0 for exploring tokens; undefined: all 1.
   torch::Tensor weight_R;
-  torch::Tensor
-      auxiliary_loss;  ///< this rank's share of the step; undefined unless training, and at random
-  torch::Tensor is_open_bS;  ///< bool: attends with a weight of 1
+  torch::Tensor auxiliary_loss;  ///< this rank's share of the step's loss; undefined in evaluation
+                                 ///< and for random gates
+  torch::Tensor is_open_bS;      ///< bool: true for tokens that attend with weight 1
 };
 
-/// What a gate did in the last optimizer step, over all ranks. Shares are of the tokens beside the
-/// anchors.
+/// A gate's statistics of the last optimizer step, over all ranks. Shares are of the tokens beside
+/// the anchors.
 struct GateReport {
   std::string layer;
-  double rate = 0.0;       ///< share that attended
-  double target = 0.0;     ///< the rate it is trained for
+  double rate = 0.0;       ///< share of tokens that attended
+  double target = 0.0;     ///< target of that share
   double probability = 0;  ///< mean of sigma(logit)
   double entropy = 0.0;    ///< mean of the gate's entropy, in nats
   double threshold = 0.0;
-  double dropped = 0.0;  ///< share whose gate was open, and for which there was no capacity
-  std::vector<double> rate_by_position = {};  ///< in kPositionBins equal parts of the context
+  double dropped = 0.0;  ///< share whose gate was open but exceeded the capacity
+  std::vector<double> rate_by_position = {};  ///< rate in kPositionBins equal parts of the context
 };
 
-/// Decides for each token whether it attends: a linear gate with straight-through gradients.
+/// Selects the tokens that attend: a learned linear gate with straight-through gradients.
 ///
-/// l = w u + b of the first token of a block, in float32 (float64 of a float64 model). With
-/// `select: threshold`, while training a gate is open if l + noise is above the threshold, and its
-/// attention is weighted by straight_through of it; in evaluation it is open if l is above it. The
-/// threshold is a moving average of the quantile of logits that leaves the wanted rate above it, of
-/// the noisy ones while training: so both rates are the wanted one. The rate loss is of sigma(l),
-/// as in the paper, which knows no threshold. With top k the highest l + noise are open; at random
-/// none of this is computed. Anchors are open, without a gradient, and count in no rate of this
-/// class.
+/// The logit of a block's first token is l = w u + b, in float32 (float64 in a float64 model). With
+/// `select: threshold` a gate is open, while training, if l + noise is above a threshold, and
+/// straight_through of it weights the attention; in evaluation if l is. The thresholds are moving
+/// averages of the quantile of logits (while training: noisy logits) above which the target rate
+/// lies, so that both rates meet the target. The rate loss is of sigma(l), as in the paper, which
+/// has no threshold. With top k the highest l + noise are open; random gates compute none of this.
+/// Anchors are open, without a gradient, and not counted in this class's rates.
 ///
-/// Noise and exploration are keyed by global token ids. Parameters: weight [D], bias [1], none at
-/// random; with a learned temperature log_temperature [1]; with a predictor predictor_weight [D]
-/// and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
+/// Noise and exploration are keyed by global token ids. Parameters: weight [D], bias [1], none for
+/// random gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight
+/// [D] and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
 /// Source: HSPMN v2.1, section 3.1 and equations 1 to 3; the threshold after Raposo et al. 2024
 /// (Mixture-of-Depths), section 3.5, and expert thresholds, which keep training and decoding alike.
 class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
 
-  /// `path`: `blocks.3.gate`. `context`: tokens of a sequence at most.
+  /// `path`: `blocks.3.gate`. `context`: maximal tokens of a sequence.
   TokenGateImpl(const GateOptions& options, int64_t width, int64_t context, const std::string& path,
                 const BuildContext& build);
-  /// Collective while training. b may be 0.
+  /// Selects the tokens that attend. Collective in training. b may be 0.
   OpenTokens open(const GateInput& input);
   void after_step() override;
   GateState make_state(int64_t b) const;
   const std::string& path() const { return path_; }
   bool is_learned() const { return !is_random(); }
-  /// Of the last optimizer step that was not skipped; nothing before it.
+  /// Statistics of the last optimizer step that was not skipped; nothing before it.
   std::optional<GateReport> report() const;
 
  private:
   struct Decision;
   Decision decide(const GateInput& input) const;
-  // Of the first token of each token's block: what follows from tokens of former calls is not
-  // specified.
+  // The value of the first token of each token's block; unspecified if that token was in an earlier
+  // call.
   torch::Tensor of_block(const torch::Tensor& value_bS, const GateInput& input) const;
   torch::Tensor logits_of(const GateInput& input) const;
   torch::Tensor predictor_logits(const GateInput& input) const;
   torch::Tensor noise_of(const GateInput& input) const;
   torch::Tensor soft_gates(const Decision& decision, const torch::Tensor& noise) const;
-  /// Before anchors and capacity.
+  /// Open gates, before anchors and capacity.
   torch::Tensor choose(const Decision& decision, const GateInput& input) const;
   torch::Tensor top_k(const Decision& decision, const GateInput& input) const;
   torch::Tensor draw_random(const GateInput& input) const;
-  /// Keeps the first tokens that there is room for.
+  /// Closes gates beyond the capacity; the first tokens stay open.
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
-  /// Some of the closed tokens. Gates get the gradients that these have, not divided by their
-  /// fraction: their mean has the direction of all closed gates' gradients, and little variance.
+  /// Some of the closed tokens. Their gates get their gradients without division by the explored
+  /// fraction: in direction these equal, on average, the gradients of all closed gates, with little
+  /// variance.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;
   torch::Tensor losses(const Decision& decision, const GateSums& sums,
@@ -124,9 +124,9 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   torch::Device device_;
   torch::Tensor weight_D_, bias_, log_temperature_, predictor_weight_D_, predictor_bias_;
   torch::Tensor threshold_, noisy_threshold_, num_updates_;
-  torch::Tensor counts_;  ///< float64, of counted_step_
+  torch::Tensor counts_;  ///< float64, counts of counted_step_
   int64_t counted_step_ = -1;
-  torch::Tensor reported_;  ///< the counts of all ranks of the last step that was not skipped
+  torch::Tensor reported_;  ///< counts of all ranks in the last step that was not skipped
   int64_t reported_step_ = -1;
 };
 TORCH_MODULE(TokenGate);

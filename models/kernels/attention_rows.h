@@ -13,11 +13,11 @@
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 
-/// What attention kernels on the CPU share around their tiles: scratch memory, rows of keys and
-/// values as a tile reads them, and threads.
+/// Shared parts of CPU attention kernels: scratch memory, conversion of key and value rows, and the
+/// distribution of tiles over threads.
 namespace shoal::attention_tiles {
 
-/// Aligned memory that only grows.
+/// Scratch memory aligned to cache lines; it grows on demand and never shrinks.
 template <class Real>
 class TileMemory {
  public:
@@ -34,7 +34,7 @@ class TileMemory {
   std::vector<Line> lines_;
 };
 
-/// Calls body(item, scratch) for each item, costly ones first, each on the thread that is free.
+/// Calls body(item, scratch) for each item in parallel, in order of falling cost, on free threads.
 template <class Scratch, class Body>
 void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   std::vector<size_t> order(costs.size());
@@ -50,22 +50,22 @@ void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   });
 }
 
-/// Some rows of a sequence's or an image's keys or values.
+/// Consecutive rows of the keys or values of one sequence or image.
 template <class Value>
 struct RowsAt {
   const Value* data;
   int64_t stride, count, width;
 };
 
-/// Rows to compute with.
+/// Rows converted to the type that kernels compute in.
 template <class Real>
 struct RealRows {
   const Real* data;
   int64_t stride;
 };
 
-/// Rows of keys or values as wide numbers; where they are if that is possible. `width` is at least
-/// H, and zeros fill the rest.
+/// Returns rows of keys or values in compute precision, in place if possible. `width` is at least
+/// the rows' own; zeros fill the rest.
 template <class Value>
 RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int64_t width,
                                                  TileMemory<vector_math::Real<Value>>& to) {
@@ -86,14 +86,14 @@ RealRows<vector_math::Real<Value>> rows_of_width(const RowsAt<Value>& from, int6
   return {rows, width};
 }
 
-/// For products that read single numbers of them.
+/// Rows for products that read them element by element.
 template <class Value>
 RealRows<vector_math::Real<Value>> factor_rows(const RowsAt<Value>& from,
                                                TileMemory<vector_math::Real<Value>>& to) {
   return rows_of_width(from, from.width, to);
 }
 
-/// For products that read whole vectors of them.
+/// Rows for products that read them in whole vectors.
 template <class Value>
 RealRows<vector_math::Real<Value>> vector_rows(const RowsAt<Value>& from,
                                                TileMemory<vector_math::Real<Value>>& to) {

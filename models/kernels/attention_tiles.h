@@ -3,110 +3,110 @@
 #include <cstdint>
 #include <type_traits>
 
-/// The inner loops of attention, one thread, float32 and float64. Logits and probabilities lie
-/// transposed: a row holds one key's, for all queries of the tile, so that maxima and sums over
-/// keys are those of whole vectors. The bits of a query's results are independent of the others.
+/// Inner loops of attention on the CPU, for one thread, float32 and float64. Logits and
+/// probabilities are stored transposed, a row per key with a column per query, so that maxima and
+/// sums over keys are vector operations. A query's bits are independent of other queries.
 // Q queries of a tile, rounded up to whole vectors  K keys of a tile
 namespace shoal::attention_tiles {
 
-/// Values of a vector; a matrix has a multiple of it as columns.
+/// Elements of a vector; the number of columns of a matrix is a multiple of it.
 template <class Real>
 inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
 
-/// An integer of Real's width, so that comparisons give masks of whole lanes.
+/// Integer type of Real's width, so that comparisons give masks for whole lanes.
 template <class Real>
 using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
 
-/// Rows in memory that are read soon.
+/// Rows in memory to prefetch.
 struct Ahead {
   const void* data = nullptr;  ///< null: none
   int64_t stride_bytes = 0, row_bytes = 0;
 };
 
-/// c [rows, columns] = a [rows, summed] b [summed, columns] + keep c, row-major, rows `…_stride`
-/// apart. Each sum is formed in order of the summed index.
+/// Matrix product c [rows, columns] = a [rows, summed] b [summed, columns] + keep c, row-major with
+/// strides `…_stride`. Each sum is accumulated in order of the summed index.
 template <class Real>
 struct TileProduct {
   int64_t rows, columns, summed;
   const Real* a;
   int64_t a_stride;
-  bool a_transposed = false;  ///< a is in memory as [summed, rows]
+  bool a_transposed = false;  ///< a is stored as [summed, rows]
   const Real* b;
   int64_t b_stride;
   Real* c;
   int64_t c_stride;
-  Real keep = 0;                   ///< 0: c need not be initialised
-  const Real* keep_row = nullptr;  ///< a factor for each row of c instead; null: none
-  Ahead ahead[2] = {};             ///< as many rows as c has, fetched into the cache meanwhile
+  Real keep = 0;                   ///< 0: c may be uninitialised
+  const Real* keep_row = nullptr;  ///< a factor for each row of c in place of `keep`; null: none
+  Ahead ahead[2] = {};             ///< rows to prefetch meanwhile, as many as c has
 };
 
 template <class Real>
 void multiply(const TileProduct<Real>& product);
 
-/// A tile of logits.
+/// A tile of logits, a row per key.
 template <class Real>
 struct LogitTile {
   Real* logit_KQ;
   int64_t keys, queries;
-  int64_t first_key;             ///< the first row's
-  const Integer<Real>* limit_Q;  ///< the last key that a query attends to
-  bool is_masked;                ///< whether some limit is below the last key
+  int64_t first_key;             ///< index of the first row's key
+  const Integer<Real>* limit_Q;  ///< index of the last key that each query attends to
+  bool is_masked;                ///< true if some limit is below the tile's last key
 };
 
-/// The softmax of the keys so far.
+/// Online softmax over the keys processed so far.
 template <class Real>
 struct RunningSoftmax {
   Real* highest_Q;  ///< -inf at first
   Real* sum_Q;      ///< of exp(logit - highest), 0 at first
-  Real* keep_Q;     ///< written: what results of earlier tiles are multiplied by
+  Real* keep_Q;     ///< output: factor to rescale results of earlier tiles by
 };
 
-/// Replaces logits by exp(logit - highest), 0 beyond limits.
+/// Replaces logits by exp(logit - highest), and by 0 beyond limits; updates the softmax.
 template <class Real>
 void add_keys(const LogitTile<Real>& tile, const RunningSoftmax<Real>& softmax);
 
-/// Of a query.
+/// Saved results of a query's softmax.
 template <class Real>
 struct SavedSoftmax {
   const Real* log_sum_Q;  ///< logarithm of the sum of exp(logit)
   const Real* delta_Q;    ///< inner product of the output and its gradient
 };
 
-/// Replaces logits by probabilities p, and their gradients g by p (g - delta).
+/// Replaces the logits by probabilities p, and grad_KQ, the gradients g of p, by p (g - delta).
 template <class Real>
 void differentiate_logits(const LogitTile<Real>& tile, const SavedSoftmax<Real>& saved,
                           Real* grad_KQ);
 
-/// All logits of a tile of queries; -inf where a query may not attend to a key.
+/// A tile with the logits of all keys; -inf where a query may not attend to a key.
 template <class Real>
 struct WholeLogits {
   Real* logit_KQ;
   int64_t keys, queries;
 };
 
-/// Replaces logits by the softmax of `scale` times each query's `k` highest, 0 elsewhere. Of equal
-/// logits the lower key is taken. A query with a NaN among its logits gets NaN. rank_KQ is
-/// overwritten where k is below the number of keys.
+/// Top-k softmax: replaces each query's `k` highest logits by their softmax after multiplication
+/// with `scale`, others by 0. Among equal logits the lower key index wins. A NaN logit makes the
+/// whole query NaN. rank_KQ is scratch memory, overwritten if k is below the number of keys.
 template <class Real>
 void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Real scale,
                         Integer<Real>* rank_KQ);
 
-/// Factors of the queries' outputs.
+/// Per-query factors of the outputs, and their gradients.
 template <class Real>
 struct OutputWeights {
   const Real* weight_Q;
-  Real* grad_Q;  ///< written: their gradients
+  Real* grad_Q;  ///< output
 };
 
-/// Of outputs that are sums of values by probabilities p: replaces the gradients g of p by those of
-/// the logits, p (g - sum of p g), times `factor`. With `weights`, g is of the weighted output, and
-/// p is replaced by weight times p.
+/// Backward pass of a softmax with probabilities p whose output is p times values: replaces the
+/// gradients g of p by those of the logits, p (g - sum of p g), times `factor`. With `weights`, g
+/// is the gradient of the weighted output, and p is replaced by weight times p.
 template <class Real>
 void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
                            const OutputWeights<Real>* weights = nullptr);
 
-/// to [width, columns] = the transpose of `count` rows, `count` at least 1 and `columns` a multiple
-/// of kLanes; further columns repeat the last row's.
+/// Transposes `count` rows, at least 1, to [width, columns], columns being a multiple of kLanes;
+/// columns from `count` on repeat the last row.
 template <class Real>
 struct RowTransposition {
   const Real* rows;

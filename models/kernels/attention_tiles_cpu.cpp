@@ -62,7 +62,7 @@ struct ExpConstants<double> {
       1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2};
 };
 
-/// exp within two roundings for arguments up to 88, 0 below -87 (float64: -708); NaN of NaN.
+/// exp within two roundings for arguments up to 88, 0 below -87 (float64: -708); NaN for NaN.
 template <class Real>
 SHOAL_INLINE Lanes<Real> exp_of(const Lanes<Real>& x) {
   using C = ExpConstants<Real>;
@@ -123,7 +123,7 @@ SHOAL_INLINE void multiply_columns(const TileProduct<Real>& p, int64_t n) {
   for (; r < p.rows; ++r) multiply_block<1, kVectors, kTransposed>(p, r, n);
 }
 
-// As many sums at once as there are registers for: 32 of 64 bytes, else 16 of 32.
+// Keeps as many sums as fit into the registers: 32 of 64 bytes, else 16 of 32.
 template <bool kTransposed, class Real>
 SHOAL_INLINE void multiply_any(const TileProduct<Real>& p, bool has_wide_registers) {
   int64_t n = 0;
@@ -162,8 +162,8 @@ bool has_wide_registers() {
 #endif
 }
 
-/// Of each pair of rows, the numbers of `a` at places with the bit kHalf and those of `b` without
-/// it change places.
+/// Exchanges, in a pair of rows, the elements of `a` whose index has the bit kHalf with those of
+/// `b` whose index lacks it.
 template <class Real, int kHalf, size_t... kPlace>
 SHOAL_INLINE void exchange_halves(Lanes<Real>& a, Lanes<Real>& b, std::index_sequence<kPlace...>) {
   constexpr int kSide = sizeof...(kPlace);
@@ -176,7 +176,7 @@ SHOAL_INLINE void exchange_halves(Lanes<Real>& a, Lanes<Real>& b, std::index_seq
                                                      : static_cast<int>(kPlace) + kHalf)...);
 }
 
-/// Transposes a square of kLanes rows: halves of growing pairs of rows change places.
+/// Transposes a square of kLanes rows by exchanging halves of growing pairs of rows.
 template <class Real, int kHalf = 1>
 SHOAL_INLINE void exchange_rows(Lanes<Real>* row) {
   constexpr int kSide = kLanes<Real>;
@@ -216,7 +216,7 @@ SHOAL_CPU_CLONES void transpose_with(const RowTransposition<Real>& x, bool has_w
   }
 }
 
-/// Whether a query attends to a key.
+/// True where a query attends to a key.
 template <class Real>
 SHOAL_INLINE Index<Real> sees(const LogitTile<Real>& tile, const Index<Real>& limit, int64_t k) {
   return static_cast<Integer<Real>>(tile.first_key + k) <= limit;
@@ -269,14 +269,14 @@ SHOAL_INLINE void differentiate_any(const LogitTile<Real>& tile, const SavedSoft
   }
 }
 
-/// Integers in the order of the numbers; those of 0 and -0 are equal.
+/// Maps numbers to integers in the same order; 0 and -0 become equal.
 template <class Real>
 SHOAL_INLINE Index<Real> rank_of(const Lanes<Real>& x) {
   const auto bits = reinterpret_cast<Index<Real>>(x + Real(0));
   return bits ^ ((bits >> (8 * sizeof(Real) - 1)) & std::numeric_limits<Integer<Real>>::max());
 }
 
-/// The k-th highest rank of each query, found bit by bit from the sign on.
+/// The k-th highest rank of each query, found bit by bit from the sign down.
 template <class Real>
 SHOAL_INLINE Index<Real> kth_rank(const Integer<Real>* rank, const WholeLogits<Real>& tile,
                                   int64_t k) {
@@ -301,8 +301,8 @@ SHOAL_INLINE bool are_all(const Index<Real>& mask) {
   return all != 0;
 }
 
-/// Finds a number that exactly k logits of each query reach. False where it has not after a few
-/// tries, as for equal logits around the k-th, and for infinite ones.
+/// Searches a threshold that exactly k logits of each query reach. Returns false if a few tries do
+/// not find it, as with ties around the k-th logit or infinite logits.
 template <class Real>
 SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes<Real>& threshold) {
   constexpr int kTries = 14;
@@ -313,8 +313,8 @@ SHOAL_INLINE bool find_threshold(const WholeLogits<Real>& tile, int64_t k, Lanes
     high = x > high ? x : high;
   }
   if (!are_all<Real>((high > low) & (high - low < kInfinity<Real>))) return false;
-  // At least k logits reach `low`, at most k reach `high`; the next try lies between, where a line
-  // through both counts has k, and each third time in the middle.
+  // At least k logits reach `low`, at most k reach `high`. The next try is between: where a line
+  // through both counts reaches k, and every third time in the middle.
   const auto wanted = static_cast<Integer<Real>>(k);
   Lanes<Real> above_low = Lanes<Real>{} + static_cast<Real>(tile.keys), above_high = Lanes<Real>{};
   for (int attempt = 0; attempt < kTries; ++attempt) {

@@ -18,7 +18,7 @@ struct RowSum {
   Real highest, sum;
 };
 
-/// exp(logit - the highest), in place if `is_kept`, and the sum of all.
+/// Computes exp(logit - highest), stored in place if `is_kept`, and returns the sum.
 template <bool is_kept, class Real>
 SHOAL_INLINE RowSum<Real> exps_of_row(Real* logits, int64_t vocabulary) {
   const int64_t whole = vocabulary - vocabulary % kLanes;

@@ -16,7 +16,7 @@ DepthwiseConvImpl::DepthwiseConvImpl(int64_t channels, const torch::TensorOption
 }
 
 torch::Tensor DepthwiseConvImpl::forward(const torch::Tensor& x_BHWC) const {
-  // A view: channels are the last dimension in memory before and behind the convolution.
+  // A view: channels are the last dimension in memory before and after the convolution.
   const torch::Dtype dtype = x_BHWC.scalar_type();
   const torch::Tensor y_BCHW =
       at::conv2d(x_BHWC.permute({0, 3, 1, 2}), weight.to(dtype), bias.to(dtype), /*stride=*/1,

@@ -9,10 +9,10 @@
 // B images  H height  W width  C channels
 namespace shoal {
 
-/// A 7 x 7 convolution of each channel with itself, padded by zeros to the same size.
+/// Depthwise 7 x 7 convolution with zero padding; sizes stay equal.
 ///
-/// Parameters: weight [C, 1, 7, 7] of N(0, 0.02), bias [C] of zeros. ConvNeXt cuts its
-/// normal off at 2, a hundred deviations away; ours is not cut.
+/// Parameters: weight [C, 1, 7, 7] from N(0, 0.02), bias [C] of zeros. ConvNeXt truncates the
+/// normal at 2, a hundred deviations away; Shoal does not.
 class DepthwiseConvImpl : public ModuleBase {
  public:
   DepthwiseConvImpl(int64_t channels, const torch::TensorOptions& options);

@@ -27,7 +27,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
-/// x as tiles of rows: whole images where the result is transposed, else runs of rows.
+/// Tiles of x: whole images if the result is transposed, else runs of rows.
 struct Tiling {
   int64_t rows, columns, rows_per_tile, num_tiles;
 
@@ -52,7 +52,7 @@ struct NormForm {
   bool is_centred() const { return kind == NormKind::kLayer; }
 };
 
-/// `bias`: undefined, there is none.
+/// `bias` is undefined for a norm without bias.
 Tensors3 norm_forward_cpu(const torch::Tensor& x, const torch::Tensor& weight,
                           const torch::Tensor& bias, const NormForm& form) {
   const bool transposed = form.transposed;
@@ -60,7 +60,7 @@ Tensors3 norm_forward_cpu(const torch::Tensor& x, const torch::Tensor& weight,
   const int64_t columns = tiling.columns;
   const torch::Tensor y = transposed ? torch::empty({x.size(0), x.size(2), x.size(1)}, x.options())
                                      : torch::empty_like(x);
-  // Of bfloat16 the parameters and statistics are float32.
+  // For bfloat16 inputs, parameters and statistics are float32.
   const torch::Tensor mean_N = torch::empty({tiling.rows}, weight.options());
   const torch::Tensor rstd_N = torch::empty({tiling.rows}, weight.options());
   for_real_type(x, "layer_norm", [&]<class Value, class Sum>(Value, Sum) {
@@ -88,7 +88,7 @@ Tensors3 norm_forward_cpu(const torch::Tensor& x, const torch::Tensor& weight,
   return {y, mean_N, rstd_N};
 }
 
-/// Of a norm and its residual, which may be undefined.
+/// Gradients of a norm and its residual, which may be undefined.
 struct BranchGradient {
   torch::Tensor normed, residual;
 };
@@ -133,9 +133,9 @@ Tensors3 norm_backward_cpu(const BranchGradient& grad, const variable_list& save
   return {dx, totals[0], totals[1]};
 }
 
-// On a GPU by LibTorch's kernels, which take x and the parameters in one dtype: the parameters', so
-// that bfloat16 costs a float32 copy on the way, and what is kept for the backward pass stays
-// bfloat16.
+// On a GPU by LibTorch's kernels, which need x and the parameters in one dtype. They run in the
+// parameters' dtype, so bfloat16 costs a temporary float32 copy, but tensors saved for the backward
+// pass stay bfloat16.
 
 Tensors3 norm_on_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      const NormForm& form) {
@@ -202,7 +202,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
 };
 
-/// `bias`: undefined, there is none.
+/// `bias` is undefined for a norm without bias.
 NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
                           const torch::Tensor& bias, const NormForm& form) {
   TORCH_CHECK(!form.transposed || x.dim() == 3, "layer_norm_transposed expects [B, S, C], got ",

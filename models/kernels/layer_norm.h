@@ -12,11 +12,11 @@
 // B images  S tokens  C width
 namespace shoal {
 
-inline constexpr double kLayerNormEps = 1e-6;  ///< as flax's and timm's Mixer
+inline constexpr double kLayerNormEps = 1e-6;  ///< epsilon of flax's and timm's Mixer
 
 enum class NormKind {
   kLayer,
-  kRms,  ///< without the mean: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
+  kRms,  ///< without centring: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
 };
 
 template <>
@@ -25,28 +25,29 @@ struct EnumNames<NormKind> {
                                     std::pair{NormKind::kRms, "rms"}};
 };
 
+/// Kind and options of a norm.
 struct NormOptions {
   NormKind kind = NormKind::kLayer;
   double eps = kLayerNormEps;
-  bool bias = true;  ///< of NormKind::kLayer; an RMS norm has none
+  bool bias = true;  ///< for NormKind::kLayer; an RMS norm has no bias
 };
 
-/// (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, population variance.
-/// Differentiable. x is contiguous; bfloat16 is computed in float32, of which weight and bias must
-/// then be, else they are of x's dtype.
+/// Layer norm over the last dimension: (x - mean) / sqrt(var + eps) * weight + bias, with
+/// population variance. Differentiable; x must be contiguous. bfloat16 is computed in float32 and
+/// needs float32 weight and bias; else they have x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
-/// The same, with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
+/// layer_norm with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
-/// The start of a residual branch: the norm of x, and x itself for the connection around the
-/// branch. The gradients of both are added in the norm's backward pass, not in one of their own.
+/// The input of a residual branch: the norm of x, and x for the skip connection. The norm's
+/// backward pass adds both gradients in one kernel.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// A norm of either kind. Parameters: weight [width] of ones, bias [width] of zeros if it has one.
+/// Layer norm or RMS norm. Parameters: weight [width] of ones, if it has one bias [width] of zeros.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

@@ -40,7 +40,7 @@ struct Call {
   bool needs_grad() const { return x_needs_grad || weight_needs_grad; }
 };
 
-/// The sum of the rows' losses; the logits become their gradient where that is needed.
+/// Sum of the rows' losses; logits are replaced by their gradient if it is needed.
 double loss_of_rows_cpu(const torch::Tensor& logits_CV, const torch::Tensor& label_C,
                         const Call& call) {
   const int64_t columns = logits_CV.size(1), vocabulary = call.vocabulary;
@@ -55,7 +55,7 @@ double loss_of_rows_cpu(const torch::Tensor& logits_CV, const torch::Tensor& lab
         int64_t kept = 0;
         if (label[c] != kNoLabel) {
           kept = vocabulary;
-          // Of bfloat16 a copy, else the logits themselves, which are this function's.
+          // A float32 copy for bfloat16, else the logits themselves, which this function owns.
           auto* row = const_cast<Sum*>(wide(own, vocabulary, scratch));
           loss_C[static_cast<size_t>(c)] =
               cross_entropy_row(row, vocabulary, label[c], call.needs_grad());
@@ -70,7 +70,7 @@ double loss_of_rows_cpu(const torch::Tensor& logits_CV, const torch::Tensor& lab
   return sum;
 }
 
-/// The same by LibTorch's operators, on any device.
+/// Loss of rows by LibTorch's operators, on any device.
 torch::Tensor loss_of_rows(const torch::Tensor& logits_CV, const torch::Tensor& label_C,
                            const Call& call) {
   const int64_t padding = logits_CV.size(1) - call.vocabulary;
@@ -142,7 +142,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     variable_list saved = ctx->get_saved_variables();
-    // In place: as large as the weight. Their version counters refuse a second backward pass.
+    // In place, since they are as large as the weight; version counters detect a second backward
+    // pass.
     for (torch::Tensor& grad : saved) {
       if (grad.defined()) grad.mul_(grads[0]);
     }

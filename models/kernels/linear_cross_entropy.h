@@ -7,16 +7,15 @@
 // T tokens  D features  V vocabulary, padded
 namespace shoal {
 
-/// Sum over tokens of the cross entropy of logits x Wᵀ with the labels; a scalar, float32, or
-/// float64 of float64 features. Tokens labelled kNoLabel count nothing. Labels are below
-/// `vocabulary`; rows of the weight from there on are padding, whose probability and gradient are
-/// 0.
+/// Fused output layer and loss: the sum over tokens of the cross entropy of logits x Wᵀ with
+/// labels, a float32 scalar (float64 for float64 features). Tokens labelled kNoLabel are skipped.
+/// Labels are below `vocabulary`; rows of W from `vocabulary` on are padding with zero probability
+/// and gradient.
 ///
-/// Logits are computed in chunks of tokens of 2^24 elements at most, or of 64 tokens where those
-/// have more, never [T, V] at once. Where gradients are needed, the forward pass computes them
-/// chunk by chunk, and the backward pass scales them. The weight is cast to x's dtype, in which
-/// products are computed; softmax and the sum of the weight's gradient are float32 at least. On the
-/// CPU losses are summed in the order of the tokens.
+/// Logits are computed in chunks of at most 2^24 elements (but at least 64 tokens), never as a
+/// whole [T, V]. If gradients are needed, the forward pass computes them chunk by chunk and the
+/// backward pass scales them. W is cast to x's dtype for products; softmax and the accumulation of
+/// W's gradient are float32 or wider. On the CPU losses are summed in token order.
 ///
 /// Shapes: x [T, D], weight [V, D], label int64 [T]. Differentiable; T may be 0.
 /// Throws: TORCH_CHECK on shapes, and on the CPU on a label out of range.

@@ -9,12 +9,12 @@
 
 namespace shoal {
 
-/// Sums that the threads of one parallel loop form each for itself, such as weight gradients over
-/// tiles of rows. Threads take equal runs of the loop, and their parts are added in thread order,
-/// so a result depends on the number of threads and on nothing else.
+/// Per-thread accumulators for a parallel loop, such as weight gradients over tiles of rows.
+/// Threads take equal ranges of the loop and their sums are added in thread order, so results
+/// depend only on the number of threads.
 class PartialSums {
  public:
-  /// One sum for each shape, zero at the start.
+  /// Allocates one sum per shape and thread, all zero.
   PartialSums(const std::vector<at::IntArrayRef>& shapes, const torch::TensorOptions& options) {
     constexpr int64_t kAlignment = 16;  // elements: every sum begins on a cache line
     int64_t size = 0;
@@ -25,12 +25,12 @@ class PartialSums {
     }
     parts_ = torch::zeros({at::get_num_threads(), size}, options);
   }
-  /// The calling thread's part of sum i.
+  /// The calling thread's accumulator of sum i.
   template <class Real>
   Real* own(size_t i) {
     return parts_.data_ptr<Real>() + at::get_thread_num() * parts_.size(1) + offsets_[i];
   }
-  /// The sums, in order of the shapes.
+  /// Totals over all threads, in order of the shapes.
   std::vector<torch::Tensor> totals() const {
     const torch::Tensor total = parts_.size(0) == 1 ? parts_[0] : parts_.sum(0);
     std::vector<torch::Tensor> result;

@@ -6,14 +6,14 @@
 // R rows  C columns of a tile
 namespace shoal {
 
-/// Parameters of the norm of a row.
+/// Parameters of a layer norm or RMS norm over rows.
 template <class Real>
 struct NormParameters {
   const Real* weight_C;
-  const Real* bias_C;  ///< null: none
+  const Real* bias_C;  ///< null: no bias
   int64_t columns;
   Real eps;
-  bool is_centred;  ///< else the mean counts as zero
+  bool is_centred;  ///< false: RMS norm, the mean is not subtracted
 };
 
 /// Mean and 1 / sqrt(variance + eps) of each row of a tile.
@@ -23,28 +23,28 @@ struct RowStatistics {
   Real* rstd_R;
 };
 
-/// The backward pass of a layer norm on a tile of rows.
+/// Arrays of the backward pass of a norm on a tile of rows.
 template <class Real>
 struct NormGradient {
   const Real* x_RC;  ///< the norm's input
   const Real* mean_R;
   const Real* rstd_R;
   const Real* grad_RC;      ///< gradient of the norm's output
-  const Real* residual_RC;  ///< added to dx; null: nothing
+  const Real* residual_RC;  ///< added to dx; null: not added
   Real* dx_RC;
-  Real* weight_grad_C;  ///< added to
-  Real* bias_grad_C;    ///< added to
+  Real* weight_grad_C;  ///< accumulated
+  Real* bias_grad_C;    ///< accumulated
 };
 
-// Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row are
-// formed in 16 lanes that are then added half to half, whatever the instruction set.
+// Kernels on one tile of contiguous rows, one thread; float32 and float64. Sums over a row use 16
+// lanes, reduced by halves, with equal bits on all instruction sets.
 
-/// y = norm of the rows of x. The statistics are written.
+/// y = norm of each row of x; also writes the statistics.
 template <class Real>
 void normalise_rows(const NormParameters<Real>& norm, const Real* x_RC, int64_t rows, Real* y_RC,
                     const RowStatistics<Real>& statistics);
 
-/// dx = gradient through the norm.
+/// Input gradient of the norm; also accumulates the parameters' gradients.
 template <class Real>
 void normalise_rows_backward(const NormParameters<Real>& norm, const NormGradient<Real>& tile,
                              int64_t rows);
@@ -53,8 +53,8 @@ void normalise_rows_backward(const NormParameters<Real>& norm, const NormGradien
 template <class Real>
 void add_row_sums(const Real* x_RC, int64_t rows, int64_t columns, Real* sum_R);
 
-/// put(r, c) for every element of a tile, in blocks that keep both sides of a transposition in the
-/// first cache.
+/// Calls put(r, c) for every element of a tile, in blocks that fit into the first-level cache on
+/// both sides of a transposition.
 template <class Put>
 void for_blocks(int64_t rows, int64_t columns, const Put& put) {
   constexpr int64_t kBlock = 16;

@@ -52,8 +52,8 @@ SHOAL_INLINE void normalise_row(const NormParameters<Real>& norm, const Real* __
   }
 }
 
-/// Means over a row of g and of g n, where g = grad * weight, n = (x - mean) * rstd. No std::pair:
-/// its constructor, which lacks the options above, would be called, not inlined.
+/// Means over a row of g and g n, where g = grad * weight, n = (x - mean) * rstd. Not a std::pair,
+/// whose constructor is compiled without the options above and would not be inlined.
 template <class Real>
 struct GradientMeans {
   Real g, gn;
@@ -79,7 +79,7 @@ SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm
           (gn_sum.total() + gn_rest) * rstd * share};
 }
 
-// dx = rstd * (g - mean(g) - n * mean(g n)), mean(g) where x is centred, and the residual's
+// dx = rstd * (g - mean(g) - n * mean(g n)), with mean(g) only if x is centred, plus the residual's
 // gradient.
 template <bool kHasResidual, class Real>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,

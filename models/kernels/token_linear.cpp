@@ -66,20 +66,20 @@ Tensors3 backward_tiles(const torch::Tensor& grad, const torch::Tensor& x,
   return {dx, totals[0], totals[1]};
 }
 
-/// One matrix for all images, without a copy: [P, S] -> [B, P, S].
+/// Expands one matrix to all images without a copy: [P, S] -> [B, P, S].
 torch::Tensor for_images(const torch::Tensor& matrix, int64_t num_images) {
   return matrix.unsqueeze(0).expand({num_images, -1, -1});
 }
 
-// LibTorch's products: on a GPU, and of bfloat16, where they are the fast ones.
+// LibTorch products, which are the faster ones on GPUs and for bfloat16.
 
 torch::Tensor forward_products(const torch::Tensor& x, const torch::Tensor& weight,
                                const torch::Tensor& bias) {
   return at::bmm(for_images(weight, x.size(0)), x).add_(bias.unsqueeze(1));
 }
 
-// One product an image, then a sum over images: less to move than images side by side in one
-// product, which transposes both factors. On the CPU the sums are float32.
+// One product per image, then a sum over images: this moves less data than one product of all
+// images, which transposes both factors. On the CPU the sums are float32.
 Tensors3 backward_products(const torch::Tensor& grad, const torch::Tensor& x,
                            const torch::Tensor& weight) {
   const torch::Dtype sum = x.is_cpu() ? torch::kFloat32 : x.scalar_type();

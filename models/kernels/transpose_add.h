@@ -5,7 +5,7 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// x + t(y) in one pass: [B, S, C] and [B, C, S] -> [B, S, C], contiguous. Differentiable.
+/// x + transpose(y) in one pass: [B, S, C] + [B, C, S] -> [B, S, C], contiguous. Differentiable.
 torch::Tensor transpose_add(const torch::Tensor& x_BSC, const torch::Tensor& y_BCS);
 
 }  // namespace shoal

@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// How the momentum of a key encoder changes over a training.
+/// Schedules of the key encoder's momentum over a training.
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
@@ -21,6 +21,7 @@ struct EnumNames<MomentumSchedule> {
                                     std::pair{MomentumSchedule::kCosine, "cosine"}};
 };
 
+/// Momentum of a key encoder and its schedule.
 struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;
@@ -30,9 +31,9 @@ struct MomentumOptions {
   double at(int64_t step, int64_t total_steps) const;
 };
 
-/// Before each step k becomes m k + (1 - m) q, for the weights k of a key encoder and those of the
-/// query encoder q; at the first step k becomes q. What is no weight, such as a router's bias, is
-/// copied. Each rank moves what it holds: no collective.
+/// Updates a key encoder as the moving average of the query encoder: before each step, weights k
+/// become m k + (1 - m) q, at the first step q. Buffers, such as a router's bias, are copied. Each
+/// rank updates its own shards, without a collective.
 class MomentumEncoder : public StepRule {
  public:
   struct Pair {

@@ -23,10 +23,10 @@ torch::Tensor NearestNeighbours::classify(const torch::Tensor& feature_bD) const
   TORCH_CHECK(size() > 0, "nearest neighbours: there are no references");
   const torch::Tensor cosine_bN = unit_rows(feature_bD).mm(torch::cat(features_).t());
   const torch::Tensor label_N = torch::cat(labels_);
-  // A stable sort: topk leaves open which of equal ones it takes.
+  // A stable sort, since topk does not define which of equal references it takes.
   const auto [sorted_bN, order_bN] = cosine_bN.sort(/*stable=*/true, 1, /*descending=*/true);
   const int64_t k = std::min(neighbours_, size());
-  // Over the vote of the nearest one, which changes no order and keeps every vote finite.
+  // Relative to the vote of the nearest, which keeps the order and makes every vote finite.
   const torch::Tensor vote_bk =
       ((sorted_bN.narrow(1, 0, k) - sorted_bN.narrow(1, 0, 1)) / temperature_).exp();
   const torch::Tensor label_bk = label_N.index({order_bN.narrow(1, 0, k)});

@@ -10,28 +10,28 @@
 // b samples on this rank  N references  k neighbours  C classes  D features
 namespace shoal {
 
-/// Classifies samples by the labels of their nearest references: a vote of the k of the highest
-/// cosine, each with the weight exp(cosine / temperature). Of equal references those that were
-/// added first count, of equal classes the lower one wins.
+/// k-nearest-neighbour classifier on features: the k references of highest cosine vote for their
+/// labels with weight exp(cosine / temperature). Among equal references the one added first wins,
+/// among equal classes the lower id.
 /// Source: Wu et al. 2018, section 3.4 (instance discrimination).
 class NearestNeighbours {
  public:
   NearestNeighbours(int64_t neighbours, double temperature)
       : neighbours_(neighbours), temperature_(temperature) {}
 
-  /// Adds the samples of all ranks, in rank order, so that all ranks have the same references.
-  /// feature_bD: any length but 0; label_b: int64. Collective, b may be 0.
+  /// Adds the samples of all ranks as references, in rank order, so that all ranks hold the same.
+  /// feature_bD: norms above 0; label_b: int64. Collective, b may be 0.
   void add(const torch::Tensor& feature_bD, const torch::Tensor& label_b, Communicator& world);
   void clear() { features_.clear(), labels_.clear(); }
   int64_t size() const;
 
-  /// The class of each sample, [b]. TORCH_CHECK that there are references.
+  /// Predicts the class of each sample, [b]. TORCH_CHECK that there are references.
   torch::Tensor classify(const torch::Tensor& feature_bD) const;
 
  private:
   int64_t neighbours_;
   double temperature_;
-  std::vector<torch::Tensor> features_, labels_;  ///< of each call of add
+  std::vector<torch::Tensor> features_, labels_;  ///< one entry per call of add
 };
 
 }  // namespace shoal

@@ -13,23 +13,24 @@
 // b samples on this rank  D features
 namespace shoal {
 
+/// Widths and depth of a projection head.
 struct ProjectionShape {
   int64_t in = 0, hidden = 0, out = 0;
-  int64_t layers = 3;  ///< linear ones, at least 1
+  int64_t layers = 3;  ///< number of linear layers, at least 1
 };
 
-/// MoCo v3's projector and predictor: linear layers without bias, each followed by a SyncBatchNorm,
-/// with a ReLU between; the last norm has no weight and bias. First values of the layers:
-/// U(±1/sqrt(in)), PyTorch's.
+/// MoCo v3's projector or predictor: linear layers without bias, each followed by a SyncBatchNorm,
+/// with a ReLU in between; the last norm is not affine. Weights are drawn from U(±1/sqrt(in)), as
+/// in PyTorch.
 ///
 /// Parameters: fc1.weight, norm1.weight, norm1.bias, fc2.weight, …
 /// Source: Chen, Xie and He 2021 (MoCo v3), builder.py of its published code.
 class ProjectionHeadImpl : public ModuleBase {
  public:
-  /// `world`: SyncBatchNorm's.
+  /// `world` as in SyncBatchNormImpl.
   ProjectionHeadImpl(const ProjectionShape& shape, const torch::TensorOptions& options,
                      Communicator* world);
-  /// [b, in] -> [b, out], as SyncBatchNorm::forward.
+  /// [b, in] -> [b, out]; dtypes and collectives as in SyncBatchNormImpl::forward.
   torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
 
  private:

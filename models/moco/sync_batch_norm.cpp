@@ -18,12 +18,12 @@ using torch::autograd::variable_list;
 
 constexpr double kEpsilon = 1e-5, kMomentum = 0.1;
 
-/// Of the rows of all ranks; the variance is biased, count a scalar.
+/// Statistics of the rows of all ranks; the variance is biased, count a scalar.
 struct Statistics {
   Tensor mean_D, variance_D, count;
 };
 
-/// Collective: two sums, since differences from the mean lose no digits.
+/// Collective, with two all-reduces, since summing differences from the mean is more accurate.
 Statistics statistics_of(const Tensor& x_bD, Communicator& world) {
   const int64_t D = x_bD.size(1);
   const Tensor sum_D1 = torch::cat({x_bD.sum(0), x_bD.new_full({1}, x_bD.size(0))});

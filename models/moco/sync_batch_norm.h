@@ -13,21 +13,20 @@ namespace shoal {
 
 /// Batch normalisation with the statistics of all ranks' rows (SyncBN):
 ///     y = (x - mean) / sqrt(variance + 1e-5) · weight + bias
-/// While training, mean and biased variance are those of the whole batch, however it is spread over
-/// ranks, and running ones move a tenth of the way towards them (the variance unbiased); an
-/// evaluation uses the running ones. A batch whose statistics are not finite leaves them as they
-/// are.
+/// Training uses the mean and biased variance of the global batch and moves the running statistics
+/// a tenth of the way towards them (with unbiased variance); evaluation uses the running
+/// statistics. A batch with non-finite statistics does not change them.
 ///
-/// Parameters, if it is affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
+/// Parameters, if affine: weight [D] = 1, bias [D] = 0; buffers: running_mean, running_var.
 /// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public ModuleBase {
  public:
-  /// `world`: all ranks, for tensors where the model's are; outlives the module. Null on meta.
+  /// `world`: communicator of all ranks on the model's device; outlives the module. Null on meta.
   SyncBatchNormImpl(int64_t features, bool is_affine, const torch::TensorOptions& options,
                     Communicator* world);
 
-  /// [b, D] -> [b, D] in float32, float64 of float64; b may be 0. In training collective, forward
-  /// and backward.
+  /// [b, D] -> [b, D] in float32 (float64 for float64); b may be 0. In training, forward and
+  /// backward are collective.
   torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
 
   torch::Tensor weight, bias, running_mean, running_var;

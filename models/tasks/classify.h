@@ -17,7 +17,7 @@
 // b samples on this rank  D features  N classes
 namespace shoal {
 
-/// How a sequence's tokens become the vector that is classified.
+/// Pooling of a sequence's tokens for the head: their mean, or the last token.
 enum class TokenPool { kMean, kLast };
 
 template <>
@@ -26,7 +26,7 @@ struct EnumNames<TokenPool> {
                                     std::pair{TokenPool::kLast, "last"}};
 };
 
-/// Cross entropy over all classes, or binary cross entropy of each class by itself.
+/// Cross entropy over all classes, or a binary cross entropy per class.
 enum class ClassLoss { kCrossEntropy, kBinary };
 
 template <>
@@ -35,9 +35,9 @@ struct EnumNames<ClassLoss> {
                                     std::pair{ClassLoss::kBinary, "binary_cross_entropy"}};
 };
 
-/// Classification by a linear head, zero at the start. Labels may be smoothed, and images mixed
-/// with their labels. Evaluation reports the loss without either, and beside a binary cross entropy
-/// the one over all classes.
+/// Classification with a linear head, initialised to zero. Training may smooth labels and mix
+/// images with their labels; evaluation does neither. With binary cross entropy an evaluation also
+/// reports the cross entropy over all classes.
 class Classify : public Task {
  public:
   struct Options {
@@ -74,11 +74,11 @@ class Classify : public Task {
 
  protected:
   struct Kind {
-    std::string_view name;  ///< of the task, for errors
-    Init head;              ///< of its weight; its bias is zero
+    std::string_view name;  ///< of the task, for error messages
+    Init head;              ///< of the head's weight; its bias is zero
   };
   Classify(const Options& options, const Context& context, const Kind& kind);
-  /// What the head classifies.
+  /// Features for the head; by default the backbone's.
   virtual ModelOutput features_of(const ModelInput& input, const StepContext& step) {
     return backbone_->forward(input, step);
   }
@@ -86,7 +86,7 @@ class Classify : public Task {
 
  private:
   bool is_binary() const { return options_.loss == ClassLoss::kBinary; }
-  /// Of this rank's samples, summed.
+  /// Loss summed over this rank's samples.
   torch::Tensor summed_loss(const torch::Tensor& logits_bN, const torch::Tensor& label_b,
                             double label_smoothing) const;
 

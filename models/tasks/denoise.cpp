@@ -19,12 +19,12 @@
 namespace shoal {
 namespace {
 
-/// Denoising: images in [0, 1] with Gaussian noise, restored by a transposed convolution of the
-/// backbone's tokens. Noise is keyed by the sample's place in the data stream, so that it is fresh
-/// in every epoch and the same in every evaluation.
+/// Denoising: restores images in [0, 1] from Gaussian noise, by a transposed convolution of the
+/// backbone's tokens. Noise is keyed by the sample's position in the data stream, so it differs in
+/// every epoch and is the same in every evaluation.
 ///
-/// Parameters: head.weight [D, C P P], the transposed convolution's [D, C, P, P] flattened, and
-/// head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
+/// Parameters: head.weight [D, C P P], the flattened kernel [D, C, P, P] of the transposed
+/// convolution, and head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
 class Denoise : public Task, public ProductCounts {
  public:
   using Options = DenoiseOptions;
@@ -115,7 +115,7 @@ class Denoise : public Task, public ProductCounts {
 
   ScoreRule score() const override { return {"psnr", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return {"img"}; }
-  /// Of the head.
+  /// Rows of the head.
   double rows_of(std::string_view parameter) const override {
     return parameter == "head.weight" ? static_cast<double>(shape_.pixels() / (patch_ * patch_))
                                       : 0;

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// The task `denoise` in a recipe. Defaults are those of the published denoiser.
+/// Options of the task `denoise`. Defaults are the published denoiser's.
 struct DenoiseOptions {
   double sigma = 0.2;
   std::optional<double> most_sigma;
@@ -38,7 +38,7 @@ struct DenoiseOptions {
   }
 };
 
-/// Those of a recipe's task, which is `denoise`.
+/// Options of a recipe's task, which must be `denoise`.
 const DenoiseOptions& denoise_options(const Choice<Task>& task);
 
 }  // namespace shoal

@@ -22,7 +22,7 @@ constexpr const char* kBlur = "gaussian_blur";
 constexpr const char* kPatchAffine = "patch_affine";
 constexpr const char* kLinearMmse = "linear_mmse";
 
-/// [size, size]: row i holds the weights of the pixels that smoothed pixel i is made of.
+/// Blur as a matrix [size, size]: row i holds the weights of the pixels that make blurred pixel i.
 torch::Tensor blur_matrix(int64_t size, double width, const torch::TensorOptions& options) {
   torch::Tensor matrix = at::zeros({size, size}, torch::kFloat64);
   auto weight = matrix.accessor<double, 2>();

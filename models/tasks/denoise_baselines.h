@@ -16,16 +16,15 @@
 // B images  C channels  H height  W width
 namespace shoal {
 
-/// Images smoothed by a Gaussian of this standard deviation in pixels, cut off at four of them,
-/// each channel by itself; beyond the border the image is reflected, its edge pixels repeated (d c
-/// b a | a b c d). The dtype of the images.
+/// Gaussian blur of each channel, with this standard deviation in pixels, truncated at four
+/// deviations. The border is reflected with repeated edge pixels (d c b a | a b c d). Keeps the
+/// images' dtype.
 torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width);
 
-/// What every denoiser has to beat: the noisy image as it is; a Gaussian blur, its width the one of
-/// kWidths with the best PSNR on training images; an affine map of each patch of the model's, one
-/// for all patches; and of whole images, which is linear MMSE. The two maps have the least squared
-/// error on training images. Results are clamped to [0, 1], as the model's are. Training images get
-/// noise of their own.
+/// Baselines for denoising: the noisy image itself; a Gaussian blur, whose width of kWidths has the
+/// best PSNR on training images; an affine map per patch, shared by all patches; and an affine map
+/// of whole images, which is linear MMSE. Both maps are least-squares fits on training images with
+/// noise of their own stream. Results are clamped to [0, 1], as the model's.
 class DenoiseBaselines : public Baselines {
  public:
   DenoiseBaselines(const ImageNoise& noise, const ImageShape& shape, int64_t patch,
@@ -37,12 +36,12 @@ class DenoiseBaselines : public Baselines {
   std::vector<BaselineScore> scores(const std::vector<NamedSum>& totals) const override;
   std::vector<std::string> notes() const override;
 
-  /// A map of more numbers to as many is not fitted.
+  /// Affine maps with more inputs than this are not fitted.
   static constexpr int64_t kMostInputs = 4096;
   static constexpr std::array kWidths{0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0};
 
  private:
-  /// A baseline's images of noisy ones.
+  /// The images restored by one baseline.
   struct Restored {
     std::string name;
     torch::Tensor image_bCHW;
@@ -53,10 +52,10 @@ class DenoiseBaselines : public Baselines {
   ImageNoise noise_;
   ImageShape shape_;
   int64_t patch_;
-  torch::Tensor psnr_of_width_;                            ///< sums over training images
-  double blur_width_ = 0.0;                                ///< pixels; 0 until fitted
-  int64_t samples_ = 0;                                    ///< that were fitted on
-  std::unique_ptr<LinearFit> patch_affine_, linear_mmse_;  ///< null: too many numbers
+  torch::Tensor psnr_of_width_;                            ///< summed over training images
+  double blur_width_ = 0.0;                                ///< pixels; 0: not fitted yet
+  int64_t samples_ = 0;                                    ///< number of images fitted on
+  std::unique_ptr<LinearFit> patch_affine_, linear_mmse_;  ///< null: more than kMostInputs
 };
 
 }  // namespace shoal

@@ -9,18 +9,18 @@
 // b sequences on this rank  S tokens
 namespace shoal {
 
-/// What an evaluation reports of token gates.
+/// Evaluation metrics of token gates: how many tokens attend, and how many of the labelled ones.
 struct GateScores {
-  /// Whether a model has any.
+  /// True if the model has token gates.
   static bool apply_to(const torch::nn::Module& model);
-  /// `gate_rate`: tokens that attended, of all gates' tokens, anchors included (a training step's
-  /// `gate_rate` is of the tokens beside the anchors) and padding left out; `gate_recall`, where
-  /// only some tokens have labels: labelled tokens that attended in at least one layer, of all
-  /// labelled ones (`recall` of `shoal inspect --gates` is of one layer). `is_open_bS` as
-  /// ModelOutput's, length_b as ModelInput's; an undefined label_bS gives the first alone.
+  /// `gate_rate`: share of tokens that attend, over all gates, with anchors and without padding
+  /// (the `gate_rate` of a training step excludes anchors). `gate_recall`: share of labelled tokens
+  /// that attend in at least one layer, for data that label some tokens only (`recall` of `shoal
+  /// inspect --gates` is per layer). is_open_bS as in ModelOutput, length_b as in ModelInput;
+  /// without label_bS only gate_rate is returned.
   static std::vector<NamedSum> sums(const std::vector<torch::Tensor>& is_open_bS,
                                     const torch::Tensor& length_b, const torch::Tensor& label_bS);
-  /// Those that were summed; without any sums both, or the first unless `has_recall`.
+  /// The metrics whose sums are given; without sums both, or only gate_rate unless `has_recall`.
   static std::vector<Metric> metrics(const std::vector<NamedSum>& totals, bool has_recall);
 };
 

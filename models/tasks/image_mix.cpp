@@ -10,7 +10,7 @@
 namespace shoal {
 namespace {
 
-/// The numbers of one step, one after the other.
+/// The random numbers of one step, drawn in sequence.
 class Draws {
  public:
   Draws(uint64_t seed, int64_t step)
@@ -26,8 +26,8 @@ class Draws {
     return pair[0];
   }
 
-  /// Marsaglia and Tsang 2000; of a shape below 1 by one of shape + 1. Its log and pow are the
-  /// system's: machines whose libm differ in the last bit may differ in that of a share.
+  /// Gamma variate (Marsaglia and Tsang 2000), for shape < 1 from shape + 1. Uses the system's log
+  /// and pow, so machines whose libm differ in the last bit may draw shares that do.
   double gamma(double shape) {
     if (shape < 1.0) {
       const double larger = gamma(shape + 1.0);
@@ -42,7 +42,7 @@ class Draws {
     }
   }
 
-  /// Beta(a, a); 1/2 where both gammas are too small for a double.
+  /// Beta(a, a) variate; 1/2 if both gamma variates underflow.
   double symmetric_beta(double a) {
     const double first = gamma(a), second = gamma(a);
     return first + second > 0.0 ? first / (first + second) : 0.5;
@@ -56,7 +56,7 @@ class Draws {
   uint32_t next_ = 0;
 };
 
-/// A rectangle around a random place that would have this share of the image, cut at its borders.
+/// Draws a rectangle of this share of the image's area at a random centre, clipped at the borders.
 ImageMix cut(double share, int64_t height, int64_t width, Draws& draws) {
   const double side = std::sqrt(share);
   const auto range = [&](int64_t length) {

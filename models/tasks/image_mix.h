@@ -12,8 +12,8 @@
 // b samples on this rank  C channels  H height  W width
 namespace shoal {
 
-/// Mixing training images, and their labels alike. A step mixes by Mixup or by CutMix, with one
-/// share for all its images.
+/// Options for mixing training images and their labels. Each step uses Mixup or CutMix, with one
+/// mixing coefficient for all its images.
 struct ImageMixOptions {
   double mixup = 0.0;
   double cutmix = 0.0;
@@ -35,29 +35,29 @@ struct ImageMixOptions {
   }
 };
 
-/// How a step mixes its images.
+/// The mixing of one step.
 struct ImageMix {
-  double own_share = 1.0;  ///< of an image's own pixels and label
-  /// Of CutMix: the rectangle that is the other image's, [top, bottom) x [left, right).
+  double own_share = 1.0;  ///< weight of an image's own pixels and label
+  /// Rectangle taken from the other image in CutMix, [top, bottom) x [left, right).
   struct Rectangle {
     int64_t top = 0, bottom = 0, left = 0, right = 0;
   };
   std::optional<Rectangle> rectangle = {};  ///< nullopt: Mixup
 };
 
-/// Drawn by seed and step alone, so equal on all ranks and in all micro-steps; nullopt in a step
-/// that does not mix. CutMix's share is that of the pixels that its rectangle leaves.
+/// Draws a step's mixing, keyed by seed and step only, so equal on all ranks and micro-steps;
+/// nullopt: no mixing. With CutMix own_share is the share of pixels outside the rectangle.
 /// Source: Zhang et al. 2018 and Yun et al. 2019, in the form of timm's Mixup with `mode: batch`.
 std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t seed, int64_t step,
                                        int64_t height, int64_t width);
 
-/// What each sample is mixed with: the i-th of a routing group with the i-th from its end, so that
-/// in the middle of a group of odd size with itself. Row b of the result is the other sample's row.
-/// b is a multiple of `samples_per_group`, else TORCH_CHECK. timm pairs within a rank's whole
-/// batch, which would depend on the number of ranks.
+/// Returns for each sample the row of its mixing partner: the i-th sample of a routing group is
+/// mixed with the i-th from the group's end, the middle one of an odd group with itself. timm pairs
+/// within a rank's whole batch, which depends on the number of ranks. TORCH_CHECK that b is a
+/// multiple of `samples_per_group`.
 torch::Tensor partners(const torch::Tensor& value_b, int64_t samples_per_group);
 
-/// The mixed images.
+/// Applies a mixing to images within each routing group.
 torch::Tensor mixed(const torch::Tensor& image_bCHW, const ImageMix& mix,
                     int64_t samples_per_group);
 

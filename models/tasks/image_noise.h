@@ -10,18 +10,18 @@
 // b samples on this rank  C channels  H height  W width
 namespace shoal {
 
-/// Streams of ImageNoise, one a use: what is trained on and evaluated, and training images that
-/// baselines are fitted on.
+/// Streams of ImageNoise: for training, for evaluation, and for training images that baselines are
+/// fitted on.
 inline constexpr std::string_view kTrainingNoise = "train", kEvaluationNoise = "valid",
                                   kBaselineNoise = "baselines";
 
 /// Gaussian noise on images in [0, 1].
 struct ImageNoise {
   double sigma = 0.0;                ///< standard deviation
-  std::optional<double> most_sigma;  ///< each image's deviation is drawn from sigma to this
-  bool clamp = true;                 ///< noisy images, to [0, 1]
+  std::optional<double> most_sigma;  ///< each image has a deviation from sigma to this
+  bool clamp = true;                 ///< clamp noisy images to [0, 1]
 
-  /// Draws depend on step.seed, `stream` and the place in step.sample_b alone. Dtype of the images.
+  /// Adds noise, which depends only on step.seed, `stream` and step.sample_b. Keeps the dtype.
   torch::Tensor add_to(const torch::Tensor& clean_bCHW, const StepContext& step,
                        std::string_view stream) const;
 };

@@ -19,7 +19,7 @@ torch::Tensor window_matrix(int64_t size, const torch::TensorOptions& options) {
          kSsimWindow;
 }
 
-/// As avg_pool2d with stride 1, in a third of its time on CPUs.
+/// Equal to avg_pool2d with stride 1, in a third of its time on CPUs.
 torch::Tensor mean_of_windows(const torch::Tensor& x_BCHW) {
   return window_matrix(x_BCHW.size(2), x_BCHW.options())
       .matmul(x_BCHW)

@@ -7,21 +7,21 @@
 // B images  C channels  H height  W width
 namespace shoal {
 
-/// How near images are to clean ones, values in [0, 1]; float64 [B], on their device.
+/// Similarity of images to clean ones, values in [0, 1]; results are float64 [B], on their device.
 
-/// Side of SSIM's windows, and so the least of an image.
+/// Side of SSIM's windows in pixels, and minimum side of an image.
 inline constexpr int64_t kSsimWindow = 7;
 
-/// Decibels of a mean squared error of values in [0, 1]: 10 log10(1 / error), 100 at most, so that
-/// means over images stay finite where one is restored exactly.
+/// PSNR in decibels of a mean squared error: 10 log10(1 / error), capped at 100, so that means over
+/// images are finite even if one is restored exactly.
 double psnr_of(double error);
 
-/// Peak signal-to-noise ratio, psnr_of the mean squared error.
+/// Peak signal-to-noise ratio of each image, in decibels.
 torch::Tensor psnr(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW);
 
-/// Structural similarity as scikit-image computes it by default: even windows of 7 x 7 pixels that
-/// lie inside the image, sample covariances, K1 = 0.01, K2 = 0.03; the mean over windows and
-/// channels. TORCH_CHECK for sides below 7. Source: Wang et al. 2004.
+/// Structural similarity with scikit-image's defaults: uniform 7 x 7 windows inside the image,
+/// sample covariances, K1 = 0.01, K2 = 0.03, mean over windows and channels. TORCH_CHECK for sides
+/// below 7. Source: Wang et al. 2004.
 torch::Tensor ssim(const torch::Tensor& image_BCHW, const torch::Tensor& clean_BCHW);
 
 }  // namespace shoal

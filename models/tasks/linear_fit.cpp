@@ -13,7 +13,7 @@
 namespace shoal {
 namespace {
 
-// Products of few rows spend their time on reading and writing the sums.
+// Rows are collected, since products of few rows mostly read and write the sums.
 constexpr int64_t kRowsAtOnce = 1024;
 
 }  // namespace
@@ -55,7 +55,7 @@ void LinearFit::solve(Communicator& world) {
   const torch::Tensor covariance_II = below.narrow(1, 1, inputs_) - mean_I.outer(mean_I);
   const torch::Tensor covariance_IO = below.narrow(1, 1 + inputs_, outputs) - mean_I.outer(mean_O);
   torch::Tensor variance_I = covariance_II.diagonal();
-  // Inputs that never change have no variance at all.
+  // 1e-30 for inputs that are all constant, which have no variance.
   variance_I += kRidge * variance_I.mean().item<double>() + 1e-30;
   weight_IO_ = at::cholesky_solve(covariance_IO, at::linalg_cholesky(covariance_II)).to(device);
   bias_O_ = mean_O.to(device) - mean_I.to(device).matmul(weight_IO_);

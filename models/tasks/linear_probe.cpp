@@ -7,8 +7,8 @@ namespace {
 
 constexpr double kHeadStdDev = 0.01;
 
-/// Classification by a linear head on a backbone that stays as `model.init_from` gives it: it runs
-/// as in an evaluation, without noise and drops, and its weights are frozen. The head begins with
+/// Linear probing: classification by a linear head on a frozen backbone from `model.init_from`,
+/// which runs as in an evaluation, without noise or dropped tokens. The head is initialised from
 /// N(0, 0.01).
 /// Source: Chen, Xie and He 2021, section 4 (linear probing).
 class LinearProbe : public Classify {

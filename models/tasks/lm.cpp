@@ -25,7 +25,7 @@
 namespace shoal {
 namespace {
 
-/// A head of its own, without bias: N(0, 0.02), whatever the backbone's init_std.
+/// Untied output layer without bias, initialised from N(0, 0.02) whatever the backbone's init_std.
 class HeadImpl : public ModuleBase {
  public:
   HeadImpl(at::IntArrayRef sizes, const torch::TensorOptions& options) {
@@ -35,7 +35,7 @@ class HeadImpl : public ModuleBase {
 };
 TORCH_MODULE(Head);
 
-/// A ratio of two sums, 0 where one of them is not known.
+/// Ratio of two sums; 0 if one of them is missing.
 double ratio_of(const std::vector<NamedSum>& totals, std::string_view name) {
   const double ratio = mean_of(totals, name);
   return std::isfinite(ratio) ? ratio : 0.0;
@@ -48,13 +48,13 @@ double weight_of(const std::vector<NamedSum>& totals, std::string_view name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Features and labels of some tokens.
+/// Features and labels of some tokens, one row each.
 struct LabelledRows {
   torch::Tensor feature_LD, label_L;
 };
 
-/// Language modelling: each token's features predict its label, the next token of a text. Where
-/// only some tokens have labels (answers), the head multiplies their features alone.
+/// Language modelling: each token's features predict its label, the next token. If only some tokens
+/// have labels (answers), the head computes these tokens only.
 class LanguageModel : public Task, public TextModel, public ProductCounts {
  public:
   struct Options {
@@ -106,7 +106,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
     return {add_loss(loss, output.auxiliary_loss), std::move(output.moe)};
   }
 
-  /// [b, S, V].
+  /// Logits [b, S, V].
   torch::Tensor outputs(const Batch& batch) override {
     return logits_of(backbone_->forward(input_of(batch), batch.context).token_bSD);
   }
@@ -121,7 +121,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
     for (torch::Tensor& sum : sums) sum = sum.to(torch::kFloat64);
     const torch::Tensor host = torch::stack(sums).to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
-    // Of the whole split: each batch has the same ratios, and so has the sum over all of them.
+    // Constant over the whole split: each batch has the same ratios, and so has the sum of all.
     const auto samples = static_cast<double>(label_bS.size(0));
     const TextCounts& text = batch.text;
     const auto times_samples = [samples](int64_t count) {
@@ -141,7 +141,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
     return result;
   }
 
-  /// Those of bytes and words are left out where a text's are not known.
+  /// Leaves out metrics per byte and word if the text's numbers of them are unknown.
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double loss = mean_of(totals, "loss");
     std::vector<Metric> metrics{{"loss", loss}, {"perplexity", std::exp(loss)}};
@@ -171,7 +171,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
                         : ScoreRule{"perplexity", /*higher_is_better=*/false};
   }
   RateUnit unit() const override { return unit_; }
-  /// Of the head, which is the token embedding where they are tied.
+  /// Rows of the head, which is the token embedding if tied.
   double rows_of(std::string_view parameter) const override {
     const bool is_head = parameter == (head_ ? "head.weight" : "backbone.tokens");
     return is_head ? static_cast<double>(labels_per_sample_) : 0.0;
@@ -184,10 +184,10 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
   }
 
  private:
-  /// [V or more, D].
+  /// Weight of the output layer, [V or more, D].
   torch::Tensor head_weight() const { return head_ ? head_->weight : backbone_->token_embedding(); }
-  /// All tokens, or of answers only those with a label: `labels` of them, if known without waiting
-  /// for a GPU.
+  /// Selects the tokens with labels, or all if every token has one. `labels`: their number, if
+  /// known without waiting for a GPU.
   LabelledRows rows_of(const torch::Tensor& token_bSD, const torch::Tensor& label_bS,
                        std::optional<int64_t> labels) const {
     const LabelledRows all{token_bSD.flatten(0, 1), label_bS.flatten()};
@@ -200,7 +200,7 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
   torch::Tensor summed_loss(const LabelledRows& rows) const {
     return linear_cross_entropy(rows.feature_LD, head_weight(), rows.label_L, vocabulary_);
   }
-  /// How many labels have the highest logit; of equal logits the lowest id counts.
+  /// Number of labels with the highest logit; among equal logits the lowest id wins.
   torch::Tensor count_hits(const LabelledRows& rows) const {
     constexpr int64_t kMostLogits = int64_t{1} << 24;
     const int64_t chunk = std::max<int64_t>(1, kMostLogits / vocabulary_);

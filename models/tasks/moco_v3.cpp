@@ -20,8 +20,9 @@ namespace {
 
 constexpr int64_t kViews = 2;
 
-/// Both views of a batch as one of 2b: of each routing group all samples' first views, then their
-/// second ones. A group then has both views of its samples, so that ranks have whole groups still.
+/// Both views of a batch as one batch of 2b: for each routing group the first views of all samples,
+/// then the second ones. A routing group so has both views of its samples, and ranks keep whole
+/// groups.
 struct BothViews {
   ModelInput input;
   StepContext step;
@@ -44,21 +45,21 @@ BothViews both_views(const Batch& batch) {
   return both;
 }
 
-/// Of such 2b rows those of one view.
+/// The rows of one view among 2b rows of both.
 torch::Tensor of_view(const torch::Tensor& both_2bD, const BothViews& both, int64_t view) {
   const int64_t group = both.step.samples_per_group / kViews;
   return both_2bD.unflatten(0, {-1, kViews, group}).select(1, view).flatten(0, 1);
 }
 
-/// MoCo v3: the encoder learns to find a view of an image among those of all images of the batch.
-/// A query is the predictor's of the projector's of the backbone's features, a key the momentum
-/// encoder's; the loss is symmetric in the two views and counts the images of all ranks as one
-/// batch. The router of the key encoder has no noise, drops nothing and has no balance loss.
-/// Routers, capacities and balance losses of the query take both views of a routing group as one
-/// group; the loss of scope `sequence` is the mean over all views.
+/// MoCo v3: contrastive learning, in which a query must find the key of the same image's other view
+/// among all images of the global batch. Queries come from backbone, projector and predictor, keys
+/// from the momentum encoder; the loss is symmetric in the two views. The key encoder's router has
+/// no noise, no capacity limit and no balance loss. Routing, capacity and balance losses of the
+/// query encoder treat both views of a routing group as one group; losses of scope `sequence` are
+/// averaged over all views.
 ///
-/// Parameters: backbone, projector, predictor, and of the momentum encoder key_backbone and
-/// key_projector, which have neither gradients nor optimizer state.
+/// Parameters: backbone, projector, predictor; and of the momentum encoder, without gradients and
+/// optimizer state, key_backbone and key_projector.
 /// Source: Chen, Xie and He 2021; with experts: Lou et al. 2021, section 4.1.
 class MocoV3 : public Task, public References {
  public:
@@ -135,8 +136,8 @@ class MocoV3 : public Task, public References {
     return query_of(backbone_->forward(input_of(batch), batch.context).pooled_bD, false);
   }
 
-  /// One view: how well queries find their own keys among those of an evaluation's batch, whether
-  /// features have collapsed, and how well neighbours tell the class.
+  /// Evaluates one view: how well queries find their keys within the batch, whether features have
+  /// collapsed, and how well nearest neighbours predict the class.
   EvalOutput evaluate(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     ModelOutput query = backbone_->forward(input_of(batch), batch.context);
@@ -238,7 +239,7 @@ class MocoV3 : public Task, public References {
     return predictor_->forward(projector_->forward(feature_bD, is_training), is_training);
   }
 
-  /// Keys of all ranks, [B, 2, D], of length 1. The projector's norms see each view as a batch.
+  /// Keys of all ranks, [B, 2, D], of norm 1. The projector's norms treat each view as a batch.
   GatheredRows keys_of(const BothViews& both) {
     const torch::NoGradGuard no_grad;
     StepContext step = both.step;
@@ -251,7 +252,7 @@ class MocoV3 : public Task, public References {
     return gather_rows(torch::stack(keys, 1), *world_);
   }
 
-  /// Tokens of which both encoders' routers have the same first choice.
+  /// Tokens whose first expert is the same in both encoders.
   static NamedSum router_agreement(const std::vector<MoeStats>& query,
                                    const std::vector<MoeStats>& key) {
     NamedSum agreement{"key_router_agreement"};

@@ -12,10 +12,10 @@
 // B images  H height  W width  C channels
 namespace shoal {
 
-/// y = x + gamma * FeedForward(norm(DepthwiseConv(x))), the branch with stochastic depth.
+/// ConvNeXt block with stochastic depth: y = x + gamma * FeedForward(norm(DepthwiseConv(x))).
 /// Source: Liu et al. 2022 (ConvNeXt), figure 4; gamma is LayerScale (Touvron et al. 2021b).
 ///
-/// Parameter of its own: gamma [C], `layer_scale` at the start.
+/// Own parameter: gamma [C], initialised to `layer_scale`.
 class ConvNextBlockImpl : public ModuleBase {
  public:
   struct Sizes {
@@ -37,7 +37,7 @@ class ConvNextBlockImpl : public ModuleBase {
 };
 TORCH_MODULE(ConvNextBlock);
 
-/// Between two stages: norm, then a convolution of 2 x 2 with stride 2 to a new width.
+/// Downsampling layer between two stages: norm, then a 2 x 2 convolution with stride 2.
 class ConvNextDownsampleImpl : public ModuleBase {
  public:
   ConvNextDownsampleImpl(int64_t channels, int64_t new_channels,

@@ -11,7 +11,8 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// A dense block, Sparse-MLP eq. 8 and 9: y1 = x + t(MLP_S(t(norm(x)))), y = y1 + MLP_C(norm(y1)).
+/// Dense Mixer block, Sparse-MLP eq. 8 and 9: y1 = x + t(MLP_S(t(norm(x)))), with t the transpose
+/// of tokens and channels, and y = y1 + MLP_C(norm(y1)).
 /// Source: Tolstikhin et al. 2021 (MLP-Mixer), eq. 1.
 class MixerBlockImpl : public ModuleBase {
  public:

@@ -12,10 +12,10 @@
 // B images  S patches  C width
 namespace shoal {
 
-/// Patches of one image, S. Throws ConfigError unless `patch` divides both sides.
+/// Number of patches in an image, S. Throws ConfigError unless `patch` divides both sides.
 int64_t num_patches(const ImageShape& image, int64_t patch);
 
-/// The per-patch linear embedding: a convolution of patch x patch pixels with stride patch.
+/// Patch embedding: a patch x patch convolution with stride patch.
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, and bias [C].
@@ -26,7 +26,7 @@ class PatchEmbedImpl : public ExtendedWeights, public HasSparsePlaces {
   struct Sizes {
     int64_t channels, patch, width;
   };
-  /// Weights and bias from `init`.
+  /// Draws weight and bias by `init`.
   PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options, const Init& init);
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;

@@ -5,7 +5,7 @@ namespace shoal {
 
 torch::Tensor sin_cos_positions(int64_t rows, int64_t columns, int64_t width,
                                 const torch::TensorOptions& options) {
-  TORCH_CHECK(width % 4 == 0, "sin_cos_positions: width ", width, " is no multiple of 4");
+  TORCH_CHECK(width % 4 == 0, "sin_cos_positions: width ", width, " is not a multiple of 4");
   if (options.device().is_meta()) return torch::empty({rows * columns, width}, options);
   constexpr double kBase = 10000.0;
   const auto wide = torch::TensorOptions(torch::kFloat64);

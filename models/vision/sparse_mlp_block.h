@@ -20,14 +20,14 @@
 // B images  S tokens  C width  P new tokens (S')  W new width (C')
 namespace shoal {
 
-/// A sparse block as a recipe has it. Defaults are Sparse-MLP's: S' = 2S, C' = C / 2.
+/// Options of a sparse block. Defaults are Sparse-MLP's: S' = 2S, C' = C / 2.
 struct SparseOptions {
   bool rescale = true;
   std::optional<int64_t> tokens;  ///< S'
   std::optional<int64_t> width;   ///< C'
   MoeOptions token_moe;
   std::optional<MoeOptions> channel_moe = MoeOptions{};
-  std::optional<int64_t> channel_hidden;  ///< D_C' of a dense MLP in MoE_C's place
+  std::optional<int64_t> channel_hidden;  ///< hidden width D_C' of a dense MLP in place of MoE_C
   bool outer_residual = false;
 
   static constexpr auto fields() {
@@ -49,22 +49,22 @@ struct SparseOptions {
   void validate(Problems& problems) const;
 };
 
-/// A sparse block, Sparse-MLP eq. 4 to 7:
+/// Sparse block of Sparse-MLP, eq. 4 to 7; t is the transpose of tokens and channels:
 ///
 ///     h  = W_s1 (x W_c1ᵀ + b_c1) + b_s1       Rescale_1, channels first: [B, P, W]
 ///     y1 = h + t(MoE_S(t(norm(h))))           items of MoE_S are the channels, rows of length P
 ///     y  = y1 + MoE_C(norm(y1))               items of MoE_C are the tokens, rows of length W
 ///     out = (W_s2 y + b_s2) W_c2ᵀ + b_c2      Rescale_2, tokens first: [B, S, C]
 ///
-/// No residual leads around the block unless `outer_residual`. The order of the two linears of a
-/// rescale is not in the paper; this one costs half the products of the other.
+/// With `outer_residual` x is added to the output. The paper does not give the order of a rescale's
+/// two linear layers; this one needs half the multiply-adds of the other.
 class SparseBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t tokens = 0, width = 0;  ///< S, C of the model
-    Gelu gelu = Gelu::kErf;         ///< of a dense MLP in MoE_C's place
+    Gelu gelu = Gelu::kErf;         ///< of a dense MLP in place of MoE_C
   };
-  /// `path` is the block's place in the model, `blocks.10`.
+  /// `path`: the block's place in the model, `blocks.10`.
   SparseBlockImpl(const SparseOptions& options, const Sizes& sizes, const std::string& path,
                   const BuildContext& build);
   /// Collective. B may be 0.
@@ -75,7 +75,7 @@ class SparseBlockImpl : public ModuleBase {
   Linear channels_in_{nullptr}, tokens_in_{nullptr}, tokens_out_{nullptr}, channels_out_{nullptr};
   LayerNorm token_norm_{nullptr}, channel_norm_{nullptr};
   std::shared_ptr<MoeLayer> moe_s_, moe_c_;
-  Mlp channel_mlp_{nullptr};  ///< set where moe_c_ is not
+  Mlp channel_mlp_{nullptr};  ///< set if moe_c_ is not
 };
 TORCH_MODULE(SparseBlock);
 

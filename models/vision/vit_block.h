@@ -13,12 +13,12 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)), each
-/// branch with stochastic depth and, with `layer_scale`, times a learned scale of each channel.
+/// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)). Both
+/// branches have stochastic depth and, with `layer_scale`, a learned scale per channel.
 /// Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
 ///
-/// Parameters of its own, with `layer_scale`: attention_scale [C] and mlp_scale [C], which begin
-/// with its value.
+/// Own parameters with `layer_scale`: attention_scale [C] and mlp_scale [C], initialised to its
+/// value.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {
@@ -28,7 +28,7 @@ class VitBlockImpl : public ModuleBase {
     std::optional<double> layer_scale = {};
   };
   VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
-  /// Collective. x is contiguous, B may be 0.
+  /// Collective. x must be contiguous, B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
 
  private:

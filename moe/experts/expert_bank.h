@@ -16,14 +16,14 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
-/// The defaults of a recipe section whose experts are MLPs, and the least number of them.
+/// Defaults of a recipe section whose experts are MLPs, and their least number.
 struct ExpertDefaults {
   int64_t least_count, count;
   Activation activation;
   bool bias;
 };
 
-/// Experts that are MLPs, in a recipe.
+/// Recipe options of experts that are MLPs.
 template <ExpertDefaults kDefault>
 struct ExpertOptions {
   int64_t count = kDefault.count;
@@ -32,7 +32,7 @@ struct ExpertOptions {
   bool bias = kDefault.bias;
 
   int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
-  /// The same settings where other defaults hold.
+  /// Converts to options of a section with other defaults.
   template <ExpertDefaults kOther>
   operator ExpertOptions<kOther>() const {
     return {count, hidden, activation, bias};
@@ -58,13 +58,13 @@ struct ExpertOptions {
 class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlaces {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
-  /// With a gate, as GatedExpertBank.
+  /// `has_gate`: builds gated MLPs, as in GatedExpertBank.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// All parts write their gradients into those of the whole stack.
+  /// Returns one function for each part; all write their gradients into those of the whole stack.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
-  /// This and forward_local keep less for the backward pass than their steps one by one.
+  /// forward_weighted and forward_local save less for the backward pass than separate steps would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
@@ -75,7 +75,7 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   std::vector<SparsePlace> sparse_places() const override;
 
  private:
-  /// The parameters, or what their forms make of them.
+  /// The parameters after their weight forms (masks, permutations) are applied.
   ExpertWeights formed_weights() const;
 
   Activation activation_;
@@ -87,8 +87,8 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
 /// Experts that are gated MLPs: (act(x Wg + bg) * (x W1 + b1)) W2 + b2; with silu, SwiGLU.
 ///
 /// Parameters, stacked by expert: `gate.weight` [u, D, H], `gate.bias` [u, H] and those of
-/// ExpertBank, drawn like them. At 2/3 of the hidden width an expert has the size of a plain one.
-/// Source: Shazeer 2020 (GLU variants), equation 6.
+/// ExpertBank, initialised alike. With 2/3 of the hidden width an expert has as many parameters as
+/// an ungated one. Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedExpertBank : public ExpertBank {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kSilu, false}>;

@@ -23,7 +23,7 @@ constexpr auto kMembers = ExpertWeights::members();
 // ignores those that are undefined.
 constexpr size_t kMostInputs = kMembers.size() + 4;
 
-/// Those of the tensors that there are.
+/// The tensors that are defined.
 std::vector<Tensor> defined(const ExpertWeights& weights) {
   std::vector<Tensor> list = weights.to_list();
   std::erase_if(list, [](const Tensor& tensor) { return !tensor.defined(); });

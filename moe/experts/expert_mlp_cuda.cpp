@@ -100,7 +100,7 @@ class Groups {
     return sum_uH;
   }
 
-  /// Of rows of the experts, [R, H].
+  /// Shape for rows of the experts, [R, H].
   expert_mlp_cuda::Shape shape(const Tensor& rows) const {
     return {end_u_.const_data_ptr<int32_t>(), static_cast<int>(end_u_.size(0)), rows.size(0),
             rows.size(1)};

@@ -42,7 +42,7 @@ __device__ bool for_own_packs(const Shape& shape, int64_t packs, const Body& bod
   return true;
 }
 
-/// Of this lane's row; 1 where rows have none.
+/// Weight of this lane's row; 1 if rows have none.
 template <class Value>
 __device__ Value weight_of_row(const Shape& shape, const Value* weight_R) {
   const int64_t row = device::own_row();

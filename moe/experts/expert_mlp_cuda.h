@@ -10,8 +10,8 @@ struct CUstream_st;
 // R rows  H width  u experts
 
 /// Kernels of moe/experts/expert_mlp.h. Pointers are to GPU memory; each call is queued on the
-/// stream. Rows are sorted by expert; those of expert e end before end_u[e]. Rows of none are not
-/// touched.
+/// stream. Rows are sorted by expert; those of expert e end before end_u[e]. Padding rows, which
+/// belong to no expert, are left unchanged.
 namespace shoal::expert_mlp_cuda {
 
 struct Shape {
@@ -20,9 +20,9 @@ struct Shape {
   int64_t num_rows, width;
 };
 
-// A row's weight is 1 where weight_R is nullptr.
+// In all kernels a null weight_R means weights of 1.
 
-/// rows += weight * bias of the expert.
+/// rows += weight * the expert's bias.
 template <class Real>
 struct AddBias {
   const Real* bias_uH;
@@ -32,8 +32,8 @@ struct AddBias {
 template <class Real>
 void launch_add_bias(const Shape& shape, const AddBias<Real>& job, CUstream_st* stream);
 
-/// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
-/// hidden = weight act(gate + gate_bias) * (pre + bias), where both stay. Biases may be nullptr.
+/// hidden = weight act(pre + bias), and pre += bias; with a gate hidden = weight act(gate +
+/// gate_bias) * (pre + bias), and gate += gate_bias too. Biases may be nullptr.
 template <class Real>
 struct Activate {
   Real* pre_RH;
@@ -47,8 +47,8 @@ template <class Real>
 void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
                      CUstream_st* stream);
 
-/// From the gradient of weighted `hidden` those of `pre`, `gate` and weight, and weighted `hidden`
-/// itself once more. pre_grad may be hidden_grad.
+/// From the gradient of the weighted `hidden` computes those of `pre`, `gate` and the weight, and
+/// recomputes the weighted `hidden`. pre_grad may be hidden_grad.
 template <class Real>
 struct ActivateBackward {
   const Real *hidden_grad_RH, *pre_RH;
@@ -61,7 +61,7 @@ template <class Real>
 void launch_activate_backward(const Shape& shape, Activation activation,
                               const ActivateBackward<Real>& job, CUstream_st* stream);
 
-/// weight_grad += <grad, bias of the expert>, what a bias adds to the gradient of a row's weight.
+/// weight_grad += <grad, the expert's bias>: the bias's part in the gradient of a row's weight.
 template <class Real>
 struct BiasDot {
   const Real *grad_RH, *bias_uH;
@@ -70,10 +70,10 @@ struct BiasDot {
 template <class Real>
 void launch_bias_dot(const Shape& shape, const BiasDot<Real>& job, CUstream_st* stream);
 
-/// Number of parts that an expert's rows are summed in.
+/// Number of parts into which the sum over an expert's rows is split.
 inline constexpr int kSumParts = 16;
 
-/// sum[e] = weighted sum of the expert's rows, in an order that depends on their number alone.
+/// sum[e] = weighted sum of the expert's rows, in an order that depends only on their number.
 template <class Real>
 struct SumRows {
   const Real* rows_RH;
@@ -84,7 +84,7 @@ struct SumRows {
 template <class Real>
 void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
-/// Zeroes stack[e], of `size` values, of each expert without rows.
+/// Zeroes stack[e], of `size` elements, for each expert without rows.
 template <class Real>
 void launch_zero_unused(const Shape& shape, Real* stack, int64_t size, CUstream_st* stream);
 

@@ -11,8 +11,8 @@
 // R rows of one expert  H hidden width  O width out
 
 /// The CPU loops of moe/experts/expert_mlp.h other than matrix products. One thread; float32,
-/// float64, and bfloat16, computed in float32; rows are contiguous. For one source file, which
-/// includes it after a `#pragma GCC optimize`.
+/// float64, and bfloat16, computed in float32; rows are contiguous. To be included by one source
+/// file, after a `#pragma GCC optimize`.
 namespace shoal::expert_rows {
 
 using activation_functions::Activated;
@@ -23,8 +23,8 @@ using vector_math::real_of;
 
 constexpr int64_t kLanes = 16;
 
-/// hidden = weight act(pre + bias), where pre + bias stays in `pre`; with a gate
-/// hidden = weight act(gate + gate_bias) * (pre + bias), where both stay.
+/// hidden = weight act(pre + bias), and pre += bias; with a gate hidden = weight act(gate +
+/// gate_bias) * (pre + bias), and gate += gate_bias too.
 template <class Value>
 struct Activate {
   Value* pre_RH;
@@ -37,23 +37,23 @@ struct Activate {
   Activation activation;
 };
 
-/// The backward pass: `hidden` once more and the gradients of `pre` and `gate`, all times the row's
-/// weight, and what that weight's gradient gets from here, <gradient of hidden, hidden>.
+/// The backward pass: recomputes `hidden` and computes the gradients of `pre` and `gate`, all times
+/// the row's weight, and <gradient of hidden, hidden>, a part of that weight's gradient.
 template <class Value>
 struct ActivateBackward {
-  Value* grad_RH;  ///< gradient of hidden at weight 1; becomes that of pre
+  Value* grad_RH;  ///< gradient of hidden at weight 1; overwritten with that of pre
   const Value* pre_RH;
   const Value* gate_RH;  ///< nullptr: no gate
   Value* hidden_RH;
   Value* gate_grad_RH;
   const Real<Value>* weight_R;  ///< nullptr: 1
-  Real<Value>* dot_R;           ///< nullptr: not wanted
+  Real<Value>* dot_R;           ///< nullptr: not computed
   int64_t width;
   Activation activation;
 };
 
-/// What a bias that is added to all rows takes part in: adds weight * grad of each row to its
-/// gradient, and <grad, bias> to the gradient of the row's weight.
+/// Backward pass of a bias added to all rows: adds weight * grad of each row to its gradient, and
+/// <grad, bias> to the gradient of the row's weight.
 template <class Value>
 struct WeightedBias {
   const Value* grad_RO;
@@ -95,7 +95,7 @@ SHOAL_INLINE void activate_any(const Activate<Value>& job, int64_t first, int64_
       });
 }
 
-/// One element; what it adds to <gradient of hidden, hidden>.
+/// Computes one element; returns its term of <gradient of hidden, hidden>.
 template <class Act, bool kGate, class Value>
 SHOAL_INLINE Real<Value> element_backward(const ActivateBackward<Value>& job, Real<Value> weight,
                                           int64_t i) {
@@ -170,7 +170,7 @@ SHOAL_INLINE void weighted_bias_any(const WeightedBias<Value>& job, int64_t num_
   }
 }
 
-// Rows [first, last), or all.
+// Instances for each dtype, for the rows [first, last) or for all.
 #define SHOAL_EXPERT_ROWS(Value)                                                                   \
   static SHOAL_CPU_CLONES void activate(const Activate<Value>& job, int64_t first, int64_t last) { \
     activate_any(job, first, last);                                                                \

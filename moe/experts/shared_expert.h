@@ -19,9 +19,8 @@ namespace shoal {
 /// are computed as one MLP of `count` times the hidden width, which is the same function.
 ///
 /// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
-/// gate `gate.weight` [D, H], `gate.bias` [H]; initial values as those of routed experts
-/// unless `inits` has others.
-/// Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
+/// gate `gate.weight` [D, H], `gate.bias` [H]; initialised as routed experts unless `inits` is
+/// given. Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
 class SharedExpert : public ModuleBase {
  public:
   struct Options {
@@ -32,7 +31,7 @@ class SharedExpert : public ModuleBase {
     bool bias = true;
 
     int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
-    /// For comparisons of recipes: without shared experts their width does not matter.
+    /// Recipes without shared experts are equal whatever `hidden` says.
     void resolve() {
       if (count == 0) hidden.reset();
     }
@@ -54,7 +53,7 @@ class SharedExpert : public ModuleBase {
 
  private:
   Activation activation_;
-  ExpertWeights weights_;  ///< as the parameters, without the dimension of experts
+  ExpertWeights weights_;  ///< the parameters, without the dimension of experts
 };
 
 }  // namespace shoal

@@ -6,7 +6,7 @@
 
 #include "runtime/kernels/row_kernels.cuh"
 
-/// The highest scores of a row, found by the lanes that work on it; ties go to the lower unit.
+/// Top-k of a row, computed by the lanes that share it; ties go to the lower unit.
 namespace shoal::device {
 
 inline constexpr int kNoUnit = 0x7fffffff;
@@ -21,13 +21,13 @@ struct Scored {
   }
 };
 
-/// A NaN counts as minus infinity.
+/// The score as it is ordered: NaN counts as minus infinity.
 template <class Real>
 __device__ inline Real ordered(Real score) {
   return score != score ? Real(-INFINITY) : score;
 }
 
-/// The best of a row's lanes, in all of them; all lanes of the warp take part.
+/// The best over a row's lanes, returned to each; all lanes of the warp must call it.
 template <class Real>
 __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {
@@ -38,7 +38,7 @@ __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   return best;
 }
 
-/// The best kMost of what one lane has seen, best first.
+/// The best kMost that one lane has seen, in descending order.
 template <int kMost, class Real>
 struct LaneBest {
   Scored<Real> place[kMost];
@@ -53,7 +53,7 @@ struct LaneBest {
     }
   }
 
-  /// Takes the best of all lanes off them.
+  /// Removes and returns the best over all lanes.
   __device__ Scored<Real> take() {
     const Scored<Real> best = best_of_lanes(place[0]);
     if (best.unit == place[0].unit) {

@@ -24,7 +24,7 @@ __global__ void each_kernel(Rows<Real> rows, Map map) {
   rows.out[i] = static_cast<Real>(map(static_cast<double>(rows.in_RC[i])));
 }
 
-/// Of the row that this lane works on, with no columns after the last row: all lanes take part.
+/// The row that this lane works on; without columns after the last row, since all lanes take part.
 template <class Real>
 struct OwnRow {
   int64_t index, count;

@@ -2,14 +2,14 @@
 
 #include "runtime/random/philox.h"
 
-/// Functions of one logit, for CPU and GPU: only +, ×, / and fma act on doubles, in one order, so
-/// that a logit gives the same bits anywhere in a tensor, in a vector or after the last whole one,
-/// and on either device.
+/// Functions of one logit, for CPU and GPU. They use only +, ×, / and fma on doubles, in one order,
+/// so that a logit gives the same bits in a vector or in the remainder of a loop, and on either
+/// device.
 namespace shoal::logit_math {
 
 inline constexpr double kLinearSoftplus = 20.0;  ///< softplus(x) is x above this, as in LibTorch
 
-/// exp(x) for x <= 0, not below exp(-708), within 2 ulp; NaN of a NaN.
+/// exp(max(x, -708)) for x <= 0, within 2 ulp; NaN for NaN.
 SHOAL_HOST_DEVICE double exp_below(double x) {
   constexpr double kShift = 0x1.8p52;  // adding it rounds to an integer
   x = x < -708.0 ? -708.0 : x;

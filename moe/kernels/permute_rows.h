@@ -7,29 +7,29 @@
 
 #include "moe/kernels/unit_rows.h"
 
-// T tokens  A rows that are sent  D width  R rows received  u units
+// T tokens  A rows sent  D width  R rows received  u units
 namespace shoal {
 
-/// Which token each row comes from, and back. Tokens may have any number of rows, also none.
+/// Maps rows to their tokens, and back. A token may have any number of rows, also none.
 struct RowIndex {
-  torch::Tensor token_A;  ///< int64; -1: padding row, of no token
+  torch::Tensor token_A;  ///< int64, token of each row; -1: padding row
   /// int64 [T + 1]: the rows of token t are row_A[first_T1[t]] to row_A[first_T1[t + 1] - 1].
   torch::Tensor first_T1;
-  /// int64: the rows of each token, in the order in which they are summed. On a GPU it may be
-  /// longer than first_T1 tells; the rest is unspecified.
+  /// int64: the rows of each token, in the order of summation. On a GPU it may have more elements
+  /// than first_T1 covers; these are unspecified.
   torch::Tensor row_A;
   int64_t num_tokens() const { return first_T1.size(0) - 1; }
 };
 
 /// Rows that are sorted by unit.
 struct TokenRows {
-  RowIndex index;          ///< whose they are
-  torch::Tensor weight_A;  ///< of the units' outputs, differentiable
+  RowIndex index;          ///< token of each row
+  torch::Tensor weight_A;  ///< factors of the units' outputs, differentiable
   UnitRows rows_u;         ///< rows of each unit
 };
 
-/// A token's rows are listed in ascending order. TORCH_CHECK unless the entries of token_A are in
-/// [-1, num_tokens); on a GPU the kernel ends with an error.
+/// Lists each token's rows in ascending order. TORCH_CHECK unless the entries of token_A are in
+/// [-1, num_tokens); on a GPU the kernel fails with an error.
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens);
 
 /// Row a of the result is x_TD[token_A[a]], zero for padding. Differentiable; the gradient of a
@@ -39,11 +39,11 @@ torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);
 /// Row t of the result is the sum over token t's rows of weight_A[a] * rows_AD[a], in the order of
 /// the index; zero for tokens without rows. Padding rows are not read, and get zero gradients.
 /// Differentiable in rows and weights. Weights and sums of bfloat16 rows are float32, rounded once.
-/// Not for MLP experts nor for exchanged rows: the units weight those, and sum_rows adds them up.
+/// MLP experts and exchanged rows use sum_rows instead: their units apply the weights.
 torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
                            const RowIndex& index);
 
-/// combine_rows with weights of 1, which keeps nothing but the index: the adjoint of gather_rows.
+/// combine_rows with weights of 1; saves only the index. The adjoint of gather_rows.
 torch::Tensor sum_rows(const torch::Tensor& rows_AD, const RowIndex& index);
 
 /// Row i of the result is x_RD[order_R[i]]; order_R is a permutation and inverse_R its inverse.

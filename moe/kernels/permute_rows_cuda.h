@@ -19,12 +19,12 @@ struct TokenRows {
 
 /// Adds the number of each token's rows to count_T. The order of additions has no effect.
 void launch_count(const TokenRows& rows, int64_t* count_T, CUstream_st* stream);
-/// Lists each token's rows in ascending order. first_T1 are the sums of the counts; next_T is a
-/// copy of them, and used up.
+/// Lists each token's rows in ascending order. first_T1 holds the inclusive sums of the counts;
+/// next_T is a copy of it, overwritten.
 void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* next_T, int64_t* row_A,
                  CUstream_st* stream);
 
-/// out[i] = source[index[i]], zero where the index is negative. Rows are `row_bytes` of anything.
+/// out[i] = source[index[i]], zero where the index is negative. Rows are `row_bytes` bytes.
 struct Gather {
   const void* source;
   const int64_t* index;

@@ -12,8 +12,8 @@ namespace shoal {
 /// unit. A NaN counts as minus infinity. Not differentiable. TORCH_CHECK unless 1 <= k <= U.
 torch::Tensor top_k(const torch::Tensor& score_TU, int64_t k);
 
-/// bool [T]: in each run of tokens [offsets[g], offsets[g + 1]) the counts[g] lowest scores; ties
-/// keep the lower token, so the higher one is marked. A NaN counts as minus infinity.
+/// bool [T]: marks the counts[g] lowest scores in each run of tokens [offsets[g], offsets[g + 1]);
+/// among ties the higher tokens. A NaN counts as minus infinity.
 torch::Tensor mark_lowest(const torch::Tensor& score_T, const std::vector<int64_t>& offsets,
                           const std::vector<int64_t>& counts);
 

@@ -10,12 +10,12 @@ struct CUstream_st;
 /// stream.
 namespace shoal::top_k_cuda {
 
-/// Most choices that the kernel finds.
+/// Largest k that the kernel supports.
 inline constexpr int64_t kMostChoices = 8;
 
-/// The units of the k highest scores of each row, highest first. With `score_TK` also their scores,
-/// and then a score of minus infinity (or NaN) is passed over: places that are left get it, and the
-/// units 0, 1, ... as if none had been seen.
+/// Units of the k highest scores of each row, highest first. With `score_TK` also writes their
+/// scores and skips scores of minus infinity or NaN: if fewer than k remain, the last places get
+/// minus infinity and the units 0, 1, ... in turn.
 template <class Real>
 struct TopK {
   const Real* score_TU;
@@ -26,8 +26,8 @@ struct TopK {
 template <class Real>
 void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
 
-/// Runs of `length` tokens, one after the other, of each of which the `count` lowest scores are
-/// marked; ties mark the higher token. mark_T is false before. count <= length.
+/// For consecutive runs of `length` tokens, marks the `count` lowest scores of each; among ties the
+/// higher tokens. mark_T is false before. count <= length.
 template <class Real>
 struct MarkLowest {
   const Real* score_T;

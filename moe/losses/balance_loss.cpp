@@ -42,7 +42,7 @@ using torch::autograd::variable_list;
 
 constexpr double kLeastValue = std::numeric_limits<float>::min();
 
-/// Of a row, its mean and its squared variation.
+/// Mean and squared variation of a row.
 struct Moments {
   double mean = 0, variation = 0;
 };

@@ -16,13 +16,12 @@
 
 namespace shoal {
 
-/// The balance losses of a layer in a recipe; none of the optional: `auto`, the router's usual
-/// ones.
+/// The balance losses of a layer in a recipe; without a value: `auto`, the router's usual ones.
 using LossChoices = std::optional<std::vector<Choice<BalanceLoss>>>;
 
-/// What `auto` stands for with this router. `scores_only`: as Router::usual_losses.
+/// The losses that `auto` selects for this router. `scores_only`: as in Router::usual_losses.
 std::vector<Choice<BalanceLoss>> usual_losses(const Router& router, bool scores_only);
-/// Whether a loss is not known yet, since its name needs an unset environment variable.
+/// True if the name of some loss is missing, because it needs an unset environment variable.
 bool has_unnamed(const LossChoices& losses);
 
 /// The balance losses of one layer.
@@ -30,18 +29,18 @@ class BalanceLosses {
  public:
   BalanceLosses() = default;
   explicit BalanceLosses(const std::vector<Choice<BalanceLoss>>& losses);
-  /// Reports losses that cannot go with the router, and those given twice, as `losses[i]`.
+  /// Reports losses that do not work with the router, and duplicates, as `losses[i]`.
   void check(const Router& router, std::string_view router_name, Problems& problems) const;
-  /// Whether one of them does.
+  /// True if one of the losses does.
   bool evens_out_loads() const;
-  /// In metrics; a repeated name is followed by its scope.
+  /// Names in metrics; a repeated name is followed by its scope.
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
     std::vector<torch::Tensor> values;  ///< StatSums::losses
     torch::Tensor auxiliary_loss;       ///< MoeOutput's
   };
-  /// Collective over `world` where a loss has the scope `global`. At least one loss.
+  /// Collective over `world` if a loss has the scope `global`. Requires at least one loss.
   Sums evaluate(const Routing& routing, const TokenContext& context, Communicator& world) const;
 
  private:

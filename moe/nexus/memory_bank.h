@@ -12,15 +12,15 @@
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {
 
-/// Units that are key-value tables: y = sum of the values of the k best keys, weighted by the
-/// softmax of their scores <query, key>.
+/// Units that are key-value tables: y = sum of the values of the k keys with the highest scores
+/// <query, key>, weighted by the softmax of these scores.
 ///
 /// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, normalised, `log_scale`
 /// [u, 1]. Normalised: the query is the row less its mean over its standard deviation, scores are
-/// multiplied by exp(log_scale), keys are U(±1/√D), values normal with standard deviation 1/√D and
-/// log_scale 0. Scores decide which values a row gets, so that lookups are computed in the
-/// parameters' dtype, also of bfloat16 rows. Paper: the query is the row, keys and values are
-/// normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
+/// multiplied by exp(log_scale), and initially keys are U(±1/√D), values normal with standard
+/// deviation 1/√D, log_scale 0. Lookups are computed in the parameters' dtype even for bfloat16
+/// rows, since scores decide which values a row gets. Paper: the query is the row; keys and values
+/// are normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
 /// 2019.
 class MemoryBank : public UnitBank {
  public:
@@ -34,7 +34,7 @@ class MemoryBank : public UnitBank {
       return std::tuple{
           field("count", &Options::count, "memory units over all ranks", in_range(1, kMostUnits)),
           field("keys", &Options::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
-          // The softmax over a single score is constant: no key would ever learn.
+          // With k = 1 the softmax over a single score is constant, and keys would not learn.
           field("k", &Options::k, "keys that a row's result is made of", in_range(2, kMostWidth)),
           field("variant", &Options::variant, "how queries and first values are scaled")};
     }

@@ -48,8 +48,8 @@ UnitPlacement part_of(const UnitPlacement& whole, int64_t first, int64_t count) 
   return UnitPlacement({begin, begin + count}, whole.num_ranks());
 }
 
-/// The same, but by load is by cost: what a unit works on does not depend on the weight that tokens
-/// give it.
+/// Replaces placement by load by placement by cost: a unit's work does not depend on the weight
+/// that tokens give it.
 BuildContext without_loads(BuildContext context) {
   if (context.placement == PlacementRule::kByLoad) context.placement = PlacementRule::kByCost;
   return context;

@@ -22,7 +22,7 @@
 // B images of this rank  N tokens of an image  D width  U = E + M units  s slots of a unit
 namespace shoal {
 
-/// A Nexus layer of a recipe: experts and memory units with one router.
+/// Recipe options of a Nexus layer: experts and memory units with one router.
 struct NexusOptions {
   using Experts = ExpertOptions<ExpertDefaults{0, 12, Activation::kRelu, false}>;
   struct Memory {
@@ -58,31 +58,32 @@ struct NexusOptions {
   void validate(Problems& problems) const;
 };
 
-/// Slots are mixed from the tokens of one image, worked on by their unit, and mixed into tokens:
-/// z = Dᵀ x, y = C unit(z), with D and C of the SlotRouter. Without memory units this is Soft MoE.
+/// Slots are mixed from the tokens of one image, processed by their unit, and mixed back into
+/// tokens: z = Dᵀ x, y = C unit(z), with D and C of the SlotRouter. Without memory units this is
+/// Soft MoE.
 ///
-/// Units 0 to E - 1 are experts, E to U - 1 memory units; they are placed together, each by its
-/// cost a slot, `by_load` too: a unit's work does not depend on its load. Parameters:
-/// `<path>.router.*`, `<path>.experts.*` as ExpertBank's,
-/// `<path>.memory.*` as MemoryBank's, the ids of the latter counted from 0. First values: of
-/// experts He-normal fc1 and LeCun-normal fc2 (paper: N(0, 1)), zero biases. The normalised variant
-/// wants the output of a layer norm. No residual, balance loss, capacity or drops; training is as
-/// evaluation. Statistics: a unit's load is the sum of its combine weights, entropies are over
-/// units.
+/// Units 0 to E - 1 are experts, E to U - 1 memory units. They are placed together, by their cost
+/// per slot, under `by_load` too, since a unit's work does not depend on its load. Parameters:
+/// `<path>.router.*`, `<path>.experts.*` as ExpertBank's, `<path>.memory.*` as MemoryBank's, with
+/// ids counted from 0. Initial values of experts: He-normal fc1 and LeCun-normal fc2 (paper: N(0,
+/// 1)), zero biases. The normalised variant expects the output of a layer norm as input. No
+/// residual, balance loss, capacity or drops; training and evaluation compute the same. Statistics:
+/// a unit's load is the sum of its combine weights, entropies are over units.
 class NexusLayer : public MoeStage {
  public:
-  /// context.grid may be null where nothing is run. Throws ConfigError in a causal model: a slot
-  /// sees all tokens of its image.
+  /// context.grid may be null for a layer that is not run. Throws ConfigError in a causal model: a
+  /// slot mixes all tokens of its image.
   NexusLayer(const NexusOptions& options, int64_t width, const std::string& path,
              const BuildContext& context);
 
-  /// Collective over the expert ranks, which share the step's images as by
-  /// runtime/data/loader/data_order.h. B may be 0. Padding (StepContext::length_b) gets zero, and
-  /// nothing else depends on it. MoeOutput::auxiliary_loss stays undefined.
+  /// Collective over the expert ranks, which share the step's images as
+  /// runtime/data/loader/data_order.h says. B may be 0. Padding (StepContext::length_b) gets zero
+  /// and affects no other output. MoeOutput::auxiliary_loss stays undefined.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
-  /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of
-  /// each token, sums over N are 1, no gradients. An empty observer ends it.
+  /// Passes the dispatch weights of each following forward pass to the observer: [B, N, U, s], each
+  /// slot's share of each token, summing to 1 over N, without gradients. An empty observer ends
+  /// this.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 

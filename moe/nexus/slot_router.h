@@ -13,10 +13,10 @@
 // B images  N tokens of an image  D width  U units  s slots of a unit  P = U s slots
 namespace shoal {
 
-/// How close to the Nexus paper's pseudo-code parts of a Nexus layer stay.
+/// How closely a Nexus layer follows the pseudo-code of its paper.
 enum class NexusVariant {
-  kNormalised,  ///< logits and queries are normalised, first values have the scale of their use
-  kPaper,       ///< to the letter, with standard normal first values: does not train
+  kNormalised,  ///< logits and queries normalised, initial values scaled to their use
+  kPaper,       ///< exactly, with standard normal initial values: does not train
 };
 
 template <>
@@ -27,11 +27,11 @@ struct EnumNames<NexusVariant> {
 
 /// Soft routing: mixes the tokens of an image into slots, and the slots back into tokens.
 ///
-/// Logits A = scale <x, Q>, with scale = exp(log_scale) and x and Q divided by their lengths:
-/// the router of Soft MoE. Paper: A = <x, Q> over two temperatures, one a softmax.
-/// Parameters: `queries` [U, s, D], normal with standard deviation 1/√D (paper: 1), and `log_scale`
-/// [1], or `temperature` [2] of ones. Computes in the dtype of its parameters.
-/// Sources: Nexus layer, algorithm A1; Puigcerver et al. 2024, section 2.1 and appendix.
+/// Logits A = scale <x, Q>, with scale = exp(log_scale) and x and Q divided by their L2 norms: the
+/// router of Soft MoE. Paper: A = <x, Q> over two temperatures, one for each softmax. Parameters:
+/// `queries` [U, s, D], normal with standard deviation 1/√D (paper: 1), and `log_scale` [1], or
+/// `temperature` [2] of ones. Computes in the dtype of its parameters. Sources: Nexus layer,
+/// algorithm A1; Puigcerver et al. 2024, section 2.1 and appendix.
 class SlotRouter : public ModuleBase {
  public:
   struct Context {
@@ -40,15 +40,15 @@ class SlotRouter : public ModuleBase {
     int64_t num_slots = 0;  ///< s
     torch::TensorOptions tensor_options;
   };
-  /// `scale`: first value, default √D; the paper's variant has none.
+  /// `scale`: initial value, default √D; the paper's variant has none.
   SlotRouter(NexusVariant variant, std::optional<double> scale, const Context& context);
 
   struct Weights {
     torch::Tensor dispatch_BNP;  ///< softmax over the tokens of an image
     torch::Tensor combine_BNP;   ///< softmax over slots
   };
-  /// [B, N, D] -> two of [B, N, P], the slots of a unit side by side; differentiable, in the dtype
-  /// of the parameters. is_padding: bool, their weights are 0; undefined: no padding.
+  /// [B, N, D] -> two tensors [B, N, P], the slots of a unit side by side; differentiable, in the
+  /// dtype of the parameters. is_padding: bool, tokens whose weights are 0; undefined: none.
   Weights route(const torch::Tensor& x_BND, const torch::Tensor& is_padding_BN1 = {}) const;
 
  private:

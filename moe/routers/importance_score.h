@@ -8,13 +8,13 @@ namespace shoal {
 
 /// Importance-score routing: top-k routing of the most important tokens only.
 ///
-/// A token's importance is its highest score (with noise, while training, and without bias) among
-/// all units or, with a group limit, among those of the groups it may be routed to. In each routing
-/// group of M tokens the floor(drop * M) least important ones are masked before capacity: they get
-/// zero from the layer and survive by the residual around it. Ties keep the lower token. Losses
-/// still see all tokens. Evaluation drops `eval_drop`, 0 by default, since a drop makes a
-/// prediction depend on the samples beside it. Source: Lou et al. 2021 (Sparse-MLP), section 2.2
-/// and equation 3, whose "to all channels" must mean "to all experts".
+/// A token's importance is its highest score (with noise while training, without bias) over all
+/// units or, with a group limit, over the groups it may be routed to. In each routing group of M
+/// tokens the floor(drop * M) least important ones are masked before capacity: the layer's output
+/// for them is zero, and the residual connection keeps them. Among ties the higher tokens are
+/// masked. Losses still cover all tokens. Evaluation drops `eval_drop`, 0 by default, since drops
+/// make a prediction depend on the other samples of its group. Source: Lou et al. 2021
+/// (Sparse-MLP), section 2.2 and equation 3, whose "to all channels" must mean "to all experts".
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {
@@ -32,10 +32,10 @@ class ImportanceScoreRouter : public TopKRouter {
   };
   ImportanceScoreRouter(const Options& options, const Context& context);
 
-  /// Without noise there is no load loss (Lou et al. 2021), and importance stays.
+  /// Without noise only the importance loss: the load loss needs noise (Lou et al. 2021).
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
-  /// A drop compares all tokens of a routing group.
+  /// False with a drop, which compares all tokens of a routing group.
   bool is_causal() const override { return drop_ == 0 && eval_drop_ == 0; }
   std::string causal_hint() const override { return "drop and eval_drop 0"; }
   /// The weights of a token that is left out are 0.

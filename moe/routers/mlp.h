@@ -12,10 +12,10 @@
 // T tokens  D width  U units
 namespace shoal {
 
-/// Top-k routing by the softmax of an MLP's logits, fc2(relu(fc1(x))). With k = 1 and no noise, the
-/// defaults, the router of the adaptive sparse-attention denoiser, component 3.
+/// Top-k routing by the softmax of an MLP's logits, fc2(relu(fc1(x))). The defaults, k = 1 and no
+/// noise, are the router of the adaptive sparse-attention denoiser, component 3.
 ///
-/// Parameters: those of the linear layers fc1 and fc2, each uniform in +-1 / sqrt(its inputs).
+/// Parameters: the linear layers fc1 and fc2, each uniform in +-1 / sqrt(its inputs).
 class MlpRouter : public ScoreRouter {
  public:
   struct Options {
@@ -28,12 +28,12 @@ class MlpRouter : public ScoreRouter {
                 in_range(1, kMostWidth), unset_word("auto")),
           inlined(&Options::scores)};
     }
-    /// Of tokens of this width.
+    /// Hidden width for tokens of this width: the option, or its default.
     int64_t hidden_width(int64_t width) const;
   };
 
   MlpRouter(const Options& options, const Context& context);
-  /// Of choices, what the denoiser with hard mixing takes: even use, and tokens that decide.
+  /// The losses of the denoiser with hard mixing: even use of units and decided tokens.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:

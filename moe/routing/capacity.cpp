@@ -42,7 +42,7 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
   const int64_t rows = rule.rows_for(num_choices);
   constexpr int64_t kSane = int64_t{1} << 40;
   TORCH_CHECK(capacity.mode != CapacityMode::kPadded || rows <= kSane / num_units,
-              "padded capacity asks for ", rows, " rows in each of ", num_units,
+              "padded capacity needs ", rows, " rows in each of ", num_units,
               " units; lower capacity.factor or use mode capped");
   return rows;
 }

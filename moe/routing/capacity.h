@@ -19,7 +19,7 @@ enum class CapacityMode {
   kPadded,    ///< exactly C rows a unit and routing group, filled up with empty rows
 };
 
-/// Which rows a full unit keeps. Ties keep the lower token.
+/// Which rows a full unit keeps; among ties those of lower tokens.
 enum class CapacityOrder {
   kSlotMajor,      ///< all first choices in token order, then all second choices, ...
   kBatchPriority,  ///< slot-major over tokens sorted by their highest score without bias
@@ -30,7 +30,7 @@ enum class CapacityOrder {
 /// How many rows a unit takes from one routing group (recipe section `capacity`).
 struct Capacity {
   CapacityMode mode = CapacityMode::kDropless;
-  double factor = 1.05;  ///< taken as the decimal number that the recipe shows
+  double factor = 1.05;  ///< used as the exact decimal number in the recipe
   int64_t min = 4;
   int64_t align = 1;
   CapacityOrder order = CapacityOrder::kSlotMajor;
@@ -38,7 +38,7 @@ struct Capacity {
   static constexpr auto fields() {
     return std::tuple{
         field("mode", &Capacity::mode, "what limits the rows a unit takes from a routing group"),
-        // At the number of units every choice has room.
+        // With a factor equal to the number of units nothing can be dropped.
         field("factor", &Capacity::factor, "capacity over the even share of a unit",
               in_range(above(0), kMostUnits)),
         field("min", &Capacity::min, "least capacity", in_range(0, kMostCapacity), unit("rows")),
@@ -63,21 +63,21 @@ struct EnumNames<CapacityOrder> {
                                     std::pair{CapacityOrder::kPosition, "position"}};
 };
 
-/// Whether a token's rows are kept or dropped independently of later tokens: dropless, by
+/// True if a token's rows are kept or dropped independently of later tokens: dropless, by
 /// `position`, or by `slot_major` with one choice per token.
 bool is_causal(const Capacity& capacity, int64_t choices_per_token);
 
 /// C = max(min, align(ceil(num_choices * factor / num_units))) for `num_choices` = tokens times
-/// choices per token of one routing group. Exact: `factor` is the shortest decimal that reads back
-/// as the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0, and
-/// on a padded capacity that no memory holds.
-/// Source: Riquelme et al. 2021 (V-MoE), section 2.3, here for each routing group.
+/// choices per token of one routing group. Exact: `factor` is the shortest decimal that parses to
+/// the same double; integer arithmetic, saturating at 2^62. TORCH_CHECK unless factor > 0, and on a
+/// padded capacity that does not fit in memory. Source: Riquelme et al. 2021 (V-MoE), section 2.3,
+/// here for each routing group.
 int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& capacity);
 
-/// The rows to send: one entry for each choice that survives capacity, sorted by unit, then routing
-/// group, then token, then choice. In padded mode each (unit, group) has exactly C entries, the
-/// missing ones last, as padding. On a GPU, where sizes must not depend on values, padding that
-/// belongs to no unit may follow the units' rows.
+/// The rows to send: one entry for each choice within capacity, sorted by unit, then routing group,
+/// then token, then choice. In padded mode each (unit, group) has exactly C entries, the last ones
+/// padding where choices are fewer. On a GPU, where sizes must not depend on values, padding that
+/// belongs to no unit may follow.
 struct TokenAssignments {
   torch::Tensor token_A;   ///< int64; -1: padding row
   torch::Tensor choice_A;  ///< int64, token * K + choice; -1: padding row
@@ -85,14 +85,14 @@ struct TokenAssignments {
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
   torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding
-  /// The rows of each of its units on each expert rank, where they are known without asking;
-  /// else empty.
+  /// The rows of each unit on each expert rank, if they are known without communication; else
+  /// empty.
   std::vector<int64_t> rows_per_unit_E = {};
 };
 
-/// Applies capacity to every routing group on its own. Masked choices are left out, and a group's
-/// capacity counts its unmasked tokens only. Deterministic. TORCH_CHECK on a unit that is not
-/// there (on a GPU the kernel ends with an error), and on a padded capacity that no memory holds.
+/// Applies capacity to every routing group separately. Masked choices are left out, and a group's
+/// capacity counts its unmasked tokens only. Deterministic. TORCH_CHECK on units out of range (on a
+/// GPU the kernel fails with an error), and on a padded capacity that does not fit in memory.
 /// Copies nothing to the host.
 TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity);
 

@@ -179,7 +179,7 @@ std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_
                                      int64_t align) {
   const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
-  TORCH_CHECK(num_units <= kMostUnitsOnGpu, "limit: ", num_units, " units, at most ",
+  TORCH_CHECK(num_units <= kMostUnitsOnGpu, "apply_capacity: ", num_units, " units, at most ",
               kMostUnitsOnGpu, " on a GPU");
   const Capacity capacity{static_cast<CapacityMode>(mode), factor, min, align,
                           static_cast<CapacityOrder>(order)};

@@ -26,7 +26,7 @@ struct Forward {
   Real* score_TU;
   int64_t* choice_TK;
   Real *chosen_TK, *weight_TK;
-  int64_t* count_U;  ///< zeros
+  int64_t* count_U;  ///< zero before the launch
 };
 template <class Real>
 void launch_forward(const Shape& shape, const Forward<Real>& job, CUstream_st* stream);

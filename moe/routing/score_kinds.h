@@ -11,7 +11,7 @@ enum class Normalise {
   kSum,          ///< scores of the chosen units over their sum
 };
 
-/// Added to sums of scores before something is divided by them: all scores may underflow.
+/// Added to sums of scores before a division: all scores may underflow.
 inline constexpr double kLeastScoreSum = 1e-20;
 
 }  // namespace shoal

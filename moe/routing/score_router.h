@@ -16,7 +16,7 @@ namespace shoal {
 enum class RouterNoise {
   kNone,
   kGaussian,  ///< with standard deviation 1 / U
-  kLearned,   ///< with standard deviation softplus(W_noise x) + 0.01, its own for each unit
+  kLearned,   ///< with standard deviation softplus(W_noise x) + 0.01, separate for each unit
 };
 
 template <>
@@ -62,8 +62,8 @@ struct CombineWeights {
   }
 };
 
-/// With one unit a token, a normalised weight is 1 whatever the scores are, and the router learns
-/// nothing: reports options that do not fit k = 1, as those of the section `weights`.
+/// With one unit a token, a normalised weight is always 1, and the router learns nothing: reports
+/// such options for k = 1, under the section `weights`.
 void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems);
 
 /// Limits a token to some groups of neighbouring units (recipe section `router.groups`).
@@ -81,8 +81,8 @@ struct GroupLimit {
   }
 };
 
-/// Balance without a loss: a bias on the scores, used to choose units and not to weight them
-/// (recipe section `router.bias`).
+/// Balances loads without a loss: a bias on the scores that affects the choice of units but not
+/// their weights (recipe section `router.bias`).
 struct SelectionBias {
   double rate = 0.0;
   bool centred = false;
@@ -96,7 +96,7 @@ struct SelectionBias {
   }
 };
 
-/// Keys of routers that choose the units of the highest scores.
+/// Options of routers that choose the units with the highest scores.
 struct ScoreOptions {
   int64_t k = 2;
   RouterNoise noise = RouterNoise::kGaussian;
@@ -116,29 +116,29 @@ struct ScoreOptions {
   void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
 };
 
-/// Routing by scores of logits W_g x (+ noise): a token is routed to the k units of the
-/// highest scores (+ bias) inside the best groups. Ties go to the lower unit and group.
+/// Routing by scores of logits W_g x (+ noise): a token is routed to the k units with the highest
+/// scores (+ bias) within its best groups. Ties go to the lower unit and group.
 ///
 /// Parameters: `weight` [D, U], no bias, normal with standard deviation 1 / sqrt(D) (the default of
 /// V-MoE's router, which truncates at two deviations; this one does not); with learned noise
-/// `noise_weight` [D, U], zero at the start. Buffer: with a rate, `selection_bias` [U].
-/// Sources: Shazeer et al. 2017, equations 3 to 5 (learned noise); Riquelme et al. 2021,
-/// `routing.py` (fixed noise); DeepSeek-AI 2024 (V3), section 2.1.2 (groups, bias).
+/// `noise_weight` [D, U], initially zero. Buffer: with a rate, `selection_bias` [U]. Sources:
+/// Shazeer et al. 2017, equations 3 to 5 (learned noise); Riquelme et al. 2021, `routing.py` (fixed
+/// noise); DeepSeek-AI 2024 (V3), section 2.1.2 (groups, bias).
 class ScoreRouter : public Router {
  public:
   ScoreRouter(const ScoreOptions& options, const Context& context)
       : ScoreRouter(options, context, /*has_weight=*/true) {}
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
-  /// b += rate * sign(mean - count), where counts are the choices before capacity of all
-  /// micro-steps and ranks. Those of a skipped step do not count.
+  /// b += rate * sign(mean - count), where counts are choices before capacity, summed over
+  /// micro-steps and ranks. Skipped steps do not count.
   void after_step(Communicator& world) override;
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   /// False with router.bias.rate > 0.
   bool needs_balance_loss() const override;
-  /// With noise those of V-MoE and Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021), without it
-  /// Switch Transformer's (Fedus et al. 2021); none with a bias that moves. Of scores alone the
-  /// adaptive sparse-attention denoiser's.
+  /// With noise: those of V-MoE and Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021). Without:
+  /// Switch Transformer's (Fedus et al. 2021). With a bias that is updated: none. With scores_only:
+  /// those of the adaptive sparse-attention denoiser.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
@@ -146,25 +146,25 @@ class ScoreRouter : public Router {
   void check_without_capacity(const std::string& path, Problems& problems) const override;
 
  protected:
-  /// Without `has_weight` there is no W_g, and a class overrides logits().
+  /// `has_weight`: false if a subclass overrides logits() and W_g is not needed.
   ScoreRouter(const ScoreOptions& options, const Context& context, bool has_weight);
-  /// W_g x unless overridden.
+  /// Logits of the tokens. Default: W_g x.
   virtual torch::Tensor logits(const torch::Tensor& x_TD) const;
-  /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Softmax unless overridden.
+  /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Default: softmax.
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
-  /// Whether a token's scores sum to 1.
+  /// True if a token's scores sum to 1.
   virtual bool scores_sum_to_one() const { return true; }
-  /// The kind of scores, where `selection` is this class's and `score` is the softmax or the
-  /// sigmoid: a GPU then computes scores and choices in one kernel. Default: none, step by step.
+  /// The kind of scores, if `selection` is not overridden and `score` is the softmax or the
+  /// sigmoid: a GPU then computes scores and choices in one kernel. Default: none, separate steps.
   virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
-  /// What a token's choices are the k highest of, [T, U], detached: the noisy logits or, with a
-  /// bias or a group limit, the scores (+ bias), minus infinity outside the token's groups.
+  /// The values whose top k are a token's choices, [T, U], detached: the noisy logits or, with a
+  /// bias or a group limit, the scores (+ bias), with minus infinity outside the token's groups.
   virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,
                                   const TokenContext& context) const;
 
  private:
   void add_noise(const torch::Tensor& x_TD, const TokenContext& context, Routing& routing) const;
-  /// Set choices, weights and scores of choices; return all scores.
+  /// Sets choices, their weights and scores; returns the scores of all units.
   torch::Tensor choose(const TokenContext& context, Routing& routing) const;
   torch::Tensor choose_fused(RouterScore kind, Routing& routing) const;
   void count(const Routing& routing, const TokenContext& context);
@@ -175,13 +175,13 @@ class ScoreRouter : public Router {
   int64_t counted_step_ = -1;
 };
 
-/// [T, K] weights of `unit_TK` before capacity and scale. score_TU: non-negative. logits_TU are
-/// what the scores were made of.
+/// [T, K] weights of `unit_TK`, before capacity and scale. score_TU: non-negative scores of
+/// logits_TU.
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
                               const torch::Tensor& unit_TK, Normalise normalise);
 
-/// Units outside the `keep` best groups at minus infinity. score_TU: [T, U], count divides U. `k`:
-/// units per token.
+/// Sets scores outside the `keep` best groups to minus infinity. score_TU: [T, U], count divides U.
+/// `k`: units per token.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
 }  // namespace shoal

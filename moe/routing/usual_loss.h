@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// Over which tokens a balance loss looks for balance. No scope depends on the number of ranks.
+/// The tokens among which a balance loss seeks balance. No scope depends on the number of ranks.
 enum class ScopeKind {
   kSequence,  ///< one sample
   kGroup,     ///< one routing group
@@ -22,9 +22,9 @@ struct EnumNames<ScopeKind> {
                                     std::pair{ScopeKind::kGlobal, "global"}};
 };
 
-/// A balance loss that is usual for a router: what `losses: auto` stands for.
+/// A usual balance loss of a router, selected by `losses: auto`.
 struct UsualLoss {
-  std::string_view name;  ///< what the loss is registered as
+  std::string_view name;  ///< registered name of the loss
   double weight = 0.0;
   ScopeKind scope = ScopeKind::kGroup;
 };

@@ -25,17 +25,17 @@ namespace shoal {
 struct SaveInfo {
   int64_t step = 0;             ///< optimizer steps done
   int64_t samples = 0;          ///< the data cursor
-  std::optional<double> score;  ///< of an evaluation at this step, larger is better
+  std::optional<double> score;  ///< score of an evaluation at this step; larger is better
 };
 
-/// How a save ended; the same on all ranks.
+/// The result of a save; equal on all ranks.
 struct SaveOutcome {
   bool ok = false;
   int64_t step = 0;
-  std::string path;   ///< of the checkpoint
+  std::string path;   ///< path of the checkpoint
   std::string error;  ///< names the file, the system's text, bytes needed and free
-  int64_t bytes = 0;  ///< of all shards
-  bool wrote = true;  ///< false: the checkpoint of this step was there already
+  int64_t bytes = 0;  ///< size of all shards
+  bool wrote = true;  ///< false if the checkpoint of this step existed already
 };
 
 /// Saves checkpoints in the background: one list of the state's tensors, each written once by one
@@ -52,7 +52,7 @@ class CheckpointWriter {
     std::string folder;  ///< `<run>/ckpt`
     int64_t keep_last = 2;
     int64_t keep_best = 1;
-    std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` the run resumed from
+    std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` resumed from
     std::optional<double> resumed_score;  ///< of that checkpoint
     std::string run_id;
     std::string recipe;                             ///< canonical text
@@ -70,10 +70,10 @@ class CheckpointWriter {
   /// not fit together, TORCH_CHECK while a save is in flight.
   void begin(Stateful& state, const SaveInfo& info);
   bool in_flight() const { return pending_.has_value(); }
-  /// True once `commit` will not wait for this rank. Not collective.
+  /// True once `commit` will not have to wait for this rank. Not collective.
   bool written() const { return written_.load(std::memory_order_acquire); }
-  /// Collective. Waits for this rank's shards, makes the checkpoint or drops it. Old checkpoints
-  /// are removed in the background.
+  /// Collective. Waits for this rank's shards, then makes the checkpoint or drops the save. Old
+  /// checkpoints are removed in the background.
   SaveOutcome commit();
   /// Collective. Gives the checkpoint that was saved last, or that the run resumed from, a score;
   /// its content stays.
@@ -95,14 +95,14 @@ class CheckpointWriter {
   std::optional<Pending> pending_;
   std::optional<int64_t> last_step_;
 
-  std::vector<std::string> list_hashes_;  ///< of each rank's list, for which plan_ was made
+  std::vector<std::string> list_hashes_;  ///< hash of each rank's list when plan_ was made
   std::vector<PlannedShard> plan_;
   std::vector<ShardLayout> layouts_;  ///< of the shards of plan_
   torch::Tensor staging_;             ///< the data of the own shards; kept from save to save
 
   std::thread writer_;
   std::thread cleaner_;      ///< rank 0
-  std::string clean_error_;  ///< why it stopped, or what it left; empty if it did its work
+  std::string clean_error_;  ///< why removal stopped, or what it left behind; empty if it succeeded
   std::string last_clean_error_;
   std::atomic<bool> written_{true};
   std::vector<ShardReport> reports_;  ///< of the own shards
@@ -123,14 +123,14 @@ class CheckpointWriter {
   int64_t total_bytes() const;
 };
 
-/// Counts failed saves and ends the run: after kMostFailedSaves in a row, or when the save
+/// Counts failed saves and ends the run after kMostFailedSaves failures in a row, or when the save
 /// at the end fails.
 class SaveFailures {
  public:
   static constexpr int64_t kMostFailedSaves = 3;
   /// Throws StorageError with the outcome's text when the run must end.
   void record(const SaveOutcome& outcome, bool is_final);
-  /// Counts anew how many failed in a row.
+  /// Resets the count of failures in a row.
   void forget_row() { in_a_row_ = 0; }
   int64_t total() const { return total_; }
 

@@ -25,39 +25,39 @@ struct ShardLayout {
 ShardLayout lay_out_shard(std::vector<SafetensorsEntry> entries, const std::string& run_id,
                           int64_t step, int64_t index, int64_t count);
 
-/// What was written.
+/// The entry of a written shard in the manifest, and its tensors' checksums.
 struct ShardReport {
   ManifestFile file;
   std::vector<uint32_t> tensor_crcs;  ///< in the order of the layout's entries
 };
 
-/// Writes a shard into `folder` and returns once it is on the disk and every byte was read back,
-/// not from the system's copy in memory where it can be dropped (UntrustedFile::drop_cache). Throws
+/// Writes a shard into `folder`. Returns once it is on the disk and every byte was read back and
+/// checked, bypassing the page cache where possible (UntrustedFile::drop_cache). Throws
 /// StorageError, CheckpointError.
 ShardReport write_shard(FileSystem& files, const std::string& folder, const ShardLayout& layout,
                         std::string_view data);
 
-/// Adds a shard's files and tensors to a manifest; then the tensors are to be sorted by name.
+/// Adds a shard's file and tensors to a manifest; sort the manifest's tensors by name afterwards.
 void add_shard(Manifest& manifest, const ShardLayout& layout, const ShardReport& report);
 
-/// Makes `.tmp-step-XXXXXXXX-<attempt>` in `folder`, made too if it is missing, with the first
-/// attempt that is free. Returns its path. Throws StorageError.
+/// Creates `.tmp-step-XXXXXXXX-<attempt>` in `folder` with the first free attempt number, and
+/// `folder` itself if it is missing. Returns its path. Throws StorageError.
 std::string make_save_folder(FileSystem& files, const std::string& folder, int64_t step);
 
 /// Turns the save folder `temporary`, in which every shard is on the disk, into the checkpoint
-/// `folder`/step-XXXXXXXX: writes the manifest and reads it back, checks that the shards, of their
-/// sizes, and nothing else lie there, renames. A crash leaves the checkpoint whole or not there. An
-/// older one of the same step becomes `.old-step-XXXXXXXX`. Returns the path.
-/// Throws StorageError, CheckpointError.
+/// `folder`/step-XXXXXXXX: writes the manifest and reads it back, checks that only the shards lie
+/// there and have their sizes, renames. After a crash the checkpoint is whole or absent. An older
+/// one of the same step becomes `.old-step-XXXXXXXX`. Returns the path. Throws StorageError,
+/// CheckpointError.
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);
 
-/// Gives the checkpoint of this step a score; all else of it stays. A crash leaves the checkpoint
-/// with the score or without. Returns the path. Throws StorageError, CheckpointError.
+/// Writes a score into the checkpoint of this step and changes nothing else. A crash leaves the old
+/// manifest or the new one. Returns the path. Throws StorageError, CheckpointError.
 std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score);
 
-/// Writes the name of the newest checkpoint to LATEST beside `folder`: a hint for people, which no
-/// reader trusts. Throws StorageError.
+/// Writes the name of the newest checkpoint to LATEST beside `folder`: a hint for people that no
+/// code reads. Throws StorageError.
 void write_latest(FileSystem& files, const std::string& folder, int64_t step);
 
 }  // namespace shoal

@@ -21,41 +21,42 @@ bool is_checkpoint_entry(const std::string& name, bool is_folder);
 /// Throws CheckpointError, StorageError if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
-/// The checkpoint of the largest score in `folder`, the earliest of equals; nothing if none has
-/// one. Those that are damaged, as far as their data need not be read, or cannot be read do not
-/// count; `warn` is told of them.
+/// The checkpoint with the largest score in `folder`, the earliest of equals; nothing if none has
+/// one. Unreadable checkpoints, and those whose damage shows without reading their data, are passed
+/// over with a line to `warn`.
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn = {});
 
-/// The checkpoint that PATH means: itself, or if it is a run's folder or that folder's `ckpt`, the
-/// newest committed there, or the best, for which damaged ones do not count. `pass_unreadable`: one
-/// of which some byte cannot be read does not count either. `warn` is told of what does not count.
+/// The checkpoint that PATH names: itself, or for a run's folder or that folder's `ckpt`, the
+/// newest committed there or, with `best`, the best undamaged one. `pass_unreadable`: checkpoints
+/// with an unreadable byte are passed over too. `warn` receives a line for each one passed over.
 /// Throws CheckpointError if there is none, StorageError.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
-/// Those that PATH means, in the order of their steps: itself, or all of a run's folder or of that
-/// folder's `ckpt`. Throws CheckpointError as resolve_checkpoint.
+/// The checkpoints that PATH names, in the order of their steps: itself, or all of a run's folder
+/// or of that folder's `ckpt`. Throws CheckpointError as resolve_checkpoint.
 std::vector<std::string> list_checkpoint_paths(const std::string& path);
 
-/// What stays when old checkpoints go.
+/// Which checkpoints are kept when old ones are removed.
 struct Retention {
   int64_t newest = 0;  ///< the step just committed and verified
   int64_t keep_last = 2;
-  int64_t keep_best = 1;                ///< by score
+  int64_t keep_best = 1;                ///< number of checkpoints with the best scores
   std::optional<int64_t> never_remove;  ///< the step this run resumed from
 };
 
-/// Removes the checkpoints that need not stay, and those of later steps than the newest, which the
-/// run has abandoned by going back. One whose manifest is damaged or cannot be read stays, as does
-/// a damaged one that would be the best; returns why, "" if there is none. Throws StorageError.
+/// Removes the checkpoints that Retention does not keep, and those of later steps than the newest,
+/// which the run abandoned by going back. Keeps a checkpoint whose manifest is damaged or cannot be
+/// read, and a damaged one that would be the best; returns the reason, "" if there is none. Throws
+/// StorageError.
 std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
                                    const Retention& retention);
 
-/// Gives the checkpoint of a step, which cannot be read, a name that is no checkpoint's, so that
-/// nothing removes or replaces it: step-XXXXXXXX.unreadable. Returns its path. Throws StorageError.
+/// Renames the unreadable checkpoint of a step to step-XXXXXXXX.unreadable, so that it is neither
+/// removed nor replaced. Returns its path. Throws StorageError.
 std::string set_aside(FileSystem& files, const std::string& folder, int64_t step);
 
-/// Removes what saves and removals that were cut short have left. Throws StorageError.
+/// Removes what interrupted saves and removals have left. Throws StorageError.
 void remove_leftovers(FileSystem& files, const std::string& folder);
 
 /// Removes a folder and the files in it. Throws StorageError.

@@ -26,13 +26,13 @@ constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostValues = 65'536;
 constexpr size_t kMostOrigins = 1'024;
 constexpr size_t kMostSavedDims = 8;
-/// Of a shard of 2 TiB.
+/// Blocks of a shard of 2 TiB.
 constexpr size_t kMostBlocks = size_t{1} << 19;
 /// JSON values and keys that one line consists of.
 constexpr size_t kMostHeld = kMostBlocks + 64;
 /// The parser holds a string several times.
 constexpr size_t kLongestLine = size_t{8} << 20;
-/// Of a manifest without files and tensors; its values are few.
+/// Bytes of a manifest besides files and tensors; it has few values.
 constexpr uint64_t kMostHeadBytes = uint64_t{2} << 20;
 /// No tensor takes fewer in the text.
 constexpr size_t kFewestTensorBytes = 80;

@@ -34,7 +34,8 @@ struct StartedExchange {
 /// Source: Shazeer et al. 2017, section 3.1.
 StartedExchange start_all_to_all(const torch::Tensor& rows, const RowCounts& send_rows,
                                  const RowCounts& recv_rows, Communicator& comm);
-/// The received rows [sum(recv_rows), ...], by source rank, then source order. Once per start.
+/// Returns the received rows [sum(recv_rows), ...], by source rank, then source order; once a
+/// start.
 torch::Tensor finish_all_to_all(StartedExchange started);
 
 /// start + finish.

@@ -66,7 +66,7 @@ class Communicator {
   virtual Pending start_broadcast(torch::Tensor buffer, int64_t root) = 0;
   virtual void barrier() = 0;
   /// Throws CommError if the group has failed. On a stream-ordered backend a failed transfer leaves
-  /// its buffers unspecified: ask between the host's wait for the GPU and their first use.
+  /// its buffers unspecified: call this after the host waited for the GPU and before it uses them.
   virtual void throw_if_failed() const = 0;
   /// Ends the whole job at once with this exit code; used where peers would otherwise hang.
   [[noreturn]] virtual void abort(int exit_code) = 0;
@@ -75,7 +75,7 @@ class Communicator {
     int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0;
     int64_t sent_bytes = 0;   ///< payload handed to other ranks, self excluded, by all_to_all
     double wait_seconds = 0;  ///< time spent inside wait()
-    uint64_t order_hash = 0;  ///< of the kinds of calls in their order, equal on all ranks
+    uint64_t order_hash = 0;  ///< hash of the kinds of calls in their order; equal on all ranks
   };
   virtual const Counters& counters() const = 0;
 };
@@ -92,9 +92,9 @@ std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 
 
 /// The communicator of a process that runs alone. Takes tensors of any device.
 std::unique_ptr<Communicator> make_self_communicator();
-/// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call,
-/// and MPI is finalised when the process leaves in order. Throws CommError if the library refuses.
-/// CPU tensors only. Calls whose counts are beyond `limit` are cut into several (tests lower it).
+/// Collective. A copy of MPI_COMM_WORLD; initialises MPI (thread level MULTIPLE) on the first call
+/// and finalises it when the process exits normally. Throws CommError if the library refuses. CPU
+/// tensors only. Calls with counts above `limit` are split into several (tests lower it).
 std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit = INT_MAX);
 
 /// This process among those on its machine.

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// What every implementation of Communicator refuses in the same words, with TORCH_CHECK:
+/// Argument checks that every Communicator shares, with equal messages, by TORCH_CHECK:
 /// `all_to_all: rank 3 sends 5 rows in total but tensor has [4, 512]`.
 
 enum class Collective : uint8_t { kAllReduce, kAllToAll, kAllGather, kReduceScatter, kBroadcast };
@@ -29,14 +29,14 @@ int64_t row_bytes(const torch::Tensor& tensor);
 using RowParts = c10::SmallVector<std::span<char>, 16>;
 RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows);
 
-/// The buffers that a kind of communicator takes.
+/// The buffers that a kind of communicator accepts.
 struct BufferRules {
-  /// Nothing: of any device, the same for all buffers of a call.
+  /// Without one: any device, the same for all buffers of a call.
   std::optional<c10::Device> device = c10::Device(c10::DeviceType::CPU);
   bool reduces_bfloat16 = false;
 };
 
-/// Who calls, and what buffers it takes; a communicator alone takes those of a CPU.
+/// A communicator and the buffers it accepts; CPU buffers by default.
 struct Caller {
   Caller(const Communicator& comm) : comm(comm) {}
   Caller(const Communicator& comm, const BufferRules& rules) : comm(comm), rules(rules) {}
@@ -53,7 +53,7 @@ void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const t
                           const RowCounts& rows);
 void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t root);
 
-/// Rows that leave this rank.
+/// Number of rows sent to other ranks.
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows);
 
 }  // namespace shoal

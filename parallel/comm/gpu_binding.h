@@ -8,13 +8,13 @@
 
 namespace shoal {
 
-/// Where a rank runs.
+/// The machine and the GPU a rank runs on.
 struct RankBinding {
   int64_t rank = 0;
-  std::string host;     ///< for people; two machines may have one name
-  std::string machine;  ///< equal on ranks of one machine: machine_id()
+  std::string host;     ///< for people: two machines may share a name
+  std::string machine;  ///< machine_id(): equal on ranks of one machine
   int64_t local_rank = 0;
-  int64_t gpu = -1;    ///< ordinal among those visible to the rank; -1: it computes on the CPU
+  int64_t gpu = -1;    ///< ordinal among the GPUs visible to the rank; -1: it computes on the CPU
   std::string pci_id;  ///< of the GPU
   int64_t threads = 1;
 };
@@ -26,12 +26,11 @@ std::string machine_id(const std::string& path = "/proc/sys/kernel/random/boot_i
 /// Collective. Every rank's binding, in rank order. `control` moves CPU tensors.
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own);
 
-/// Throws Error (kTopology), the same on all ranks, if ranks of one machine have one GPU and
-/// `share_gpu` does not allow it, or if some ranks have a GPU and others none. Names the ranks,
-/// hosts and PCI ids.
+/// Throws Error (kTopology), the same on all ranks, if ranks of one machine share a GPU without
+/// `share_gpu`, or if some ranks have a GPU and others none. Names the ranks, hosts and PCI ids.
 void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu);
 
-/// Whether some GPU has more than one rank.
+/// True if some GPU is used by several ranks.
 bool share_gpus(const std::vector<RankBinding>& bindings);
 
 /// One line a rank under a heading: rank, host, local rank, GPU, PCI id, threads.

@@ -412,7 +412,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit) {
 LocalRank local_rank_of(Communicator& comm) {
   const auto* mpi = dynamic_cast<const MpiCommunicator*>(&comm);
   if (mpi == nullptr) {
-    TORCH_CHECK(comm.size() == 1, "local_rank_of: only MPI knows which ranks share a machine");
+    TORCH_CHECK(comm.size() == 1, "local_rank_of: needs an MPI communicator, or one rank");
     return {};
   }
   MPI_Comm local = MPI_COMM_NULL;

@@ -7,16 +7,16 @@
 
 #include "parallel/comm/communicator.h"
 
-/// Work that fails on all ranks if it fails on one, so that none waits for a rank that has left.
+/// Calls that fail on all ranks if they fail on one, so that no rank waits for one that has left.
 namespace shoal {
 
-/// Calls `work` on rank 0 and returns its text on every rank. Collective. An Error thrown there is
-/// thrown on every rank, of the same class and with the same text, code and hint; another exception
-/// as an Error with code 70.
+/// Calls `work` on rank 0 and returns its text on every rank. Collective. An Error that `work`
+/// throws is rethrown on every rank with its class, text, code and hint; any other exception
+/// becomes an Error with code 70.
 std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work);
 
-/// Calls `work`, which makes no collective calls, on every rank. Collective. What the first of the
-/// ranks that failed threw is thrown on all, as above, with the rank appended to the text.
+/// Calls `work`, which makes no collective calls, on every rank. Collective. The exception of the
+/// first rank that failed is thrown on all, as by on_rank_zero, with the rank appended to its text.
 void on_every_rank(Communicator& world, const std::function<void()>& work);
 
 /// Names and values that must be equal on all ranks, e.g. {"binary", "1.2.0 a1b2c3"}.

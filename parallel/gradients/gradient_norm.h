@@ -8,17 +8,17 @@
 
 namespace shoal {
 
-/// The summed gradients that this rank measures: every distinct number is in one rank's share, and
-/// no rank repeats another's work.
+/// The summed gradients that this rank contributes to the norm: the ranks' shares are disjoint, and
+/// together they cover every gradient once.
 struct GradientShare {
-  std::vector<Parameter> parameters;  ///< whole ones, or pieces
-  std::vector<int64_t> places;        ///< of the whole parameters in the order of registration
+  std::vector<Parameter> parameters;  ///< whole ones, or pieces of sharded ones
+  std::vector<int64_t> places;  ///< place of each whole parameter in the order of registration
 };
 
-/// Of a group's parameters, replica r takes every size-th one from r on.
+/// Replica r takes every size-th parameter of a group, from r on.
 GradientShare share_of(const std::vector<ParameterGroup>& groups);
 
-/// What this rank found in its share.
+/// Sum of squares and first non-finite gradient of this rank's share.
 struct GradientStats {
   double square_sum = 0.0;  ///< StepControl::agree adds it up to the square of the L2 norm
   /// Logical name, unit id included, of the first tensor with a NaN or infinity; empty if there is
@@ -39,7 +39,8 @@ double global_max_norm(const GradientShare& share, Communicator& world);
 /// none. Collective over `world`.
 std::string first_nonfinite(const GradientStats& stats, Communicator& world);
 
-/// What clipping multiplies gradients with: 1 / max(1, norm / clip_norm); 1 if clip_norm is 0.
+/// The factor by which clipping scales gradients: 1 / max(1, norm / clip_norm); 1 if clip_norm is
+/// 0.
 double clip_factor(double norm, double clip_norm);
 
 }  // namespace shoal

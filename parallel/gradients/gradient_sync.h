@@ -10,14 +10,14 @@
 
 namespace shoal {
 
-/// Adds up each parameter's gradients over the ranks that hold copies of it.
+/// Sums each parameter's gradients over the ranks that hold copies of it.
 ///
-/// A SUM without a divisor: a loss is a rank's share of the step's. Gradients are views into flat
-/// buckets, so nothing is copied to send them; a gradient that a rank's graph did not reach counts
-/// as zero. Groups of one rank make no calls. Buckets are filled in reverse order of registration,
-/// about the order in which backward passes finish, and all ranks start them, of all groups, in
-/// that one order, on communicators of their own, so they can overtake other traffic of the
-/// backward pass. With `shards` each rank gets the sum of its equal share of each bucket only.
+/// The sum has no divisor: each rank's loss is its share of the step's loss. Gradients are views
+/// into flat buckets, so sending copies nothing; a gradient that a rank's graph did not reach
+/// counts as zero. Groups of one rank make no calls. Buckets are filled in reverse order of
+/// registration, about the order in which backward passes finish. All ranks start the buckets of
+/// all groups in that one order, on communicators of their own, so they can overtake other traffic
+/// of the backward pass. With `shards` each rank gets only its equal share of each bucket's sum.
 /// float32 and float64.
 class GradientSync {
  public:
@@ -50,15 +50,15 @@ class GradientSync {
   GradientSync& operator=(const GradientSync&) = delete;
   ~GradientSync();
 
-  /// Before the first micro-step of an optimizer step. Attaches zeroed gradients.
+  /// Attaches zeroed gradients. Call before the first micro-step of an optimizer step.
   void zero_grad();
-  /// Before the last micro-step's backward pass, if at all: that pass starts each bucket once it
-  /// and all before it are filled, so that their sums overlap with the rest of the pass. Changes no
-  /// bit of the sums.
+  /// Optional, before the last micro-step's backward pass: that pass then starts each bucket as
+  /// soon as it and all earlier ones are filled, so that their sums overlap with the rest of the
+  /// pass. The sums are bitwise the same.
   void start_with_backward();
-  /// After the last micro-step's backward pass. Collective over every group's replicas; afterwards
-  /// each parameter's gradient, or of each bucket this rank's shard, is the sum over its replicas
-  /// and all micro-steps.
+  /// Call after the last micro-step's backward pass. Collective over every group's replicas;
+  /// afterwards each parameter's gradient (with shards, this rank's shard of each bucket) is the
+  /// sum over its replicas and all micro-steps.
   void reduce();
   /// Multiplies every summed gradient, for clipping.
   void scale(double factor);
@@ -66,11 +66,11 @@ class GradientSync {
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
-  /// Buckets of this step whose sums are in flight or done.
+  /// Number of this step's buckets whose sums are in flight or done.
   int64_t num_started() const { return static_cast<int64_t>(next_); }
-  /// All-reduces and reduce-scatters since construction.
+  /// Number of all-reduces and reduce-scatters since construction.
   int64_t num_calls() const;
-  /// Those of the sums, one a group.
+  /// The communicators that sum gradients, one a group.
   std::vector<const Communicator*> communicators() const;
 
  private:
@@ -81,13 +81,13 @@ class GradientSync {
   /// Makes the parameter's gradient the view again if it was replaced, keeping the values.
   static void attach(Slot& slot);
   void set_hooks();
-  /// The backward pass has added to a gradient.
+  /// Called when the backward pass has added to a gradient.
   void on_ready(size_t bucket, size_t slot);
   void start(Bucket& bucket);
 
   bool shards_;
   std::vector<ParameterGroup> groups_;
-  std::vector<std::unique_ptr<Communicator>> replicas_;  ///< a copy of each group's
+  std::vector<std::unique_ptr<Communicator>> replicas_;  ///< a copy of each group's replicas
   std::vector<Bucket> buckets_;
   size_t next_ = 0;            ///< the first bucket that is not started
   bool starts_early_ = false;  ///< whether the backward pass starts buckets

@@ -14,12 +14,12 @@
 
 namespace shoal {
 
-/// Shares the optimizer's work and state out among the replicas of each parameter: rank r of n
-/// updates the r-th n-th of each bucket, and all ranks gather the weights afterwards.
+/// Shards the optimizer's work and state over the replicas of each parameter: rank r of n updates
+/// the r-th n-th of each bucket, and afterwards all ranks gather the weights.
 ///
-/// Weights move into flat tensors laid out as the buckets of gradients, and parameters become views
-/// of them. So a rank's shard of a bucket is one range of elements, and its border may cut a matrix
-/// (a parameter, or one unit of a stack):
+/// Weights move into flat tensors laid out like the gradient buckets, and parameters become views
+/// of them. A rank's shard of a bucket is thus one range of elements, and its border may cut a
+/// matrix (a parameter, or one unit of a stack):
 ///
 ///     bucket  | head.bias | experts.7 | experts.9 | stem.weight     | padding |
 ///     shards  | rank 0            | rank 1                | rank 2            |
@@ -27,24 +27,22 @@ namespace shoal {
 ///               experts.7's begin   experts.9,
 ///                                   stem.weight's begin
 ///
-/// A *piece* is what one rank has of one matrix. A matrix of several pieces is *cut*; the rank of
-/// its first piece *owns* it: checkpoints save and load its optimizer state there.
+/// A *piece* is one rank's part of one matrix. A matrix of several pieces is *cut*; the rank of its
+/// first piece *owns* it: checkpoints save and load its optimizer state there.
 ///
-/// Two orders: pieces go by bucket, then by element, and all lists of the optimizer follow them.
-/// Elements that move between the owners of cut matrices and the ranks of their pieces go by peer,
-/// then by matrix, as all_to_all needs them.
-/// Source: Rajbhandari et al. 2020 (ZeRO), stage 1.
+/// Two orders: pieces, and all lists of the optimizer, go by bucket, then by element. Elements that
+/// move between the owners of cut matrices and the ranks of their pieces go by peer, then by
+/// matrix, as all_to_all needs them. Source: Rajbhandari et al. 2020 (ZeRO), stage 1.
 class OptimizerShards : public StateShards {
  public:
-  /// `sync` has shards and outlives this object.
+  /// `sync` was built with shards and outlives this object.
   explicit OptimizerShards(GradientSync& sync);
 
-  /// This rank's, each of one matrix; their gradients are the sums over replicas once `sync` has
-  /// reduced.
+  /// This rank's pieces; once `sync` has reduced, their gradients are the sums over replicas.
   const std::vector<Parameter>& pieces() const { return share_.parameters; }
   /// The pieces with the places of their parameters.
   const GradientShare& share() const { return share_; }
-  /// Collective. After the pieces were updated.
+  /// Collective. Call after the pieces were updated.
   void gather_weights();
 
   /// This rank's range of one parameter: the summed gradient of its elements from `begin` on, flat.
@@ -54,7 +52,7 @@ class OptimizerShards : public StateShards {
   };
   /// Throws TORCH_CHECK if no such parameter is trained.
   Range range_of(const std::string& parameter) const;
-  /// All elements of a parameter, flat, from those of each rank's range. Collective over its
+  /// All elements of a parameter, flat, put together from each rank's range. Collective over its
   /// replicas.
   torch::Tensor gather_ranges(const std::string& parameter, const torch::Tensor& own) const;
 
@@ -67,17 +65,17 @@ class OptimizerShards : public StateShards {
  private:
   struct Matrix {
     std::string name;
-    std::string parameter;  ///< that it belongs to
+    std::string parameter;  ///< parameter the matrix belongs to
     std::vector<int64_t> sizes;
-    int64_t begin;  ///< in the bucket
-    int64_t place;  ///< of its parameter
+    int64_t begin;  ///< first element in the bucket
+    int64_t place;  ///< place of its parameter in the order of registration
   };
   struct CutMatrix {
     int64_t owner = 0;
-    std::vector<int64_t> lengths;  ///< of the pieces of ranks owner, owner + 1, ...
+    std::vector<int64_t> lengths;  ///< lengths of the pieces of ranks owner, owner + 1, ...
     size_t piece = 0;              ///< this rank's, if it has one
   };
-  /// The cut matrices of the buckets that are reduced over `replicas`, equal on all its ranks.
+  /// The cut matrices of buckets reduced over `replicas`; equal on all its ranks.
   struct Cuts {
     Communicator* replicas;
     std::vector<CutMatrix> matrices;
@@ -87,11 +85,11 @@ class OptimizerShards : public StateShards {
     size_t matrix;
     int64_t begin, length, peer;
   };
-  /// A parameter's place in a bucket.
+  /// The bucket and the slot that hold a parameter.
   struct Located {
     const GradientSync::Bucket& bucket;
     const GradientSync::Slot& slot;
-    /// The elements of the slot in a rank's shard: from `begin` of the bucket on.
+    /// The slot's elements in a rank's shard; `begin` is in the bucket.
     struct Part {
       int64_t begin, length;
     };

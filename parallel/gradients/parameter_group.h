@@ -17,9 +17,9 @@ struct ParameterGroup {
   std::vector<int64_t> places;
 };
 
-/// Stacked parameters are replicated over grid.replica, all others over grid.world. Two groups at
-/// most, whole parameters first, each in the given order; an empty group is left out. Tensors that
-/// require no gradient are left out: they are not trained. `grid` must outlive the groups.
+/// Groups parameters: stacked ones are replicated over grid.replica, all others over grid.world. At
+/// most two groups, whole parameters first, each in the given order; an empty group is left out,
+/// and so are tensors that require no gradient. `grid` must outlive the groups.
 std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
                                              RankGrid& grid);
 

@@ -9,15 +9,15 @@
 
 namespace shoal {
 
-/// What a rank asks of the others at the end of a step, and what they agree on.
+/// One rank's flags at the end of a step; after `agree`, those of all ranks combined.
 struct StepFlags {
-  int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Agreed: the largest
-  bool stop = false;         ///< another reason to stop, e.g. time. Agreed: any
-  bool evaluate = false;     ///< an evaluation is due by the clock. Agreed: any
-  bool save = false;         ///< a checkpoint is due by the clock. Agreed: any
-  int64_t written_step = 0;  ///< newest step whose checkpoint this rank has on disk. Agreed: least
-  double square_sum = 0.0;   ///< of this rank's share of the gradients. Agreed: the sum, which is
-                             ///< not finite if any rank's is not
+  int64_t stop_signal = 0;   ///< number of the signal to stop for; 0: none. Combined: the largest
+  bool stop = false;         ///< another reason to stop, e.g. time. Combined: any
+  bool evaluate = false;     ///< an evaluation is due by the clock. Combined: any
+  bool save = false;         ///< a checkpoint is due by the clock. Combined: any
+  int64_t written_step = 0;  ///< newest step that this rank has saved. Combined: the least
+  double square_sum = 0.0;   ///< sum over this rank's share of the gradients. Combined: the sum,
+                             ///< which is not finite if any rank's is not
 
   bool wants_stop() const { return stop || stop_signal != 0; }
 };
@@ -25,16 +25,16 @@ struct StepFlags {
 /// The one exchange of control data in a step: a small all-gather on a communicator of its own. All
 /// ranks combine the same rows in the same order, so they agree to the bit.
 ///
-/// It also compares what collectives the ranks have ever started on the grid's communicators and on
-/// those that sum gradients, kind by kind in their order.
+/// Also compares, kind by kind and in order, all collectives that the ranks have started so far on
+/// the grid's communicators and on those that sum gradients.
 class StepControl {
  public:
   /// Collective over grid.world. `grid` and `gradient_sums`, the same number on all ranks, must
   /// outlive this.
   explicit StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums = {});
-  /// Collective. Throws CommError that names two ranks and what each called, on every rank, if the
-  /// ranks have not made the same calls; and as throw_if_failed: by now the host has waited for the
-  /// step's gradients.
+  /// Collective. Combines the ranks' flags. If the ranks have not made the same calls, throws
+  /// CommError on every rank, naming two ranks and their calls. Throws as throw_if_failed too: by
+  /// now the host has waited for the step's gradients.
   StepFlags agree(const StepFlags& own);
   /// Throws CommError if one of the compared communicators has failed.
   void throw_if_failed() const;

@@ -14,19 +14,18 @@
 namespace shoal {
 
 /// The tensors of one step that a StepRule reads and changes, by the logical names of trained
-/// parameters: the same whether ranks hold gradients and optimizer state whole or in shards. Of a
-/// stack a rank sees its own units. Every method throws TORCH_CHECK if no such parameter is
-/// trained.
+/// parameters, whether gradients and optimizer state are whole or sharded. Of an expert stack a
+/// rank sees its own units. Every method throws TORCH_CHECK if no such parameter is trained.
 class StepTensors {
  public:
-  /// The others outlive this. `shards`: null if the optimizer has none.
+  /// All arguments outlive this object. `shards`: null without sharded optimizer state.
   StepTensors(const GradientSync& sync, const OptimizerShards* shards, const Optimizer& optimizer);
 
-  /// Its weights may be changed in place after the update, alike on all replicas.
+  /// The parameter's weights may be changed in place after the update, alike on all replicas.
   const Parameter& parameter(const std::string& name) const;
 
-  /// The summed gradient that this rank holds, to be changed in place before the norm: elements
-  /// from `begin` on, flat.
+  /// The summed gradient that this rank holds, flat, its elements from `begin` on; may be changed
+  /// in place before the norm.
   OptimizerShards::Range gradient(const std::string& name) const;
   /// Collective over the replicas of these parameters.
   void gather_gradients(const std::vector<std::string>& names);
@@ -36,11 +35,11 @@ class StepTensors {
   /// The ranks that hold copies of the parameter.
   Communicator& replicas(const std::string& name) const;
 
-  /// The kinds of optimizer state there are: "m", "v".
+  /// Names of the kinds of optimizer state, such as "m" and "v".
   std::vector<std::string> state_kinds() const { return optimizer_.state_kinds(); }
   /// A copy of one kind of optimizer state ("m", "v"). Collective over the parameter's replicas.
   torch::Tensor read_state(const std::string& kind, const std::string& name) const;
-  /// Each replica gives the same values; local.
+  /// Local; every replica must give the same values.
   void write_state(const std::string& kind, const std::string& name, const torch::Tensor& whole);
 
  private:

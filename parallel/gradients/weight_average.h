@@ -13,18 +13,18 @@
 
 namespace shoal {
 
-/// Exponential moving average (EMA) of the weights. Training goes on with the weights themselves.
+/// Exponential moving average (EMA) of the weights; training itself does not use it.
 ///
-/// The first update copies them. Update t = 1, 2, ... after it is
+/// The first update copies the weights. Update t = 1, 2, ... after it computes
 ///     average = d * average + (1 - d) * weight,
-///     d = decay, or with warm-up min(decay, (1 + t) / (10 + t)) as in TensorFlow and diffusers.
-/// An update follows every `every`-th step; a skipped step makes none. Until the first one there is
-/// no average. Averages have the dtype of the weights, float32 or float64. Each rank averages what
-/// it holds, of a stack its own units: no collective.
+/// with d = decay, or with warm-up min(decay, (1 + t) / (10 + t)) as in TensorFlow and diffusers.
+/// An update follows every `every`-th step, unless that step is skipped. Until the first one there
+/// is no average. Averages have the dtype of the weights, float32 or float64. Each rank averages
+/// what it holds, of a stack its own units: no collective.
 ///
-/// Buffers (a router's selection bias, thresholds) and frozen parameters are not averaged. Beside
-/// averages stand the model's own, as in torch.optim.swa_utils: gradients do not move them, so they
-/// have no noise of gradients to average out.
+/// Buffers (a router's selection bias, thresholds) and frozen parameters are not averaged; the
+/// model's own are used beside the averages, as in torch.optim.swa_utils: gradients do not move
+/// them, so they have no gradient noise to average out.
 class WeightAverage : public StepRule {
  public:
   /// `train.average`.
@@ -44,7 +44,7 @@ class WeightAverage : public StepRule {
                 "smaller decays at first: update t has min(decay, (1 + t) / (10 + t))")};
     }
   };
-  /// A checkpoint has the average of weight X as `average.X`, and how many updates it has seen.
+  /// A checkpoint holds the average of weight X as `average.X`, and the number of updates.
   static constexpr const char* kPrefix = "average.";
   static constexpr const char* kUpdates = "average.updates";
 

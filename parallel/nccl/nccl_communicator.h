@@ -15,15 +15,15 @@ namespace shoal {
 /// abort(). bfloat16 is reduced, too; NCCL adds it up in bfloat16.
 ///
 /// Calls are ordered on streams and never block the host for the GPU: start_* queues the transfer
-/// on the communication stream, after the work that the current stream has then; wait() makes the
-/// current stream wait for it. The buffers are held until wait(). After it they may be freed or
-/// written to by work on the stream that was current at the start or at the wait: both wait. A
-/// buffer that was allocated on a third stream must outlive that stream's later allocations.
+/// on the communication stream, after the current stream's work so far; wait() makes the current
+/// stream wait for it. The buffers are held until wait(). After it they may be freed or written to
+/// by work on the stream that was current at the start or at the wait: both wait. A buffer that was
+/// allocated on a third stream must outlive that stream's later allocations.
 ///
-/// A failure that NCCL reports, at once or later, is thrown as CommError by the next start_*,
-/// wait() or barrier(), with the call's number, rank, row counts and NCCL's text, after
-/// ncclCommAbort, so that this process does not hang; every later call fails likewise. Peers learn
-/// of it from abort(). A peer that is silent is noticed by barrier(), and by the backend's
+/// A failure that NCCL reports is thrown as CommError by the next start_*, wait() or barrier(),
+/// with the call's number, rank, row counts and NCCL's text. The communicator is aborted first
+/// (ncclCommAbort), so that this process does not hang; every later call fails likewise. Peers fail
+/// through abort(). A peer that does not answer is detected by barrier(), and by the backend's
 /// NcclWatch while the host waits for the GPU.
 ///
 /// Throws CommError if the library is too old or cannot connect, Error (kVersionSkew) if rank 0

@@ -13,27 +13,27 @@
 
 namespace shoal {
 
-/// A stream of CUDA's, opaque to all but the functions below.
+/// A CUDA stream, opaque to all but the functions below.
 struct GpuStream;
 
-/// A point in the work of a stream; freed with its last owner, passed or not.
+/// A point in the work of a stream; freed with its last owner, even if not reached yet.
 using GpuEvent = std::shared_ptr<void>;
 
-/// What communicators ask of one GPU's streams. The plug-in gives CUDA's; tests give their own, on
-/// CPU memory. Only `is_done` checks whether work is over, and no function blocks.
+/// The stream functions of one GPU for communicators. The plug-in gives CUDA's; tests give their
+/// own, on CPU memory. Only `is_done` checks whether work is complete, and no function blocks.
 struct GpuStreams {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
   std::string pci_id;                                      ///< `0000:3B:00.0`
-  /// Carries all collectives of the process. One stream for all groups: the kernels of two
-  /// communicators at once may each wait for room on some GPU that the other holds.
+  /// Carries all collectives of the process. One stream for all groups: otherwise kernels of two
+  /// communicators could each wait for room that the other holds on some GPU.
   GpuStream* communication = nullptr;
   /// The current stream of the calling thread.
   std::function<GpuStream*()> current;
-  /// An event after all work of the stream so far.
+  /// Returns an event after all work of the stream so far.
   std::function<GpuEvent(GpuStream* stream)> record;
-  /// Later work of the stream waits for the event.
+  /// Makes later work of the stream wait for the event.
   std::function<void(GpuStream* stream, const GpuEvent& event)> wait;
-  /// Throws if the GPU reports an error of work before.
+  /// True once the event is reached. Throws if the GPU reports an error of earlier work.
   std::function<bool(const GpuEvent& event)> is_done;
   std::function<void(void* to, const void* from, size_t bytes, GpuStream* stream)> copy;
 };
@@ -53,7 +53,7 @@ inline bool is_error(NcclResult result) {
   return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
 }
 
-/// Those of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
+/// The values of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
 enum class NcclType : int { kUint8 = 1, kInt64 = 4, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
 enum class NcclOp : int { kSum = 0, kMax = 2, kMin = 3 };
 
@@ -62,11 +62,11 @@ struct NcclId {
   std::array<char, 128> bytes{};
 };
 
-/// A communicator of NCCL's, opaque to all but the functions below.
+/// An NCCL communicator, opaque to all but the functions below.
 struct NcclComm;
 
-/// The functions of NCCL that communicators call, with NCCL's names and arguments. The plug-in
-/// gives the library's; tests give scripted ones. The types are ours, so that what calls them needs
+/// The NCCL functions that communicators call, with NCCL's names and arguments. The plug-in gives
+/// the library's; tests give scripted ones. The types are declared here, so that callers need
 /// neither NCCL's header nor CUDA.
 ///
 /// Communicators are non-blocking: any function may return kInProgress, and the communicator must
@@ -93,7 +93,7 @@ struct NcclFunctions {
                                NcclComm* comm, GpuStream* stream);
   std::function<Reduction> all_reduce;
   std::function<Reduction> reduce_scatter;  ///< `count` elements of `out`
-  /// Only the root has an `out`.
+  /// Only the root passes an `out`.
   std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
                            int root, NcclComm* comm, GpuStream* stream)>
       reduce;
@@ -125,26 +125,26 @@ struct NcclLimits {
 
 class NcclWatch;
 
-/// One GPU as communicators use it.
+/// The NCCL functions and streams of one GPU.
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
-  std::weak_ptr<NcclWatch> watch = {};  ///< of all transfers; default: none
+  std::weak_ptr<NcclWatch> watch = {};  ///< watch over all transfers; default: none
 };
 
-/// The tables for this GPU from the plug-in, which has to be loaded (runtime/device/device.h). Once
-/// per process: each backend has a communication stream of its own. Makes no NCCL communicator yet.
-/// Throws CommError if the plug-in is not loaded.
+/// The functions for this GPU from the plug-in, which has to be loaded (runtime/device/device.h).
+/// Call once per process: each backend has a communication stream of its own. Makes no NCCL
+/// communicator yet. Throws CommError if the plug-in is not loaded.
 std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu);
 
-/// What the plug-in exports for nccl_backend, under this name.
+/// Symbol that the plug-in exports for nccl_backend.
 inline constexpr const char* kMakeNcclBackend = "shoal_make_nccl_backend";
 using MakeNcclBackend = void (*)(int ordinal, NcclBackend* backend);
 
 /// `2.28.9` of 22809.
 std::string nccl_version_text(int version);
 
-/// Version of the library that was loaded. Throws CommError if it cannot be asked.
+/// Version of the loaded library. Throws CommError if the call fails.
 int nccl_version(const NcclFunctions& nccl);
 
 /// Throws CommError if the library is older than the header's major.minor, or if LibTorch uses
@@ -154,9 +154,9 @@ void check_nccl_library(const NcclFunctions& nccl);
 /// For the log: `NCCL 2.28.9 from /usr/lib/libnccl.so.2, built with 2.28.9`.
 std::string nccl_log_line(const NcclFunctions& nccl);
 
-/// Environment variables that have to be set before the first communicator is made.
+/// Environment variables that must be set before the first communicator is made.
 ///
-/// Two ranks on one GPU (recipe key parallel.share_gpu) need NCCL_MULTI_RANK_GPU_ENABLE=1 of NCCL
+/// Two ranks on one GPU (recipe key parallel.share_gpu) need NCCL_MULTI_RANK_GPU_ENABLE=1 and NCCL
 /// 2.30 or newer; with an older one throws Error (kTopology) that names both.
 std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version);
 

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// A call as errors name it: `all_to_all #17`, with its rows.
+/// A call as errors describe it: `all_to_all #17`, with its rows.
 struct NcclCall {
   std::string name;
   int64_t sequence = 0;
@@ -40,24 +40,24 @@ class NcclLink {
   /// Carries the transfers.
   GpuStream* stream() const { return backend_->streams.communication; }
 
-  /// Held from the start of a call until NCCL has handed it over.
+  /// Held from the start of a call until NCCL has queued it.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
-  /// Whether the call is done: the GPU has passed `finished`, or the link has failed. Throws
-  /// CommError as poll, and if the call has taken longer than it may. False while another thread is
+  /// True once the call is complete: the GPU has reached `finished`, or the link has failed. Throws
+  /// CommError as poll, and if the call has exceeded its time limit. False while another thread is
   /// busy with the link and polls it.
   bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
-  /// Throws CommError if `result` is an error of `function`; then the link has failed.
+  /// Throws CommError, and marks the link as failed, if `result` is an error of `function`.
   void check(NcclResult result, const char* function, const NcclCall& call);
-  /// Blocks until NCCL has handed everything to the GPU.
+  /// Blocks until NCCL has queued everything on the GPU.
   void settle(const NcclCall& call) { settle(call, limits_.launch); }
   /// Throws CommError if NCCL reports an error.
   void poll(const NcclCall& call);
-  /// Blocks until the GPU has passed the event.
+  /// Blocks until the GPU has reached the event.
   void drain(const GpuEvent& event, const NcclCall& call);
-  /// Ends what is in flight; only the destructor may be called afterwards.
+  /// Aborts calls in flight; only the destructor may be called afterwards.
   void abort() noexcept;
 
  private:

@@ -13,13 +13,13 @@
 
 namespace shoal {
 
-/// Polls the transfers of a process until they are over, on a thread of its own: the host sleeps in
-/// CUDA while it waits for the GPU, and would sleep for ever after a transfer whose peer has died.
+/// Polls the transfers of a process until they complete, on a thread of its own. Without it, a host
+/// that waits for the GPU inside CUDA would hang forever after a peer has died.
 ///
-/// A failure aborts the communicator that it belongs to, so that the GPU is free again, and is
-/// reported once. So does a stream on which for NcclLimits::transfer no transfer has ended; time in
-/// which this process was stopped does not count. Buffers are unspecified then, and
-/// Communicator::throw_if_failed throws: `on_failure` is to end the job.
+/// A failure aborts its communicator, which frees the GPU, and is reported once. A stream on which
+/// no transfer has completed for NcclLimits::transfer counts as failed; time in which this process
+/// was stopped does not count. Buffers are unspecified then, and Communicator::throw_if_failed
+/// throws: `on_failure` has to end the job.
 class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
@@ -30,9 +30,9 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// `finished` follows the transfer. Transfers are added in the order of their stream.
+  /// `finished` is the event after the transfer. Transfers are added in the order of their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// For a link that is about to go. Returns when none of its transfers is polled any more.
+  /// Call before a link is destroyed. Returns when none of its transfers is polled any more.
   void forget(const NcclLink& link);
 
  private:
@@ -50,7 +50,7 @@ class NcclWatch {
   std::condition_variable changed_;
   bool stops_ = false;
   std::deque<Transfer> transfers_;
-  std::chrono::milliseconds waited_{0};  ///< for the first of them, in periods
+  std::chrono::milliseconds waited_{0};  ///< time waited for the first transfer, in periods
   std::thread thread_;                   // last: it uses the others
 };
 

@@ -4,10 +4,10 @@
 
 namespace shoal {
 
-/// What this program was built from and with. Goes into `env.json` and `shoal doctor`.
+/// Versions of the source and of what built this program, for `env.json` and `shoal doctor`.
 struct BuildInfo {
   std::string version;        ///< of Shoal, `0.1.0`
-  std::string git_revision;   ///< 12 digits, `-dirty` behind it if files had changed; or `unknown`
+  std::string git_revision;   ///< 12 digits, plus `-dirty` if files had changed; or `unknown`
   std::string compiler;       ///< `GNU 12.2.0`
   std::string build_type;     ///< `Release` or `Debug`
   std::string flags;          ///< of the build type

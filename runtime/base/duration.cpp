@@ -121,7 +121,7 @@ std::vector<std::string> unit_names(unsigned units) {
   return names;
 }
 
-/// Of a text that begins as a number: how many characters of it are one, exponent included.
+/// Length of the number, exponent included, at the start of a text.
 std::size_t number_length(std::string_view text) {
   const auto skip_digits = [text](std::size_t at) {
     while (at < text.size() && is_digit(text[at])) ++at;
@@ -328,11 +328,11 @@ std::string explain_duration(std::string_view text, unsigned units) {
   }
   const bool has_more = unit.size() < rest.size() && unit != "step" && unit != "tok";
   if (has_more && is_unit_of(unit, static_cast<unsigned>(DurationUnit::kSecond))) {
-    return "is no time; write 3h50min, the largest unit first";
+    return "is not a time; write 3h50min, the largest unit first";
   }
   if (has_more) return "has more behind its unit";
   const bool is_whole = number.find('.') == std::string_view::npos;
-  return is_whole ? "is too large" : "is no whole number, or too precise";
+  return is_whole ? "is too large" : "is not a whole number, or too precise";
 }
 
 }  // namespace shoal

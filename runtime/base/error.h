@@ -30,8 +30,8 @@ enum class ExitCode : int {
   kPreempted = 75,          ///< stopped in order; the same command resumes
 };
 
-/// Base of all errors that end the program with a documented exit code.
-/// The message names what failed; `hint` is the next step to try, may be empty.
+/// Base of all errors that end the program with a documented exit code. The message names what
+/// failed; `hint` suggests what to do, may be empty.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = "")

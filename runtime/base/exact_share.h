@@ -10,8 +10,8 @@ struct Decimal {
   int exponent = 0;
 };
 
-/// The shortest decimal that reads back as `value`: 1.05 is 105 * 10^-2 exactly, though no double
-/// is. TORCH_CHECK unless finite and not negative.
+/// The shortest decimal that parses to `value`: 1.05 is 105 * 10^-2 exactly, though no double is.
+/// TORCH_CHECK unless finite and not negative.
 Decimal decimal_of(double value);
 
 /// ceil(count * factor / divisor) and floor(count * share), exact, saturating at 2^62.
@@ -26,7 +26,7 @@ struct ExactShare {
 inline constexpr int64_t kLargestShare = int64_t{1} << 62;
 
 /// count * factor / divisor. digits has at most 17 places (57 bits), so count * digits fits 120
-/// bits. Beyond these exponents the quotient is above or below every count anyway.
+/// bits. The loops stop at exponents where the quotient is already above or below every count.
 constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t divisor) {
   ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
   if (result.numerator == 0) return result;
@@ -54,7 +54,7 @@ struct CapacityRule {
   Decimal factor;
   int64_t num_units, min, align;
 
-  /// unit_capacity of capacity.h.
+  /// unit_capacity of capacity.h, without its checks.
   constexpr int64_t rows_for(int64_t num_choices) const {
     const int64_t share = exact_ceil_share(num_choices, factor, num_units);
     const int64_t steps = share == 0 ? 0 : (share - 1) / align + 1;

@@ -6,12 +6,12 @@
 
 namespace shoal {
 
-/// The least multiple that is not below the value.
+/// The smallest multiple of `multiple` that is at least `value`.
 inline int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// The divisors of a number up to 4,096, in order: what an error offers to choose from.
+/// The divisors of a number, up to 4,096, in order; for the suggestions of errors.
 inline std::vector<int64_t> divisors(int64_t number) {
   constexpr int64_t kMostListed = 4096;
   std::vector<int64_t> result;

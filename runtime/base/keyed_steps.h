@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// to_steps, whose ConfigError begins with `key`.
+/// to_steps, with `key` put before the message of its ConfigError.
 inline int64_t steps_of(const std::string& key, const Duration& duration, const StepScale& scale) {
   try {
     return to_steps(duration, scale);

@@ -18,8 +18,8 @@ class Log {
  public:
   using Echo = std::function<void(const std::string& line)>;
   /// Appends to the file at `path` and flushes each line; an empty path means no file. `echo` shows
-  /// a line on the console. If the disk is full, lines are lost and any rank's `echo` is told once.
-  /// Throws StorageError if the file cannot be opened.
+  /// a line on the console. If the disk is full, lines are lost and `echo` reports this on any
+  /// rank. Throws StorageError if the file cannot be opened.
   Log(const std::string& path, int64_t rank, Echo echo);
 
   /// Writes to the file and, on rank 0, to the console; so do warn() and error().

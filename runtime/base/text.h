@@ -11,18 +11,18 @@ namespace shoal {
 /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`, if its distance is at most 2 and at most half the longer of the
-/// two; "" if there is none. Ties go to the earlier candidate.
+/// The candidate nearest to `word`, if its edit distance is at most 2 and at most half the longer
+/// of the two; else "". Ties go to the earlier candidate.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "; did you mean 'X'?" for the nearest candidate, "" without one.
+/// "; did you mean 'X'?" for the nearest candidate, or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-/// Whether the whole of `text` fits `pattern`, in which * matches any characters, also none, and
+/// True if the whole `text` matches `pattern`, in which * stands for any characters, also none, and
 /// ? for any one.
 bool matches_glob(std::string_view text, std::string_view pattern);
 
-/// Whether the text has bytes below 32, or 127: line ends, escape codes of terminals.
+/// True if the text has bytes below 32, or 127: line ends, terminal escape codes.
 bool has_control_character(std::string_view text);
 
 /// "1 rank", "2 ranks".

@@ -14,7 +14,7 @@
 
 namespace shoal {
 
-/// The recipe's section `data.augment`; acts on training images only.
+/// The recipe's section `data.augment`; applies to training images only.
 struct AugmentOptions {
   int64_t crop_padding = 0;
   bool flip = false;
@@ -57,7 +57,7 @@ struct NormaliseOptions {
   }
 };
 
-/// Keys of `data` that sources with images have, inlined in their own options.
+/// Keys of `data` shared by sources of images, inlined in their options.
 struct ImageOptions {
   AugmentOptions augment;
   NormaliseOptions normalise;
@@ -69,25 +69,25 @@ struct ImageOptions {
   }
 };
 
-/// Whether pixels stay in [0, 1]: a mean of 0 and a std of 1 for every channel.
+/// True if pixels stay in [0, 1]: mean 0 and std 1 for every channel.
 bool keeps_unit_pixels(const ImageOptions& options);
 
-/// What becomes of a source's images on their way into a batch.
+/// How a source's images are cropped, augmented and normalised for a batch.
 struct ImageTransform {
   ImageShape shape;
   AugmentOptions augment;  ///< training only
   ChannelStats stats;      ///< one mean and std a channel
-  /// For images of any size; null where all have `shape` already.
+  /// Crops for images of any size; null if all have `shape` already.
   std::shared_ptr<const Crop> train_crop = nullptr;
   std::shared_ptr<const Crop> valid_crop = nullptr;
 };
 
 /// The recipe's normalisation, by default the source's. Throws ConfigError at `data.normalise`
-/// unless there is one value a channel, and at transforms that need other channels.
+/// unless there is one value a channel, and for transforms that need other channels.
 ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
                                const ChannelStats& source);
 
-/// What chance decided for one view of one sample.
+/// The random choices for one view of one sample.
 struct AugmentDraw {
   bool flip = false;
   int64_t down = 0;   ///< rows by which the crop lies below the image, in
@@ -95,15 +95,15 @@ struct AugmentDraw {
   int64_t right = 0;  ///< columns by which it lies to the right
 };
 
-/// Keyed by (seed, position in the stream, view), so neither by rank nor by world size.
+/// Draws them, keyed by (seed, position in the stream, view), so independent of the rank layout.
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
 
-/// Does the draw's shift, which is none from then on, for transforms that come after it.
+/// Shifts the image as drawn and clears the draw's shift, for transforms that follow.
 void shift(EditedImage& image, AugmentDraw& draw);
 
-/// Turns bytes into normalised values, flipping and shifting on the way; one pass an image. Order
-/// as usual: crop from the black-bordered image, then flip, then normalise.
+/// Converts bytes to normalised values, flipping and shifting in the same pass. Order: crop from
+/// the black-bordered image, then flip, then normalise.
 class PixelWriter {
  public:
   /// One mean and std a channel.

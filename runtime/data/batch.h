@@ -8,24 +8,24 @@
 // b samples on this rank  V views  C channels  H height  W width  S tokens  N and M numbers
 namespace shoal {
 
-/// The label of a token that no loss or score counts.
+/// Label of tokens that losses and scores ignore.
 inline constexpr int64_t kNoLabel = -100;
 
-/// One rank's part of a micro-step, as the loader makes it and a task takes it: b samples in stream
-/// order, whole routing groups; b may be 0. What the source's DataShape lacks is undefined.
+/// One rank's part of a micro-step, made by a loader for a task: b samples in stream order, whole
+/// routing groups; b may be 0. Tensors that the source's DataShape lacks are undefined.
 struct Batch {
-  torch::Tensor image_bVCHW;  ///< normalised, in the dtype to compute in; views differ by augment
-  torch::Tensor token_bS;     ///< int64; S of the longest sample here, 0 from a sample's length on
-  torch::Tensor length_b;     ///< int64, on the host: tokens of each sample; undefined: all have S
-  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: not scored
-  torch::Tensor value_bN;        ///< in the dtype to compute in
+  torch::Tensor image_bVCHW;  ///< normalised, in the compute dtype; views differ by augmentation
+  torch::Tensor token_bS;     ///< int64; S of the longest sample here, 0 after a sample's end
+  torch::Tensor length_b;     ///< int64, on the host: tokens of each sample; undefined: S for all
+  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: ignored
+  torch::Tensor value_bN;        ///< in the compute dtype
   torch::Tensor label_b;         ///< int64
-  torch::Tensor target_bM;       ///< float32, float64 where that is computed in
-  StepContext context;  ///< complete but for the step; sample_b holds positions in the stream
-  TextCounts text;      ///< in evaluation: of the whole split, where it is text
-  double wait_s = 0.0;  ///< how long the loader's caller waited for it, seconds
+  torch::Tensor target_bM;       ///< float32, or float64 if that is the compute dtype
+  StepContext context;  ///< complete except for the step; sample_b holds positions in the stream
+  TextCounts text;      ///< in evaluation of text: counts of the whole split
+  double wait_s = 0.0;  ///< seconds that the loader's caller waited for this batch
 
-  /// The images as one view sees them: [b, C, H, W].
+  /// The images of one view: [b, C, H, W].
   torch::Tensor image_bCHW(int64_t view = 0) const { return image_bVCHW.select(1, view); }
 };
 

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// What a crop takes of an image: a rectangle of it, resized, and of that a square.
+/// A crop of an image: a rectangle, the size it is resized to, and a square of the result.
 struct CropPlan {
   int64_t top = 0, left = 0;                      ///< corner of the rectangle in the image, pixels
   int64_t height = 0, width = 0;                  ///< of the rectangle
@@ -23,18 +23,18 @@ class Crop {
  public:
   struct Context {
     int64_t image_size = 0;  ///< side of the square, pixels
-    std::string key = {};    ///< in the recipe, for errors: data.train.crop
+    std::string key = {};    ///< recipe key, for errors: data.train.crop
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "crop";
 
   virtual ~Crop() = default;
-  /// For one view of one image, its draws in the row `id` of `draws`.
+  /// Plans the crop for one view of one image, with the random numbers in row `id` of `draws`.
   virtual CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const = 0;
 };
 
-/// The square of side `size` that the plan takes of `pixel_CHW`, resized with the rounding of
-/// Pillow's bilinear filter, which averages where it shrinks: [channels, size, size].
+/// Applies a plan: the square of side `size`, resized with the rounding of Pillow's bilinear
+/// filter, which averages where it shrinks. Returns [channels, size, size].
 std::vector<uint8_t> cropped(const std::vector<uint8_t>& pixel_CHW, ImageShape image,
                              const CropPlan& plan, int64_t size);
 

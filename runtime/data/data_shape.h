@@ -11,24 +11,24 @@ struct ImageShape {
   int64_t channels = 3, height = 32, width = 32;
 
   int64_t pixels() const { return height * width; }
-  int64_t bytes() const { return channels * height * width; }  ///< at one byte a value
+  int64_t bytes() const { return channels * height * width; }  ///< one byte a value
   bool operator==(const ImageShape&) const = default;
 };
 
-/// What a sample of a data source has; 0 or nothing: it has none of it.
+/// What the samples of a data source contain; 0 or nothing marks an absent part.
 struct DataShape {
   std::string source;                    ///< the source's name in recipes, for messages
-  std::optional<ImageShape> image = {};  ///< of the images in a batch
+  std::optional<ImageShape> image = {};  ///< size of the images in a batch
   bool has_unit_pixels = false;          ///< pixels in [0, 1] as stored, not normalised
-  int64_t sequence = 0;                  ///< tokens of a sample, or its most
-  int64_t vocabulary = 0;                ///< token ids are below
-  /// Labelled tokens of a training sample, exactly; their labels are below `vocabulary` too. Of
-  /// text: `sequence`.
+  int64_t sequence = 0;                  ///< tokens of a sample; with has_lengths the maximum
+  int64_t vocabulary = 0;                ///< token ids are below this
+  /// Number of labelled tokens of every training sample; their labels are below `vocabulary` too.
+  /// For text: `sequence`.
   int64_t token_labels = 0;
-  bool has_lengths = false;  ///< whether samples may have fewer tokens than `sequence`
-  int64_t values = 0;        ///< plain numbers
-  int64_t classes = 0;       ///< labels are below
-  int64_t targets = 0;       ///< numbers to predict
+  bool has_lengths = false;  ///< true if samples may have fewer tokens than `sequence`
+  int64_t values = 0;        ///< number of plain input numbers
+  int64_t classes = 0;       ///< labels are below this
+  int64_t targets = 0;       ///< number of values to predict
 
   /// "images of 3 x 32 x 32 and labels of 10 classes".
   std::string text() const;

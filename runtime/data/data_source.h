@@ -18,12 +18,12 @@
 
 namespace shoal {
 
-/// One record of a data set. The source's DataShape tells which of these a record has.
+/// One record of a data set. The source's DataShape says which fields are set.
 struct Sample {
-  ImageShape shape;                ///< of this image; where a crop follows, images differ in size
-  std::vector<uint8_t> pixel_CHW;  ///< one byte per channel and pixel
-  std::vector<int64_t> token_S = {};        ///< `sequence` of them; fewer only if has_lengths
-  std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): none
+  ImageShape shape;                   ///< of this image; images differ in size if a crop follows
+  std::vector<uint8_t> pixel_CHW;     ///< one byte per channel and pixel
+  std::vector<int64_t> token_S = {};  ///< `sequence` tokens; fewer only if has_lengths
+  std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): ignored
   std::vector<double> value_N = {};
   int64_t label = 0;
   std::vector<double> target_M = {};
@@ -31,10 +31,10 @@ struct Sample {
 
 enum class Split { kTrain, kValid };
 
-/// What to do with a record that cannot be used (recipe key `on_corrupt` of sources with files).
+/// Handling of records that cannot be used (recipe key `on_corrupt` of sources with files).
 enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
-  kSkip,  ///< use the next good record instead; an error if more than 1e-4 of all are corrupt
+  kSkip,  ///< use the next good record instead; fail if more than 1e-4 of all are corrupt
 };
 
 template <>
@@ -48,36 +48,35 @@ class SampleSet {
  public:
   virtual ~SampleSet() = default;
   virtual int64_t size() const = 0;
-  /// The corrupt records that this process has read so far and replaced by others, in ascending
+  /// Indices of the corrupt records that this process has replaced by others so far, in ascending
   /// order; for the log.
   virtual std::vector<int64_t> substituted() const { return {}; }
-  /// Record `index`, in [0, size()), of epoch `epoch`, counted from 0. The same two numbers always
-  /// give the same record. Evaluation reads epoch 0. Several threads may call it at once.
-  /// Throws: DataError that names file and record.
+  /// Record `index`, in [0, size()), of epoch `epoch`, counted from 0; deterministic. Evaluation
+  /// reads epoch 0. Several threads may call it at once. Throws: DataError that names file and
+  /// record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// Of text: its bytes and words, for bits per byte and word perplexity. May read all files.
+  /// For text, its numbers of bytes and words (bits per byte, word perplexity). May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
-  /// Lines for the log: what was done to open the split and, where corrupt records are found only
-  /// when they are read, which ones have been replaced so far.
+  /// Lines for the log: what was done to open the split and, if corrupt records are only found when
+  /// read, which ones have been replaced so far.
   virtual std::vector<std::string> notes() const { return {}; }
-  /// Names and sizes of the files and a hash of some of their blocks. A resumed run compares it
-  /// with that of its checkpoint. Empty for data that is generated from the recipe alone.
+  /// Names and sizes of the files and a hash of some of their blocks, which a resumed run compares
+  /// with its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
-  /// Tokenizer::identity() of the tokenizer that made the token ids. Empty if it is not known, or
-  /// if the records have no tokens.
+  /// Tokenizer::identity() of the tokenizer that made the token ids. Empty if unknown, or if the
+  /// records have no tokens.
   virtual std::string tokenizer_identity() const { return {}; }
 };
 
-/// A data set with its splits. Registered under `data.source`; its keys stand in `data` itself.
-/// The constructor opens no file, so that `check` and `show` know the shape without the data.
+/// A data set with its splits. Registered under `data.source`; its keys stand in `data` itself. The
+/// constructor opens no file, so that `check` and `show` have the shape without the data.
 class DataSource {
  public:
   struct Context {
-    uint64_t seed = 0;  ///< run.seed, for sources that draw their samples
-    /// evaluate.stride, from 1 to the length of a sequence. Only for sources with windows.
+    uint64_t seed = 0;  ///< run.seed, for sources that generate random samples
+    /// evaluate.stride, from 1 to the sequence length. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
-    std::string cache_folder =
-        {};  ///< the user's, where encoded copies of files are kept; "": none
+    std::string cache_folder = {};  ///< the user's, for encoded files; "": none
   };
   /// A source in a first recipe, with values for a first training.
   struct Sketch {
@@ -94,22 +93,22 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// The names of the classes, by label, to be shown to people. Empty if they are not known. May
-  /// read small files; a missing one is not an error.
+  /// Names of the classes by label, for display. Empty if unknown. May read small files; a missing
+  /// one is not an error.
   virtual std::vector<std::string> class_names() const { return {}; }
-  /// Whether samples are windows of one long stream. In an evaluation, each begins
-  /// Context::evaluation_stride after the one before.
+  /// True if samples are windows of one long stream. In evaluation each begins
+  /// Context::evaluation_stride tokens after the one before.
   virtual bool has_windows() const { return false; }
-  /// The tokenizer of its text; null without text. Throws DataError if its files are wrong.
+  /// The tokenizer of the text; null without text. Throws DataError if its files are wrong.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  /// How its images are normalised and augmented; nothing without images. Throws ConfigError.
+  /// Augmentation and normalisation of images; nothing without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
-  /// Adds overlap between the training and validation split as problems, at keys of `data`. Called
-  /// before training only: an evaluation may use the training data.
+  /// Reports overlap between the training and validation split, at keys of `data`. Called before
+  /// training only: an evaluation may use the training data.
   virtual void check_training(Problems&) const {}
-  /// All files and folders of the splits and of the tokenizer, whether they exist or not.
+  /// All files and folders of the splits and of the tokenizer, existing or not.
   virtual std::vector<std::string> files() const { return {}; }
-  /// Opens the files of this split only. Throws: DataError if they are missing or wrong.
+  /// Opens the files of one split. Throws: DataError if they are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };
 

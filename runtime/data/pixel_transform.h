@@ -16,10 +16,10 @@ namespace shoal {
 struct EditedImage {
   ImageShape shape;
   std::vector<uint8_t> pixel_CHW;
-  std::vector<uint8_t> scratch = {};  ///< of any content
+  std::vector<uint8_t> scratch = {};  ///< any content
 
   uint8_t* plane(int64_t channel) { return pixel_CHW.data() + channel * shape.pixels(); }
-  /// Room for another image of this shape, which `take_scratch` makes the image.
+  /// A buffer for another image of this shape; take_scratch() then makes it the image.
   uint8_t* second_image() {
     scratch.resize(pixel_CHW.size());
     return scratch.data();
@@ -27,38 +27,38 @@ struct EditedImage {
   void take_scratch() { pixel_CHW.swap(scratch); }
 };
 
-/// One view of one sample of a training: what decides its random numbers.
+/// One view of one training sample: the key of its random numbers.
 struct SampleView {
   uint64_t seed = 0;
   int64_t position = 0;  ///< in the stream of samples
   int64_t view = 0;
 };
 
-/// The random numbers of one transform for one view of one sample, by index. They depend neither
-/// on ranks nor on the order of calls.
+/// Random numbers of one transform for one view of one sample, by index. Independent of ranks and
+/// of the order of calls.
 class TransformDraws {
  public:
-  /// `key`: other for each transform of a recipe, and not 0.
+  /// `key`: different for each transform of a recipe, not 0.
   TransformDraws(uint64_t key, const SampleView& view)
       : TransformDraws(Stream{view.seed, Purpose::kAugment, key, static_cast<uint64_t>(view.view)},
                        static_cast<uint64_t>(view.position)) {}
 
-  /// Whether the transform acts at all; a draw of its own.
+  /// True with this probability: whether the transform is applied at all; a separate draw.
   bool acts(double probability) const { return draws_.chance(id_, 0, probability); }
 
   double between(uint32_t index, double least, double most) const {
     return least + (most - least) * draws_.uniform(id_, index + 1);
   }
-  /// In [0, count).
+  /// Uniform in [0, count).
   int64_t integer(uint32_t index, int64_t count) const {
     return draws_.integer(id_, index + 1, count);
   }
   bool chance(uint32_t index, double probability) const {
     return draws_.chance(id_, index + 1, probability);
   }
-  /// Mean 0, deviation 1.
+  /// Normal, with mean 0 and standard deviation 1.
   double normal(uint32_t index) const;
-  /// Fills `bytes` from the numbers of the indices from `first` on, one for each 16 bytes.
+  /// Fills `bytes` with the numbers from index `first` on, 16 bytes from each.
   void fill(uint32_t first, std::span<uint8_t> bytes) const;
 
  private:
@@ -73,18 +73,18 @@ class TransformDraws {
 class PixelTransform {
  public:
   struct Context {
-    std::vector<double> mean = {};  ///< of each channel, pixels in [0, 1], which becomes 0
+    std::vector<double> mean = {};  ///< mean of each channel, pixels in [0, 1]; normalised to 0
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "image transform";
 
   virtual ~PixelTransform() = default;
-  /// Whether images must have red, green and blue; else it takes any channels.
+  /// True if images must have red, green and blue; otherwise any channels.
   virtual bool needs_colours() const { return true; }
   virtual void apply(EditedImage& image, const TransformDraws& draws) const = 0;
 };
 
-/// For options that are a least and a most value: refuses what is no pair in order.
+/// For options that give a minimum and a maximum: refuses what is not a pair in ascending order.
 void require_pair(std::string_view key, const std::vector<double>& pair, Problems& problems);
 
 }  // namespace shoal

@@ -6,8 +6,8 @@
 
 #include "runtime/options/config.h"
 
-/// For sources whose splits are lists of files: `train.files` and `valid.files` in the folder
-/// `path`. `key`: the name of both lists where it is not `files`.
+/// Checks shared by sources whose splits are lists of files: `train.files` and `valid.files` in the
+/// folder `path`. `key`: the name of both lists if not `files`.
 namespace shoal {
 
 /// The paths of files in a folder.
@@ -17,11 +17,11 @@ std::vector<std::string> paths_in(const std::string& folder, const std::vector<s
 std::vector<std::string> both(std::vector<std::string> first,
                               const std::vector<std::string>& second);
 
-/// Adds a problem for each file that one split names twice.
+/// Adds a problem for each file listed twice in one split.
 void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems, std::string_view key = "files");
 
-/// Adds a problem for each file that both splits name.
+/// Adds a problem for each file listed in both splits.
 void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                    Problems& problems, std::string_view key = "files");
 

@@ -12,8 +12,8 @@
 
 namespace shoal {
 
-/// The probability with which a transform acts: one for all views, `0.5`, or one for each,
-/// `{views: [1, 0.1]}`.
+/// Probability of applying a transform: one for all views, `0.5`, or one for each, `{views: [1,
+/// 0.1]}`.
 struct ViewProbability {
   static constexpr std::string_view kShortKey = "all";
   double all = 1.0;
@@ -25,7 +25,7 @@ struct ViewProbability {
                       field("views", &ViewProbability::views,
                             "one for each view, instead of all; [] = all", in_range(0, 1))};
   }
-  /// Refuses both.
+  /// Refuses a recipe that sets both.
   void validate(Problems& problems) const;
   double of(int64_t view) const {
     return views.empty() ? all : views.at(static_cast<size_t>(view));
@@ -47,13 +47,13 @@ struct TransformOptions {
 /// The transforms of a recipe, one after the other.
 class TransformChain {
  public:
-  /// Throws: ConfigError at `data.augment.transforms[i]` for images of `channels` that a transform
-  /// cannot take.
+  /// Throws: ConfigError at `data.augment.transforms[i]` if a transform does not support images of
+  /// `channels` channels.
   TransformChain(const std::vector<TransformOptions>& options, int64_t channels,
                  const PixelTransform::Context& context);
 
-  /// Each transform draws by its name and its place among those of the same name, so that another
-  /// entry in the list leaves its draws alone.
+  /// Each transform's draws are keyed by its name and its index among those of that name, so that
+  /// other entries of the list do not change them.
   void apply(EditedImage& image, const SampleView& view) const;
 
  private:
@@ -65,8 +65,8 @@ class TransformChain {
   std::vector<Link> links_;
 };
 
-/// Throws: ConfigError at `data.augment.transforms[i].probability.views` unless there is one for
-/// each of the `num_views` of a training image.
+/// Throws: ConfigError at `data.augment.transforms[i].probability.views` unless its length is 0 or
+/// `num_views`, the views of a training image.
 void require_views(const std::vector<TransformOptions>& options, int64_t num_views);
 
 }  // namespace shoal

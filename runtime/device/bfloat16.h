@@ -5,13 +5,13 @@
 
 namespace shoal {
 
-/// The upper half of a float32: what kernels and their launchers call bfloat16. Of the layout of
+/// The upper half of a float32, the bfloat16 of kernels and their launchers. Has the layout of
 /// c10::BFloat16.
 struct Bfloat16 {
   uint16_t bits;
 };
 
-/// What values of a type are computed and summed in: float32 for bfloat16.
+/// The type that values are computed and summed in: float32 for bfloat16.
 template <class Value>
 using Wide = std::conditional_t<std::is_same_v<Value, Bfloat16>, float, Value>;
 

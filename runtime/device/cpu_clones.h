@@ -1,8 +1,8 @@
 #pragma once
 
 /// SHOAL_CPU_CLONES before a function definition compiles it for several generations of x86 and
-/// picks one when the library is loaded. Meant for the innermost loops; what they call must be
-/// inlined. With contraction off the clones give equal bits.
+/// picks one when the library is loaded. For innermost loops; functions they call must be inlined.
+/// With contraction off the clones give equal bits.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHOAL_CPU_CLONES \
@@ -11,5 +11,5 @@
 #define SHOAL_CPU_CLONES
 #endif
 
-/// For what functions with SHOAL_CPU_CLONES call.
+/// For functions that are called from one with SHOAL_CPU_CLONES.
 #define SHOAL_INLINE inline __attribute__((always_inline))

@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// The stream that LibTorch's operators are queued on, too.
+/// The stream on which LibTorch queues its operators.
 inline CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 }  // namespace shoal

@@ -7,8 +7,8 @@ namespace shoal {
 /// such a mode. Call it once, after the number of threads is set; `on = false` restores the
 /// default.
 ///
-/// Arithmetic with denormals is many times slower, and the gradients of a router whose scores are
-/// nearly one-hot are full of them.
+/// Arithmetic with denormals is many times slower, and gradients of a router with nearly one-hot
+/// scores contain many of them.
 void flush_denormals(bool on = true);
 
 }  // namespace shoal

@@ -9,20 +9,20 @@
 
 namespace shoal {
 
-/// For backward passes that autograd does not see into: a derivative of them would be lost in
-/// silence. Throws TORCH_CHECK where one is asked for (create_graph).
+/// For backward passes outside autograd, whose own derivative would silently be missing. Throws
+/// TORCH_CHECK if it is requested (create_graph).
 inline void refuse_second_derivatives() {
   TORCH_CHECK(!at::GradMode::is_enabled(), "this function has no second derivatives");
 }
 
-/// Nothing for a tensor that is not defined, as operators take those that may be left out.
+/// Nothing for an undefined tensor, as operators take optional tensors.
 inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// One of our operators, to be found once: `static const Operator<Signature> op("shoal::top_k");`.
-/// A call goes to the implementation for its tensors' device, past autograd: gradients are the
-/// caller's.
+/// Handle of one of our operators, looked up once: `static const Operator<Signature>
+/// op("shoal::top_k");`. A call goes to the implementation for its tensors' device, bypassing
+/// autograd: the caller provides gradients.
 template <class Signature>
 class Operator;
 

@@ -10,8 +10,8 @@
 
 namespace shoal {
 
-/// Calls `body(Real{}, Sum{})`: the kernels' type of a tensor's values, and the one their sums are
-/// taken in. float32, float64, and bfloat16 with float32. TORCH_CHECK on any other.
+/// Calls `body(Real{}, Sum{})` with the kernels' type of a tensor's values and the type of their
+/// sums: float32, float64, and bfloat16 with float32. TORCH_CHECK on any other.
 template <class Body>
 void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
   switch (tensor.scalar_type()) {

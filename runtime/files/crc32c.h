@@ -5,12 +5,12 @@
 
 namespace shoal {
 
-/// CRC-32C (Castagnoli polynomial, RFC 3720) of `bytes`, continued from `crc`, the value of what
-/// came before (0 at the beginning). Uses the processor's instruction where it has one.
-/// Finds accidents, not tampering.
+/// CRC-32C (Castagnoli polynomial, RFC 3720) of `bytes`, continued from `crc`, the value of the
+/// bytes before (0 at the beginning). Uses the processor's instruction if it has one. Detects
+/// accidents, not tampering.
 uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);
 
-/// The same value from a table alone; the reference.
+/// crc32c from a table alone; the reference.
 uint32_t crc32c_portable(std::string_view bytes, uint32_t crc = 0);
 
 }  // namespace shoal

@@ -8,15 +8,15 @@
 
 namespace shoal {
 
-/// A descriptor of a regular file for reading; links are followed. `hint`: the next step where it
-/// is missing or no file. Throws: DataError; of a missing file it names the first part of the path
-/// that is not there and what lies beside it, or the link that leads nowhere.
+/// Opens a regular file for reading, following links; returns its descriptor. `hint`: what to do if
+/// it is missing or not a file. Throws: DataError; for a missing file it names the first missing
+/// part of the path and the files beside it, or the broken link.
 int open_data_file(const std::string& path, const std::string& hint);
 
-/// Whether opening `path` would wait until somebody writes. A pipe that the program was handed
-/// open, /dev/stdin, /dev/fd/N or /proc/self/fd/N as a shell's <(...) is, has a writer.
+/// True if opening `path` would block until somebody writes. Excludes pipes that the program
+/// inherited open, as /dev/stdin, /dev/fd/N or /proc/self/fd/N in a shell's <(...).
 bool is_named_pipe(const std::string& path);
-/// A failed stream where nothing can be read, of a named pipe too.
+/// Opens a file for reading; a failed stream if that fails or `path` is a named pipe.
 std::ifstream open_unless_pipe(const std::string& path);
 
 /// What can be read of a file; "" of none.
@@ -25,8 +25,8 @@ std::string text_of_file(const std::string& path);
 /// Whether something lies at `path`, links followed. Throws DataError where the system cannot tell.
 bool data_file_exists(const std::string& path);
 
-/// A file mapped for reading, so that ranks of one machine share it in the page cache. Whoever
-/// makes it shorter meanwhile ends the program by SIGBUS; replacing it by rename is harmless.
+/// A file mapped for reading, so that ranks of one machine share it in the page cache. If another
+/// process truncates it, SIGBUS ends the program; replacing it by rename is harmless.
 class MappedFile {
  public:
   /// Throws: DataError, as open_data_file. An empty file is mapped as no bytes.
@@ -37,7 +37,7 @@ class MappedFile {
   ~MappedFile();
 
   const std::string& path() const { return path_; }
-  /// Begins at the border of a page.
+  /// Starts at a page boundary.
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:

@@ -40,7 +40,7 @@ std::string error_text(int64_t negative_errno) {
   return std::generic_category().message(static_cast<int>(-negative_errno));
 }
 
-/// Of no other process, on no other machine, and of no other thread.
+/// A name that no other process, machine or thread uses.
 std::string temporary_beside(const std::string& path) {
   static std::atomic<int64_t> num_made = 0;
   std::array<char, 256> host{};

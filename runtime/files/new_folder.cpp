@@ -25,7 +25,7 @@ std::string without_slash(std::string path) {
 
 [[noreturn]] void refuse_existing(const std::string& path) {
   throw StorageError(fmt::format("'{}' is there already", path),
-                     "name a folder that is not there yet, or remove it");
+                     "name a folder that does not exist, or remove it");
 }
 
 }  // namespace

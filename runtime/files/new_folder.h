@@ -7,19 +7,19 @@
 
 namespace shoal {
 
-/// A folder that appears whole under its name or not at all: it is filled beside it, as
-/// PATH.partial-XXXXXX, and renamed. A signal that ends the program leaves the partial folder.
+/// Creates a folder atomically: it is filled as PATH.partial-XXXXXX beside it and then renamed. A
+/// signal that ends the program leaves the partial folder.
 class NewFolder {
  public:
-  /// Makes it. Throws StorageError if there is something at `path`.
+  /// Makes the partial folder. Throws StorageError if `path` exists.
   explicit NewFolder(std::string path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
-  /// Removes what was not committed.
+  /// Removes the partial folder unless it was committed.
   ~NewFolder();
-  /// Where to write until commit().
+  /// Folder to write to until commit().
   const std::string& working_path() const { return working_; }
-  /// Throws StorageError if something came to be at `path` meanwhile.
+  /// Renames the folder. Throws StorageError if `path` exists by now.
   void commit();
 
  private:
@@ -27,12 +27,12 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Throws Error (exit 2) that names the command's option unless `folder` is an empty folder, or
-/// does not exist and its parent folder does.
+/// Throws Error (exit 2) that names the command's option unless `folder` is empty, or is missing
+/// and its parent exists.
 void require_free_folder(const std::string& option, const std::string& folder);
 
-/// Calls `write`, which fills a folder that is empty or made here; where it throws, what is in the
-/// folder is removed, and the folder if it was made. Throws StorageError.
+/// Calls `write` to fill a folder that is empty or created here; if it throws, removes the folder's
+/// content, and the folder if it was created. Throws StorageError.
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write);
 
 }  // namespace shoal

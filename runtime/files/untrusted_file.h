@@ -11,12 +11,12 @@ namespace shoal {
 enum class PathKind { kNothing, kFolder, kOther };
 
 // A file that is missing, too short or of another kind is a CheckpointError. A failed read (EIO,
-// ESTALE, EMFILE …) tells nothing about the file: it is repeated after pauses, then a StorageError.
+// ESTALE, EMFILE …) says nothing about the file: it is retried after pauses, then a StorageError.
 
-/// What is at `path`, links followed. A folder out of reach is never taken for one that is not
-/// there. Throws CheckpointError, StorageError.
+/// The kind of the entry at `path`, links followed. Throws CheckpointError, StorageError: an
+/// unreachable folder is not reported as missing.
 PathKind kind_of(const std::string& path);
-/// Whether something has this name, be it a link to a file that does not exist.
+/// True if an entry of this name exists, even a broken link.
 bool name_exists(const std::string& path);
 
 /// A regular file opened for reading inside an UntrustedFolder. Throws CheckpointError,
@@ -28,17 +28,17 @@ class UntrustedFile {
   UntrustedFile& operator=(const UntrustedFile&) = delete;
   ~UntrustedFile();
   const std::string& path() const { return path_; }
-  /// When it was opened.
+  /// Size in bytes when it was opened.
   uint64_t size() const { return size_; }
   /// Fills `out` with the `count` bytes from `offset` on.
   void read(uint64_t offset, char* out, uint64_t count) const;
-  /// The same as a string; refuses, before it allocates, what is past the end.
+  /// Returns these bytes as a string; checks the range before it allocates.
   std::string read(uint64_t offset, uint64_t count) const;
-  /// Hands the bytes [begin, end) to `sink` in order, piece by piece.
+  /// Passes the bytes [begin, end) to `sink` in order, piece by piece.
   void stream(uint64_t begin, uint64_t end,
               const std::function<void(std::string_view)>& sink) const;
-  /// Asks the system to drop its copy in memory of what is on the disk or the file server, so that
-  /// the next read comes from there. A file system in memory has no other copy.
+  /// Asks the system to drop the file from the page cache, so that the next read comes from the
+  /// disk or the file server. Without effect on file systems in memory.
   void drop_cache() const;
 
  private:
@@ -50,8 +50,8 @@ class UntrustedFile {
   uint64_t size_;
 };
 
-/// A folder whose files may be hostile: names are plain, links are not followed, and what is not a
-/// regular file is refused. Throws CheckpointError, StorageError.
+/// A folder whose files are not trusted: names must be plain, links are not followed, and only
+/// regular files are accepted. Throws CheckpointError, StorageError.
 class UntrustedFolder {
  public:
   explicit UntrustedFolder(std::string path);

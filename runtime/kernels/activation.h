@@ -10,7 +10,7 @@ enum class Activation {
   kSquaredRelu,  ///< max(x, 0)^2
 };
 
-// What the GELUs and their derivatives are made of.
+// Constants of the GELUs and their derivatives.
 inline constexpr double kInvSqrt2 = 0.70710678118654752440;
 inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 inline constexpr double kSqrt2OverPi = 0.79788456080286535588;

@@ -6,9 +6,8 @@
 #include "runtime/kernels/activation.h"
 #include "runtime/kernels/vector_math.h"
 
-/// The activations of runtime/kernels/activation.h with their derivatives, for loops that the
-/// compiler turns into vectors. Include it after a `#pragma GCC optimize`, as
-/// runtime/kernels/vector_math.h.
+/// The activations of runtime/kernels/activation.h with their derivatives, for vectorised loops.
+/// Include it after a `#pragma GCC optimize`, like runtime/kernels/vector_math.h.
 namespace shoal::activation_functions {
 
 using vector_math::by_sign;

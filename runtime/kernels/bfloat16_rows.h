@@ -7,19 +7,19 @@
 #include "runtime/device/bfloat16.h"
 #include "runtime/kernels/vector_math.h"
 
-/// Tiles of values for kernels that compute in float32 or float64: those of bfloat16 are widened
-/// into memory of the caller's and narrowed from there, all others are worked on where they are.
+/// Tiles of values for kernels that compute in float32 or float64: bfloat16 values are widened into
+/// the caller's memory and narrowed from there; others are used in place.
 namespace shoal {
 
-/// float32 values of bfloat16 ones.
+/// Converts bfloat16 values to float32.
 void widen(const Bfloat16* from, int64_t count, float* to);
-/// And back: the nearest value, of two the even one.
+/// Converts float32 values to bfloat16, rounding to nearest even.
 void narrow(const float* from, int64_t count, Bfloat16* to);
 
 template <class Value>
 inline constexpr bool kIsNarrow = !std::is_same_v<Value, vector_math::Real<Value>>;
 
-/// The values to compute with; `scratch` is made as large as it must be.
+/// Returns the values to compute with; resizes `scratch` if needed.
 template <class Value>
 const vector_math::Real<Value>* wide(const Value* values, int64_t count,
                                      std::vector<vector_math::Real<Value>>& scratch) {
@@ -32,7 +32,7 @@ const vector_math::Real<Value>* wide(const Value* values, int64_t count,
   }
 }
 
-/// Where to put results that finish_wide then narrows into `values`.
+/// Returns a buffer for results, which finish_wide then narrows into `values`.
 template <class Value>
 vector_math::Real<Value>* start_wide(Value* values, int64_t count,
                                      std::vector<vector_math::Real<Value>>& scratch) {

@@ -20,12 +20,12 @@ struct EnumNames<Activation> {
 };
 
 /// act(x + bias), differentiable in both, with `bias` along the last dimension of x: one pass
-/// forward (which also keeps the derivative), one pass backward (which also sums the bias gradient,
-/// in a fixed order for a given shape).
+/// forward, which also saves the derivative, and one backward, which also sums the bias gradient,
+/// in a fixed order for a given shape.
 ///
-/// x is contiguous, float32, float64 or bfloat16; bias is of x's dtype. An undefined bias is none.
-/// float32 results are within a few float32 roundings of the exact function; bfloat16 is computed
-/// in float32 and rounded once.
+/// x is contiguous, float32, float64 or bfloat16; bias has x's dtype or is undefined. float32
+/// results are within a few float32 roundings of the exact function; bfloat16 is computed in
+/// float32 and rounded once.
 torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,
                               Activation activation);
 

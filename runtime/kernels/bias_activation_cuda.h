@@ -10,8 +10,8 @@ struct CUstream_st;
 /// stream.
 namespace shoal {
 
-/// y = act(x + bias) over [rows, columns]; `bias` [columns] is nullptr for none. The derivative
-/// goes to `derivative`, unless that is nullptr.
+/// y = act(x + bias) over [rows, columns]; `bias` [columns] may be nullptr. Writes the derivative
+/// to `derivative` unless that is nullptr.
 template <class Real>
 struct ActivationMatrix {
   const Real* x;

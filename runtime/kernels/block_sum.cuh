@@ -4,7 +4,7 @@
 
 namespace shoal::device {
 
-/// The sum of a block's values, in one order, in thread 0. kBlock: threads, a power of two.
+/// Sum over a block's threads in a fixed order; valid in thread 0. kBlock: threads, a power of two.
 template <int kBlock>
 __device__ inline double block_sum(double value) {
   __shared__ double part[kBlock];

@@ -10,27 +10,27 @@
 
 namespace shoal {
 
-/// A list of tensors cut into chunks of a fixed size. Sums taken chunk by chunk and added up in
-/// order do not depend on the number of threads.
+/// A list of tensors divided into chunks of a fixed size. Sums taken per chunk and added in order
+/// do not depend on the number of threads.
 class MatrixChunks {
  public:
-  static constexpr int64_t kElements = 8192;  ///< of a chunk that fits a core's cache
+  static constexpr int64_t kElements = 8192;  ///< elements of a chunk, which fits a core's cache
 
-  /// Tensor i stacks num_matrices[i] matrices in dimension 0; by default each is one.
+  /// Tensor i stacks num_matrices[i] matrices in dimension 0; default: 1.
   explicit MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices = {},
                         int64_t chunk_elements = kElements);
 
   size_t size() const { return chunks_.size(); }
   const TensorChunk& operator[](size_t index) const { return chunks_[index]; }
   const std::vector<TensorChunk>& chunks() const { return chunks_; }
-  /// [matrices + 1]: where each matrix's chunks begin.
+  /// [matrices + 1]: index of each matrix's first chunk.
   const std::vector<int64_t>& first_chunk() const { return first_chunk_; }
 
-  /// Chunks of whole matrices, neighbours in the list: [first, last).
+  /// A run of chunks [first, last) that holds whole matrices.
   struct Group {
     size_t first = 0, last = 0;
   };
-  /// Cuts the list into groups of at most `elements`, or of one matrix where that is larger.
+  /// Divides the list into groups of at most `elements`, or of a single larger matrix.
   std::vector<Group> groups_of(int64_t elements) const;
 
   /// Calls body(index) for each chunk (of a group), on all threads.

@@ -8,7 +8,7 @@
 
 #include "runtime/device/bfloat16.h"
 
-/// What kernels over rows share. Some lanes of a warp, a power of two, work on a row: threadIdx.x
+/// Shared code of kernels over rows. A power of two of a warp's lanes share a row: threadIdx.x
 /// counts lanes, threadIdx.y the rows of a block.
 namespace shoal::device {
 
@@ -16,7 +16,7 @@ inline constexpr int kThreads = 256;
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Ends the kernel with an error where the caller broke the contract.
+/// Stops the kernel with an error unless `ok`, the caller's contract.
 __device__ inline void require(bool ok) {
   if (!ok) __trap();
 }
@@ -42,7 +42,7 @@ __device__ inline Real narrow(Sum<Real> value) {
   }
 }
 
-/// Values that are loaded and stored at once.
+/// Values that are loaded and stored in one access.
 template <class Real, int kCount>
 struct alignas(sizeof(Real) * kCount) Pack {
   Real value[kCount];
@@ -50,13 +50,13 @@ struct alignas(sizeof(Real) * kCount) Pack {
 template <class Real>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(Real));
 
-/// Whether rows of `bytes` that begin at the pointers can be read 16 bytes at once.
+/// True if rows of `bytes` bytes from these pointers can be read 16 bytes at a time.
 template <class... Pointers>
 bool is_aligned(int64_t bytes, const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) | static_cast<uintptr_t>(bytes)) % 16 == 0;
 }
 
-/// Threads and blocks for rows of so many packs.
+/// Threads and blocks for `num_rows` rows of `packs` packs.
 struct RowLaunch {
   dim3 grid, block;
   RowLaunch(int64_t num_rows, int64_t packs) {
@@ -67,8 +67,8 @@ struct RowLaunch {
   }
 };
 
-/// Calls `body(launch, packs of a row, kPack as a constant)` for rows of `width` values: packs of
-/// 16 bytes where all pointers and the width allow it.
+/// Calls `body(launch, packs of a row, kPack as a constant)` for rows of `width` values, with packs
+/// of 16 bytes if all pointers and the width allow it, else of one value.
 template <class Real, class Body, class... Pointers>
 void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointers*... pointers) {
   constexpr int kPack = kPackSize<Real>;
@@ -82,7 +82,7 @@ void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointer
 
 __device__ inline int64_t own_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 
-/// Sum over a row's lanes, in one order; all lanes of the warp take part.
+/// Sum over a row's lanes, in a fixed order; all lanes of the warp must call it.
 template <class Real>
 __device__ inline Real sum_lanes(Real value) {
   for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {
@@ -100,14 +100,14 @@ __device__ inline Real max_lanes(Real value) {
   return value;
 }
 
-/// A row's value of one of its lanes.
+/// The value of one lane of the row.
 template <class Value>
 __device__ inline Value of_lane(Value value, int lane) {
   return __shfl_sync(kAllLanes, value, lane, static_cast<int>(blockDim.x));
 }
 
-/// exp(logit - highest), in float32 not below e^-87, as on the CPU; NaN of a logit that is NaN or
-/// infinite. The difference of two finite ones may be infinite.
+/// exp(logit - highest), in float32 clamped at e^-87, as on the CPU; NaN for a NaN or infinite
+/// logit. The difference of two finite logits may be infinite.
 __device__ inline float exp_below(float logit, float highest) {
   const float below = logit - highest;
   return expf(below < -87.0f ? -87.0f : below) + 0.0f * logit;

@@ -5,11 +5,11 @@
 
 #include "runtime/device/cpu_clones.h"
 
-/// Vectors of a fixed length for functions with SHOAL_CPU_CLONES. Each file includes it after a
-/// `#pragma GCC optimize`, so that it holds for these as well.
+/// Vectors of a fixed length for functions with SHOAL_CPU_CLONES. Include it after a `#pragma GCC
+/// optimize`, so that it applies here as well.
 namespace shoal {
 
-/// Sixteen values, in as many vector registers as the machine needs for them.
+/// Sixteen values, in as many vector registers as the machine needs.
 template <class Real>
 struct Simd {
   static constexpr int64_t kLanes = 16;
@@ -24,7 +24,7 @@ struct Simd {
     __builtin_memcpy(&result.lanes, from, sizeof result.lanes);
     return result;
   }
-  /// By halves: a chain of additions would wait four cycles for each.
+  /// Sums by halves: in a chain of additions each would wait four cycles for the one before.
   SHOAL_INLINE Real total() const {
     Lanes sum = lanes;
     sum += __builtin_shuffle(sum, Index{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
@@ -34,7 +34,7 @@ struct Simd {
   }
 };
 
-/// What eight calls of total() give, bit for bit: each step folds two vectors into one.
+/// Eight calls of total() at once, bitwise equal: each step folds two vectors into one.
 SHOAL_INLINE void total_eight(const Simd<float>* sums, float* out) {
   using Lanes = Simd<float>::Lanes;
   using Index = Simd<float>::Index;

@@ -12,8 +12,8 @@ struct TensorTable {
   TensorChunks chunks;
 };
 
-/// Lists of contiguous tensors of equal sizes, on one GPU; tensor i stacks num_matrices[i] matrices
-/// in dimension 0, by default one. TORCH_CHECK on a type that is no ValueType.
+/// Describes lists of contiguous tensors of equal sizes on one GPU; tensor i stacks num_matrices[i]
+/// matrices in dimension 0, default 1. TORCH_CHECK on types other than ValueType's.
 TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists,
                               at::IntArrayRef num_matrices = {});
 

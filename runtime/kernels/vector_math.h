@@ -5,13 +5,13 @@
 
 #include "runtime/device/bfloat16.h"
 
-/// Functions for loops that the compiler turns into vectors: no branches, always inlined. Include
-/// it after a `#pragma GCC optimize`, so that it holds for these as well.
+/// Functions for vectorised loops: no branches, always inlined. Include it after a `#pragma GCC
+/// optimize`, so that it applies here as well.
 namespace shoal::vector_math {
 
-/// x limited to [-87, 88.3]; a NaN becomes a limit.
+/// x clamped to [-87, 88.3]; NaN becomes one of the limits.
 inline __attribute__((always_inline)) float limit_exponent(float x) {
-  // On bits: a comparison of floats would become a branch.
+  // Compares bits: a comparison of floats would become a branch.
   constexpr int32_t kUpper = __builtin_bit_cast(int32_t, 88.3f);
   constexpr uint32_t kLower = __builtin_bit_cast(uint32_t, -87.0f);
   const int32_t bits = __builtin_bit_cast(int32_t, x);
@@ -19,15 +19,15 @@ inline __attribute__((always_inline)) float limit_exponent(float x) {
   return __builtin_bit_cast(float, below_upper < kLower ? below_upper : kLower);
 }
 
-/// `negative` where x has its sign bit set, else `positive`.
+/// `negative` if x has its sign bit set, else `positive`.
 inline __attribute__((always_inline)) float by_sign(float x, float negative, float positive) {
   const int32_t mask = __builtin_bit_cast(int32_t, x) >> 31;
   return __builtin_bit_cast(float, (mask & __builtin_bit_cast(int32_t, negative)) |
                                        (~mask & __builtin_bit_cast(int32_t, positive)));
 }
 
-/// exp within two float32 roundings, for arguments limited to [-87, 88.3]. A NaN gives a number:
-/// where it must stay visible, callers use the argument once more.
+/// exp within two float32 roundings, for arguments clamped to [-87, 88.3]. NaN gives a number:
+/// callers that must propagate it use the argument once more.
 inline __attribute__((always_inline)) float exp_of(float x) {
   x = limit_exponent(x);
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -60,7 +60,7 @@ inline __attribute__((always_inline)) Real<Value> real_of(Value value) {
   }
 }
 
-/// Stores a result; in bfloat16 the nearest value, of two the even one.
+/// Stores a result, rounded to nearest even for bfloat16.
 template <class Value>
 inline __attribute__((always_inline)) void put(Value& to, Real<Value> x) {
   if constexpr (sizeof(Value) == 2) {

@@ -2,12 +2,12 @@
 
 namespace shoal {
 
-/// A module that changes state of its own, such as a bias or a threshold, by what it saw in an
-/// optimizer step.
+/// A module that updates state of its own, such as a bias or a threshold, after each optimizer
+/// step.
 class AfterStep {
  public:
   virtual ~AfterStep() = default;
-  /// After each optimizer step that was not skipped. Collective.
+  /// Called after each optimizer step that was not skipped. Collective.
   virtual void after_step() = 0;
 };
 

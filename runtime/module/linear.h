@@ -17,8 +17,8 @@ struct DenseWeights {
 };
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). W may have a form, the product may be computed by something else,
-/// and have a branch beside it (linear_extras.h).
+/// Glorot-uniform, b N(0, 1e-6). W may have a weight form, another kernel may compute the product,
+/// and a branch may be added beside it (linear_extras.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
 class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
@@ -27,8 +27,9 @@ class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
              const std::optional<Init>& bias_init);
   virtual torch::Tensor forward(const torch::Tensor& x) const;
-  /// What a fused kernel needs to compute the product itself; nothing where the layer is not
-  /// x Wᵀ + b, whose forward must then be called. Kernels read the parameters only through this.
+  /// The weights with which a fused kernel may compute the layer itself; nothing if the layer is
+  /// not plain x Wᵀ + b, and its forward must be called. Kernels read the parameters only through
+  /// this.
   virtual std::optional<DenseWeights> dense() const {
     if (!extras_.is_dense()) return std::nullopt;
     return DenseWeights{extras_.formed(weight), bias};
@@ -37,10 +38,10 @@ class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
 };
 TORCH_MODULE(Linear);
 
-/// First values of a bias: N(0, 1e-6), as timm's Mixer and V-MoE have it.
+/// Initial values of a bias: N(0, 1e-6), as in timm's Mixer and V-MoE.
 Init bias_init();
 
-/// First values of an MLP of two linear layers; a gate is drawn as the first one.
+/// Initial values of an MLP of two linear layers; a gate is initialised like the first one.
 struct MlpInits {
   Init fc1_weight, fc2_weight, bias;
 };

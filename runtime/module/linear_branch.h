@@ -9,8 +9,7 @@
 
 namespace shoal {
 
-/// A second way from the inputs of a linear layer to its outputs, beside the product with W:
-/// y = join(x, x Wᵀ) + b.
+/// A parallel branch of a linear layer beside the product with W: y = join(x, x Wᵀ) + b.
 class LinearBranch : public ModuleBase {
  public:
   /// x [..., in], x Wᵀ [..., out] -> [..., out], in x's dtype.
@@ -21,8 +20,7 @@ class LinearBranch : public ModuleBase {
 class HasLinearBranch {
  public:
   virtual ~HasLinearBranch() = default;
-  /// The layer of this weight has `branch` from now on, as a submodule `name`. False if it is no
-  /// layer of this module.
+  /// Adds `branch` to this weight's layer, as a submodule `name`. False if there is no such layer.
   virtual bool set_branch(const torch::Tensor& weight, const std::string& name,
                           std::shared_ptr<LinearBranch> branch) = 0;
 };

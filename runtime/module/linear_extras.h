@@ -13,13 +13,13 @@
 
 namespace shoal {
 
-/// What a linear layer may have beside W and b; each may be null.
+/// Optional extensions of a linear layer beside W and b; each may be null.
 struct LinearExtras {
-  std::shared_ptr<const WeightForm> form;        ///< W is used in this form
-  std::shared_ptr<const LinearProduct> product;  ///< computes x Wᵀ while it is on
-  std::shared_ptr<const LinearBranch> branch;    ///< is joined with x Wᵀ
+  std::shared_ptr<const WeightForm> form;        ///< transforms W before each use
+  std::shared_ptr<const LinearProduct> product;  ///< computes x Wᵀ while is_on()
+  std::shared_ptr<const LinearBranch> branch;    ///< combines its output with x Wᵀ
 
-  /// Whether the layer is x Wᵀ + b with formed(W).
+  /// True if the layer is plain x Wᵀ + b with formed(W).
   bool is_dense() const { return branch == nullptr && !has_product(); }
   torch::Tensor formed(const torch::Tensor& weight) const {
     return shoal::formed(weight, form.get());

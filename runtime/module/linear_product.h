@@ -6,12 +6,11 @@
 
 namespace shoal {
 
-/// What computes y = x Wᵀ + b in place of a product with a dense W: kernels for a W that is mostly
-/// zero.
+/// Computes y = x Wᵀ + b in place of a dense product: kernels for a W that is mostly zero.
 class LinearProduct {
  public:
   virtual ~LinearProduct() = default;
-  /// Whether it computes the layer's products now; else the layer does, with W in its form.
+  /// True if it computes the layer's products now; otherwise the layer does, with W in its form.
   virtual bool is_on() const = 0;
   /// [..., in] -> [..., out], in x's dtype. W is the parameter, without its form; b may be
   /// undefined. Differentiable in all three.
@@ -19,12 +18,11 @@ class LinearProduct {
                                  const torch::Tensor& bias) const = 0;
 };
 
-/// A linear layer, which may have such a product.
+/// A module with linear layers whose product can be replaced.
 class HasLinearProduct {
  public:
   virtual ~HasLinearProduct() = default;
-  /// From now on `product` computes the layer's products whenever it is on. False if the module has
-  /// no such weight.
+  /// Makes `product` compute the layer's products whenever it is on. False without such a weight.
   virtual bool set_product(const torch::Tensor& weight,
                            std::shared_ptr<const LinearProduct> product) = 0;
 };

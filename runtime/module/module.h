@@ -11,33 +11,33 @@
 
 namespace shoal {
 
-/// Base of our layers: registers parameters together with their first values.
+/// Base of our layers: registers parameters together with their initial values.
 ///
 /// Tensors are allocated uninitialised with the given options; on the `meta` device nothing is
 /// allocated, which is how parameters are counted. `initialise` or a checkpoint fills them.
 class ModuleBase : public torch::nn::Module {
  public:
   struct Spec {
-    std::string name;  ///< as it was added
+    std::string name;  ///< name as passed to add_…
     Init init;
     std::vector<int64_t> unit_ids;  ///< not empty: dimension 0 stacks these units
     bool is_stacked = false;
   };
-  /// The spec of the parameter or buffer that torch knows here as `key`: its name with `/` for each
-  /// dot.
+  /// Spec of the parameter or buffer registered with torch as `key`: its name with `/` in place of
+  /// each dot.
   const Spec& spec(const std::string& key) const;
 
  protected:
-  /// A parameter that every rank holds whole.
+  /// Adds a parameter that every rank holds whole.
   torch::Tensor add_parameter(const std::string& name, at::IntArrayRef sizes,
                               const torch::TensorOptions& options, const Init& init);
-  /// A parameter [u, sizes...] of the units `unit_ids`, u = unit_ids.size(), may be 0. Names of
-  /// both kinds may have dots: `fc1.weight`.
+  /// Adds a parameter [u, sizes...] of the units `unit_ids`, u = unit_ids.size(), may be 0. Names
+  /// of both kinds may have dots: `fc1.weight`.
   torch::Tensor add_stacked_parameter(const std::string& name, at::IntArrayRef sizes,
                                       const torch::TensorOptions& options, const Init& init,
                                       const std::vector<int64_t>& unit_ids);
-  /// A tensor that every rank holds whole and equal, that checkpoints save, and that is changed by
-  /// other means than gradients.
+  /// Adds a tensor that is whole and equal on every rank, saved in checkpoints, and not trained by
+  /// gradients.
   torch::Tensor add_buffer(const std::string& name, at::IntArrayRef sizes,
                            const torch::TensorOptions& options, const Init& init);
 
@@ -48,9 +48,9 @@ class ModuleBase : public torch::nn::Module {
 };
 
 /// All parameters of a module tree in registration order, with logical names. A stacked parameter
-/// added as `fc1.weight` in a module reached as `blocks.2.moe_s.experts` is named
+/// added as `fc1.weight` in a module with path `blocks.2.moe_s.experts` is named
 /// `blocks.2.moe_s.experts.*.fc1.weight`: the `*` follows the path of the module that added it.
-/// Throws TORCH_CHECK if some module is not a ModuleBase yet owns parameters.
+/// Throws TORCH_CHECK if a module that is not a ModuleBase owns parameters.
 std::vector<Parameter> parameters_of(const torch::nn::Module& root, const std::string& prefix = "");
 
 /// All buffers of a module tree, named like parameters.

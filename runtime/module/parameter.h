@@ -9,8 +9,8 @@
 
 namespace shoal {
 
-/// How a tensor gets its first values; drawn from the stream keyed by (seed, logical name),
-/// so that they depend neither on ranks nor on the order in which modules are built.
+/// Initialisation of a tensor, drawn from the stream keyed by (seed, logical name), so independent
+/// of ranks and of the order in which modules are built.
 struct Init {
   enum class Kind { kConstant, kUniform, kNormal };
   Kind kind = Kind::kConstant;
@@ -26,24 +26,25 @@ struct Init {
   static Init xavier_uniform(int64_t fan_in, int64_t fan_out);
 };
 
-/// One trainable tensor as optimizers, gradient sync and checkpoints see it.
+/// One trainable tensor, for optimizers, gradient sync and checkpoints.
 ///
-/// `name` is logical and free of ranks: `blocks.0.token_mlp.fc1.weight`. A tensor that stacks one
-/// matrix per unit, [u, ...], has a `*` where the unit's global id belongs,
-/// `blocks.2.moe_s.experts.*.fc1.weight`; row i of it is unit `unit_ids[i]`, and on disk each unit
-/// is an entry of its own. `stacked_dims` leading dimensions are such a stack (0 or 1): per-matrix
-/// rules (LAMB's trust ratio, no weight decay for vectors) look at one matrix of the stack.
+/// `name` is logical and independent of ranks: `blocks.0.token_mlp.fc1.weight`. A tensor that
+/// stacks one matrix per unit, [u, ...], has a `*` in place of the unit's global id,
+/// `blocks.2.moe_s.experts.*.fc1.weight`; row i of it is unit `unit_ids[i]`, and checkpoints store
+/// each unit as an entry of its own. `stacked_dims` (0 or 1) leading dimensions form such a stack:
+/// per-matrix rules (LAMB's trust ratio, no weight decay for vectors) apply to one matrix of the
+/// stack.
 struct Parameter {
   std::string name;
   torch::Tensor tensor;
   int64_t stacked_dims = 0;
   std::vector<int64_t> unit_ids;
   Init init;
-  /// Set if `tensor` is not a whole parameter but, flat, some elements of one matrix of it, whose
-  /// name is `name`: those from `begin` on.
+  /// Set if `tensor` is not a whole parameter but a flat piece of one matrix, `name`: its elements
+  /// from `begin` on.
   struct Piece {
-    std::string parameter;       ///< the name of the whole, with `*` for a stack
-    std::vector<int64_t> sizes;  ///< of the matrix
+    std::string parameter;       ///< name of the whole parameter, with `*` for a stack
+    std::vector<int64_t> sizes;  ///< shape of the matrix
     int64_t begin = 0;
   };
   std::optional<Piece> piece = std::nullopt;
@@ -53,14 +54,14 @@ struct Parameter {
   int64_t matrix_dims() const {
     return piece ? static_cast<int64_t>(piece->sizes.size()) : tensor.dim() - stacked_dims;
   }
-  /// Whether there are more pieces of the matrix.
+  /// True if the piece does not cover the whole matrix.
   bool is_cut() const { return piece && tensor.numel() < c10::multiply_integers(piece->sizes); }
 };
 
 /// The name with its `*` replaced by a unit id; unchanged without `*`.
 std::string name_of_unit(const std::string& name, int64_t unit_id);
 
-/// Fills every tensor in place: tensor by tensor, unit by unit, from the stream of its name.
+/// Initialises every tensor in place, unit by unit, from the stream of its name.
 void initialise(const std::vector<Parameter>& parameters, uint64_t seed);
 
 }  // namespace shoal

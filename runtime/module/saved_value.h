@@ -6,7 +6,7 @@
 
 namespace shoal {
 
-/// A value that is no tensor, from a function's forward to its backward pass; one each.
+/// Passes one value that is not a tensor from a function's forward to its backward pass.
 template <class Value>
 struct SavedValue : torch::CustomClassHolder {
   explicit SavedValue(Value value) : value(std::move(value)) {}

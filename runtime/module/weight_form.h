@@ -8,18 +8,18 @@
 
 namespace shoal {
 
-/// What products use in place of a parameter, made from it in every forward pass: its rows or
-/// columns in another order, its cells weighed. Differentiable.
+/// A differentiable function of a parameter, applied in every forward pass, whose result products
+/// use in its place: its rows or columns reordered, its cells weighted.
 class WeightForm {
  public:
   virtual ~WeightForm() = default;
-  /// Of the parameter's shape.
+  /// The result; it has the parameter's shape.
   virtual torch::Tensor apply(const torch::Tensor& parameter) const = 0;
-  /// What is trained of the form itself, beside the parameter.
+  /// Trained tensors of the form itself, beside the parameter.
   virtual std::vector<torch::Tensor> leaves() const { return {}; }
 };
 
-/// Several forms, each of what the one before made.
+/// Several forms, applied one after the other.
 class WeightForms : public WeightForm {
  public:
   explicit WeightForms(std::vector<std::shared_ptr<const WeightForm>> forms)
@@ -41,18 +41,18 @@ class WeightForms : public WeightForm {
   std::vector<std::shared_ptr<const WeightForm>> forms_;
 };
 
-/// A module some of whose parameters may have a form.
+/// A module whose parameters may have a form.
 class HasWeightForms {
  public:
   virtual ~HasWeightForms() = default;
-  /// From now on products use `form` of this parameter. False if the module has no such parameter,
-  /// or none that may have a form.
+  /// Makes products use `form` of this parameter. False if the module has no such parameter, or it
+  /// does not support forms.
   virtual bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) = 0;
-  /// The leaves of its forms.
+  /// The leaves of all forms of the module.
   virtual std::vector<torch::Tensor> form_leaves() const = 0;
 };
 
-/// The parameter, or what its form makes of it; `form` may be null.
+/// The parameter, after `form` if that is not null.
 inline torch::Tensor formed(const torch::Tensor& parameter, const WeightForm* form) {
   return form == nullptr ? parameter : form->apply(parameter);
 }

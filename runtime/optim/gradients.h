@@ -11,13 +11,13 @@
 namespace shoal {
 
 /// Σ g² of each parameter's gradient on this rank: float64 [parameters.size()], on the gradients'
-/// device. Sums are taken in double and in one order, whatever the number of threads. Non-finite
-/// exactly where a gradient has a non-finite value (or, in float64, one above 1e150).
-/// Throws TORCH_CHECK naming a parameter that has no gradient.
+/// device. Summed in double in a fixed order, for any number of threads. Non-finite exactly if a
+/// gradient has a non-finite value (or, in float64, one above 1e150). Throws TORCH_CHECK naming a
+/// parameter that has no gradient.
 torch::Tensor square_sums(const std::vector<Parameter>& parameters);
 
-/// The name of a parameter with a non-finite gradient, for a stack the logical name of the first
-/// such unit; nothing if all is finite. For the step that has been found non-finite.
+/// Logical name of the parameter, for a stack of its first unit, if the gradient is not finite;
+/// else nothing. For steps that were found non-finite.
 std::optional<std::string> find_nonfinite(const Parameter& parameter);
 
 }  // namespace shoal

@@ -6,9 +6,9 @@ struct CUstream_st;
 
 namespace shoal {
 
-/// The sum of squares of each tensor of the first list, each one matrix, to sum_T. part_C: scratch,
-/// one for each chunk. Sums are in double and in one order. Pointers are to GPU memory; the call is
-/// queued on the stream.
+/// Writes the sum of squares of each tensor of the first list, each one matrix, to sum_T. part_C:
+/// scratch, one for each chunk. Summed in double in a fixed order. Pointers are to GPU memory; the
+/// call is queued on the stream.
 void launch_square_sums(const TensorChunks& tensors, double* part_C, double* sum_T,
                         CUstream_st* stream);
 

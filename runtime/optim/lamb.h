@@ -7,16 +7,16 @@
 
 namespace shoal {
 
-/// Layer-wise adaptive Adam: the step of each matrix has a length in proportion to the matrix.
+/// Layer-wise adaptive Adam: the step of each matrix is proportional to the matrix's norm.
 ///
 /// m = β1 m + (1-β1) g; v = β2 v + (1-β2) g²;
 /// u = (m/(1-β1^t)) / (sqrt(v)/sqrt(1-β2^t) + eps) + wd·w;
 /// w -= lr·r·u with the trust ratio r = |w|/|u|, 1 where either is 0.
 ///
-/// One ratio for each matrix of a stack (each expert). Parameters that do not decay (vectors,
-/// `no_decay`, weight_decay 0) have ratio 1 unless `always_adapt`. With shards the norms of a
-/// matrix are sums over the ranks that hold its pieces: pieces are measured first, then updated.
-/// Source: You et al. 2020, algorithm 2, without its bound of the norm of w.
+/// One ratio for each matrix of a stack (each expert). Parameters without decay (vectors,
+/// `no_decay`, weight_decay 0) have ratio 1 unless `always_adapt`. With shards a matrix's norms are
+/// sums over the ranks that hold its pieces: pieces are measured first, then updated. Source: You
+/// et al. 2020, algorithm 2, without its bound on the norm of w.
 class Lamb : public Optimizer {
  public:
   struct Options : AdamOptions {
@@ -41,13 +41,13 @@ class Lamb : public Optimizer {
   bool adapts(const Batch& batch) const {
     return batch.weight_decay != 0.0 || options_.always_adapt;
   }
-  /// Those of LambFactors.
+  /// Values of LambFactors for a batch, as a list for operators.
   std::array<double, 8> factors(const Batch& batch) const;
-  /// All at once: averages, trust ratios, weights.
+  /// Updates averages, trust ratios and weights at once, for whole matrices.
   void update_whole(const Batch& batch, double rate) const;
-  /// Averages the gradients; squared norms [P, 2] of this rank's pieces of weights and updates.
+  /// Updates averages; returns squared norms [P, 2] of this rank's pieces of weights and updates.
   torch::Tensor measure(const Batch& batch) const;
-  /// The weights, from summed squared norms.
+  /// Updates the weights, given the squared norms summed over ranks.
   void apply(const Batch& batch, double rate, const torch::Tensor& square_P2) const;
 
   Options options_;

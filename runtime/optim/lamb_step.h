@@ -7,7 +7,7 @@
 /// The step of LAMB for one element, also for kernels.
 namespace shoal {
 
-/// What the update of every element needs, in its type.
+/// Factors of the update, common to all elements, in their type.
 template <class Real>
 struct LambFactors {
   Real beta1, one_minus_beta1, beta2, one_minus_beta2;
@@ -16,7 +16,7 @@ struct LambFactors {
   Real eps, weight_decay;
 };
 
-/// From a list of them, as operators take it.
+/// Builds them from the list that operators take.
 template <class Real, class List>
 LambFactors<Real> lamb_factors(const List& list) {
   const auto at = [&](int i) { return static_cast<Real>(list[i]); };
@@ -34,7 +34,7 @@ SHOAL_HOST_DEVICE Real update_of(const LambFactors<Real>& f, Real m, Real v, Rea
   return m * f.scale1 / (std::sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
 }
 
-/// |w| / |u| of their squares, 1 where either is 0, and at most 1 if it is clipped.
+/// |w| / |u| from their squares; 1 if either is 0, and at most 1 with `clips`.
 SHOAL_HOST_DEVICE double trust_ratio(double weight_square, double update_square, bool clips) {
   if (weight_square <= 0.0 || update_square <= 0.0) return 1.0;
   const double ratio = std::sqrt(weight_square / update_square);

@@ -171,7 +171,7 @@ const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice) {
     return *static_cast<const std::vector<ParameterRule>*>(
         field.member_of(choice.erased_options()));
   }
-  TORCH_CHECK(false, "the options of ", choice.name(), " are no OptimizerOptions");
+  TORCH_CHECK(false, "the options of ", choice.name(), " do not derive from OptimizerOptions");
 }
 
 }  // namespace shoal

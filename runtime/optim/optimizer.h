@@ -55,29 +55,29 @@ struct AdamOptions : OptimizerOptions {
   void validate(Problems& problems) const;
 };
 
-/// Updates parameters from their gradients, which are sums over ranks and clipped already. The
-/// caller skips a step with a non-finite gradient. Registered under `optimizer`; options derive
-/// from OptimizerOptions.
+/// Updates parameters from their gradients, which are summed over ranks and clipped before. The
+/// caller skips steps with a non-finite gradient. Registered under `optimizer`; options derive from
+/// OptimizerOptions.
 ///
-/// All lists have one order: that of the parameters (or pieces) in the context, those that require
-/// no gradient left out.
+/// All lists are in the order of the context's parameters (or pieces), without those that require
+/// no gradient.
 class Optimizer : public Stateful {
  public:
-  /// What is updated: parameters, or this rank's pieces of them with the `shards` they come from.
+  /// The parameters to update, or this rank's pieces of them and the `shards` they belong to.
   struct Context {
     Context(std::vector<Parameter> parameters = {}, StateShards* shards = nullptr,
             std::vector<Parameter> buffers = {})
         : parameters(std::move(parameters)), shards(shards), buffers(std::move(buffers)) {}
     std::vector<Parameter> parameters;
     StateShards* shards;             ///< not owned; null for whole parameters
-    std::vector<Parameter> buffers;  ///< what `rules` may match beside the parameters
+    std::vector<Parameter> buffers;  ///< may be matched by `rules` beside the parameters
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "optimizer";
 
   /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
   /// one device; their state has that dtype. Throws ConfigError if an entry of `no_decay` or
-  /// `rules` fits no parameter, or if none is trained; not so for pieces.
+  /// `rules` matches no parameter, or if none is trained; pieces are not checked.
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
@@ -85,12 +85,12 @@ class Optimizer : public Stateful {
   /// Steps taken, skipped ones not among them.
   int64_t steps() const { return steps_; }
 
-  /// One update; collective over the shards. Throws TORCH_CHECK naming a parameter that has no
+  /// Makes one update; collective over the shards. Throws TORCH_CHECK on a parameter without
   /// gradient.
   void step(double learning_rate);
 
-  /// `optimizer.steps` and, per parameter, `optimizer.m.<name>` and the like. Collective over the
-  /// shards: a cut matrix is listed whole, by the rank that has its first element.
+  /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. Collective
+  /// over the shards: a cut matrix is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
   /// The kinds of state, a number of each for every weight: "m", "v".
@@ -102,19 +102,20 @@ class Optimizer : public Stateful {
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
 
  protected:
-  /// Parameters of equal weight decay and learning rate: one call of a fused kernel.
+  /// Parameters with equal weight decay and learning rate, updated by one call of a fused kernel.
   struct Batch {
-    double weight_decay = 0.0;  ///< 0: neither decay nor trust
+    double weight_decay = 0.0;  ///< 0: no decay, no trust ratio
     double lr_scale = 1.0;
-    std::vector<int64_t> places;  ///< of its parameters among all; the lists below go with it
+    std::vector<int64_t> places;  ///< of its parameters among all; for the lists below
     std::vector<torch::Tensor> weights, gradients;
-    std::vector<std::vector<torch::Tensor>> states;  ///< one list a add_state call
-    std::vector<int64_t> num_matrices;  ///< stacked in dimension 0 of each weight; else 1
+    std::vector<std::vector<torch::Tensor>> states;  ///< one list for each add_state call
+    std::vector<int64_t> num_matrices;  ///< matrices stacked in dimension 0 of each weight, or 1
   };
-  /// `steps()` counts this step already. With shards ranks may have different batches, or none.
+  /// Updates the weights; `steps()` already counts this step. With shards, ranks may have different
+  /// batches, or none.
   virtual void update(const std::vector<Batch>& batches, double learning_rate) = 0;
 
-  /// One tensor of zeros per parameter, saved under `optimizer.<kind>.`. Constructors only.
+  /// Adds a tensor of zeros a parameter, saved under `optimizer.<kind>.`. For constructors only.
   void add_state(std::string kind);
   StateShards* shards() const { return shards_; }
   int64_t num_parameters() const { return static_cast<int64_t>(parameters_.size()); }
@@ -128,11 +129,11 @@ class Optimizer : public Stateful {
   std::vector<Parameter> parameters_;
   std::vector<Batch> batches_;
   std::vector<std::pair<std::string, std::vector<torch::Tensor>>> states_;
-  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices of each state as last visited
+  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices, as last visited
   int64_t steps_ = 0;
 };
 
-/// The rules of the chosen optimizer; none if none is chosen.
+/// The rules of the chosen optimizer; empty without a choice.
 const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice);
 
 }  // namespace shoal

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// An entry of `optimizer.rules`: how the parameters it matches are trained. What it leaves out is
+/// An entry of `optimizer.rules`: how the parameters it matches are trained. Unset keys are
 /// inherited from earlier rules, then from the optimizer's own keys.
 struct ParameterRule {
   std::string match;
@@ -36,31 +36,31 @@ struct ParameterRule {
   void validate(Problems& problems) const;
 };
 
-/// The name of the whole parameter, also of a piece of it: what `match` is compared with.
+/// Name that `match` is compared with: the whole parameter's, also for a piece of it.
 inline const std::string& whole_name(const Parameter& parameter) {
   return parameter.piece ? parameter.piece->parameter : parameter.name;
 }
 
-/// What all rules together set for one parameter.
+/// Settings of one parameter from all rules together.
 struct ParameterSettings {
   std::optional<double> lr_scale, weight_decay;
   std::optional<bool> freeze;
 };
 ParameterSettings settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
 
-/// Throws ConfigError, a line `optimizer.rules[i].match: ...` for each rule that matches no
-/// parameter and, or without `freeze`, no buffer.
+/// Throws ConfigError with a line `optimizer.rules[i].match: ...` for each rule that matches no
+/// parameter and, with `freeze`, no buffer either.
 void check_rules(const std::vector<ParameterRule>& rules, const std::vector<Parameter>& parameters,
                  const std::vector<Parameter>& buffers);
 
-/// Sets requires_grad to false where the rules freeze: such parameters get no gradient, no
+/// Sets requires_grad to false for parameters that the rules freeze: they get no gradient and no
 /// optimizer state, and take no part in sums over ranks or in the gradient norm.
 void freeze_parameters(const std::vector<ParameterRule>& rules,
                        const std::vector<Parameter>& parameters);
 
-/// The buffers that keep their values: those that a rule freezes, and those of a module all of
-/// whose parameters are frozen, unless a rule that matches the buffer has `freeze: false`. A module
-/// without parameters counts to the one around it.
+/// The buffers that keep their values: those that a rule freezes, and those of modules with all
+/// parameters frozen, unless a rule that matches the buffer has `freeze: false`. A module without
+/// parameters counts as part of its parent.
 std::vector<Parameter> frozen_buffers(const std::vector<ParameterRule>& rules,
                                       const std::vector<Parameter>& parameters,
                                       const std::vector<Parameter>& buffers);

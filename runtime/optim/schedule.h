@@ -6,29 +6,29 @@
 #include "runtime/base/duration.h"
 #include "runtime/options/registry.h"
 
-/// How the learning rate changes over a run. Torch-free.
+/// Learning-rate schedules. Torch-free.
 namespace shoal {
 
-/// Factor of the peak learning rate, once a step: a linear warm-up from 0 to 1, then the
-/// member's own curve. Registered under `schedule`.
+/// Factor of the peak learning rate at each step: a linear warm-up from 0 to 1, then the member's
+/// own curve. Registered under `schedule`.
 class Schedule {
  public:
-  /// Length of the run and of its epochs, to turn durations into steps.
+  /// Length of the run and of its epochs, to convert durations to steps.
   using Context = StepScale;
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "schedule";
 
-  /// Throws ConfigError if `warmup` cannot be counted in steps of this run.
+  /// Throws ConfigError if `warmup` cannot be converted to steps of this run.
   Schedule(const Duration& warmup, const Context& context);
   virtual ~Schedule() = default;
 
-  /// Of optimizer step `step`, from 0: with a warm-up the first step has factor 0.
+  /// Factor at optimizer step `step`, counted from 0; with a warm-up the first step has factor 0.
   double factor(int64_t step) const;
 
  protected:
-  /// From the end of the warm-up on.
+  /// Factor at a step after the warm-up.
   virtual double after_warmup(int64_t step) const = 0;
-  /// How far `step` is on the way from the end of the warm-up to the end of the run, in [0, 1].
+  /// Position of `step` between the end of the warm-up and the end of the run, in [0, 1].
   double progress(int64_t step) const;
 
  private:

@@ -6,19 +6,19 @@
 
 namespace shoal {
 
-/// What an optimizer of pieces needs from the ranks that hold the other pieces of its matrices.
-/// Lists have an entry for each of its pieces, in their order. Every call is collective.
+/// Exchanges optimizer state with the ranks that hold the other pieces of a matrix. Lists have an
+/// entry for each piece of this rank, in order. Every call is collective.
 class StateShards {
  public:
   virtual ~StateShards() = default;
-  /// Where all tensors are.
+  /// Device of all tensors.
   virtual torch::Device device() const = 0;
-  /// Adds up over ranks, in place, the rows of `values_PN` that belong to pieces of one matrix.
+  /// Sums rows of `values_PN` in place over all pieces of the same matrix, on all ranks.
   virtual void sum(torch::Tensor values_PN) = 0;
-  /// The cut matrices whole, flat, from each piece's elements: defined for pieces that hold a
-  /// matrix's first element.
+  /// The cut matrices, whole and flat, put together from their pieces: defined for pieces that hold
+  /// a matrix's first element.
   virtual std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) = 0;
-  /// The reverse: fills the pieces of cut matrices.
+  /// Reverse of gather: fills the pieces of cut matrices.
   virtual void scatter(const std::vector<torch::Tensor>& wholes,
                        const std::vector<torch::Tensor>& pieces) = 0;
 };

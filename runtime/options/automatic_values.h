@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// When `auto` is replaced by the value that it stands for.
+/// When `auto` is replaced by its value.
 enum class ResolvedOn {
   kReading,     ///< written and stored recipes hold the value
   kComparison,  ///< recipes keep `auto`; two of them are compared by its value
@@ -16,18 +16,17 @@ using Resolve = void (*)(void* options);
 void add_resolver(ResolvedOn when, const Type& (*type)(), Resolve resolve);
 /// Calls the struct's resolver, if it has one.
 void resolve(ResolvedOn when, const Type& type, void* object);
-/// The same of the object and of all that are in it, inner ones first.
+/// Calls the resolvers of the object and of all objects in it, inner ones first.
 void resolve_all(ResolvedOn when, const Type& type, void* object);
 
 }  // namespace config
 
-/// Makes `auto` in some keys of a struct known as a value that follows from its other keys: the
-/// struct has `void resolve()`, which sets these keys. One object a struct, at namespace scope of
-/// its .cpp:
+/// Declares that `auto` in some keys of a struct follows from its other keys: the struct has `void
+/// resolve()`, which sets these keys. One object a struct, at namespace scope of its .cpp:
 ///
 ///     const AutomaticValues<Options> automatic_options;
 ///
-/// On reading, resolve() is called before validate(), of a struct whose keys have no mistakes.
+/// On reading, resolve() is called before validate(), for structs whose keys have no mistakes.
 template <class Options>
 class AutomaticValues {
  public:

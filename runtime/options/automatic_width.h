@@ -11,8 +11,8 @@
 
 namespace shoal {
 
-/// Adds a mistake if a hidden width that its key leaves automatic exceeds kMostWidth, which is the
-/// limit of one that is set. `set`: the key's value; `automatic`: what it is at this width.
+/// Reports a hidden width that follows from `auto` and exceeds kMostWidth, the limit of explicit
+/// values. `set`: the key's value; `automatic`: its value for `auto` at this width.
 inline void check_automatic_width(std::string_view key, const std::optional<int64_t>& set,
                                   int64_t automatic, int64_t width, Problems& problems) {
   if (set || static_cast<double>(automatic) <= kMostWidth) return;

@@ -13,7 +13,7 @@
 
 #include "runtime/base/duration.h"
 
-/// Typed options: what a configurable class writes.
+/// Typed options. A configurable class declares:
 ///
 ///     struct Options {
 ///       int64_t top_k = 1;
@@ -27,10 +27,10 @@
 ///
 /// A field is an int64_t, double, bool, std::string, Duration, an enum with EnumNames, a nested
 /// options struct, a Choice (registry.h), or a std::optional or std::vector of one of these.
-/// Default values are those of a default-constructed struct. Torch-free.
+/// Defaults are the values of a default-constructed struct. Torch-free.
 namespace shoal {
 
-/// Allowed values of a number; of a duration: of its count of units.
+/// Allowed values of a number, or of a duration's count of units.
 struct Range {
   double lower = -std::numeric_limits<double>::infinity();
   double upper = std::numeric_limits<double>::infinity();
@@ -85,32 +85,31 @@ struct FieldRules {
   }
 };
 
-/// What a number counts, for `keys`: unit("samples").
+/// The unit of a number, for `keys`: unit("samples").
 constexpr auto unit(std::string_view name) {
   return [name](FieldRules& rules) { rules.unit = name; };
 }
-/// Units a duration may have here: accepts(DurationUnit::kStep, DurationUnit::kEpoch).
+/// Units that a duration accepts: accepts(DurationUnit::kStep, DurationUnit::kEpoch).
 template <class... Units>
 constexpr auto accepts(Units... units) {
   const unsigned bits = (static_cast<unsigned>(units) | ...);
   return [bits](FieldRules& rules) { rules.duration_units = bits; };
 }
-/// The word a recipe uses for an optional that holds nothing: unset_word("auto").
-/// Without it the word is `null`.
+/// The recipe's word for an optional without a value: unset_word("auto"). Default: `null`.
 constexpr auto unset_word(std::string_view word) {
   return [word](FieldRules& rules) { rules.unset_word = word; };
 }
-/// A text that may not be empty; of a list of texts, none of them.
+/// Refuses an empty text; in a list of texts, any empty one.
 constexpr auto not_empty() {
   return [](FieldRules& rules) { rules.may_be_empty = false; };
 }
-/// A text that names a file or a folder: `~` in front is the user's home folder, and control
-/// characters are refused; of a list of texts, each of them.
+/// A text, or each text of a list, that names a file or folder: a leading `~` is the user's home
+/// folder, and control characters are refused.
 constexpr auto file_path() {
   return [](FieldRules& rules) { rules.is_path = true; };
 }
-/// A key of a model whose value changes nothing that given weights compute in an evaluation: it is
-/// about training, first values or speed. Keys without this rule may change it.
+/// A key of a model that does not affect what given weights compute in an evaluation, but training,
+/// initial values or speed. Keys without this rule may.
 constexpr auto keeps_evaluation() {
   return [](FieldRules& rules) { rules.keeps_evaluation = true; };
 }
@@ -155,7 +154,7 @@ constexpr Field<Owner, Value> required(std::string_view name, Value Owner::*memb
   return result;
 }
 
-/// A nested struct or Choice whose keys are in the mapping of its owner.
+/// A nested struct or Choice whose keys stand in its owner's mapping.
 template <class Owner, class Value>
 constexpr Field<Owner, Value> inlined(Value Owner::*member) {
   Field<Owner, Value> result{"", member, {}};
@@ -173,7 +172,7 @@ constexpr Field<Owner, Value> inlined(Value Owner::*member) {
 template <class Enum>
 struct EnumNames;
 
-/// The word that recipes use for a value, which EnumNames lists.
+/// The recipe word of a value in EnumNames.
 template <class Enum>
 std::string_view enum_name(Enum value) {
   for (const auto& [known, name] : EnumNames<Enum>::names) {
@@ -182,7 +181,7 @@ std::string_view enum_name(Enum value) {
   throw std::logic_error("enum_name: a value without a name");
 }
 
-/// Collects what is wrong with an options struct. Paths are recipe keys relative to that struct:
+/// Collects the mistakes in an options struct. Paths are recipe keys relative to that struct:
 /// `top_k`, `router.k`, `losses[0].weight`; "" is the struct itself.
 class Problems {
  public:

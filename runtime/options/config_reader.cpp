@@ -214,7 +214,7 @@ class Reader {
     } else {
       const std::vector<std::string> names = set.names();
       note(node.position, place.path,
-           "no " + set.noun() + " is called " + describe(node) + "; one of: " + join_words(names) +
+           "unknown " + set.noun() + " " + describe(node) + "; one of: " + join_words(names) +
                did_you_mean(node.text, names));
     }
     return nullptr;

@@ -9,33 +9,33 @@
 
 namespace shoal::config {
 
-/// What to do with a value that needs an environment variable that is not set.
+/// Handling of values that need an environment variable that is not set.
 enum class UnsetVariable {
-  kRefuse,  ///< a mistake, at the value: for runs
-  kKeep,    ///< a text keeps `${env:X}`, anything else its default: for `check` and `show`
+  kRefuse,  ///< a mistake at the value; for runs
+  kKeep,    ///< a text keeps `${env:X}`, other types their default; for `check` and `show`
 };
 
-/// What values depend on beside the recipe.
+/// Context of reading a recipe.
 struct Surroundings {
   UnsetVariable unset = UnsetVariable::kRefuse;
-  Environment environment = nullptr;  ///< asked for HOME, which paths may begin with as `~`
+  Environment environment = nullptr;  ///< looks up HOME for paths that begin with `~`
 };
 
 /// Reads `root` into `options`, a default-constructed object of the struct type `type`. Every
-/// mistake goes to `diagnostics`: unknown keys (with the key that was meant, see unknown_key.h),
-/// missing required keys (at their section), values of the wrong type or out of range (at the
-/// value), and what validate() finds in structs without such mistakes.
+/// mistake goes to `diagnostics`: unknown keys (with a suggestion, see unknown_key.h), missing
+/// required keys (at their section), values of the wrong type or out of range (at the value), and
+/// the problems that validate() reports for structs without such mistakes.
 void read_into(const Type& type, void* options, const Node& root, const Surroundings& surroundings,
                Diagnostics& diagnostics);
 
-/// What reading a recipe returns: the options, and where each came from.
+/// Result of reading a recipe: the options, and the document with their positions.
 template <class Options>
 struct Loaded {
   Options options;
   Document document;
 };
 
-/// Reads a recipe into Options. Mistakes go to `diagnostics`, and what they touch keeps any value.
+/// Reads a recipe into Options. Mistakes go to `diagnostics`; values they affect are unspecified.
 /// Throws ConfigError with them only if the recipe could not be read.
 template <class Options>
 Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
@@ -57,7 +57,7 @@ Loaded<Options> load_options(const RecipeSource& source,
   return loaded;
 }
 
-/// The same from a text, named `name` in messages.
+/// Reads a recipe's text, called `name` in messages. Throws ConfigError with all mistakes.
 template <class Options>
 Loaded<Options> load_options_text(const std::string& text, const std::string& name,
                                   RecipeSource source = {},
@@ -67,7 +67,7 @@ Loaded<Options> load_options_text(const std::string& text, const std::string& na
   return load_options<Options>(source, unset);
 }
 
-/// A Problems that maps paths, relative to `section`, to their places in a recipe.
+/// Problems that maps paths relative to `section` to their positions in a recipe.
 class LocatedProblems : public Problems {
  public:
   LocatedProblems(const Node& root, std::string section, Diagnostics& diagnostics)

@@ -13,8 +13,8 @@
 
 #include "runtime/options/config.h"
 
-/// What reading, checking, writing and describing know of an options struct: its fields() list with
-/// the C++ types erased, so that those four are plain functions over `const void*`.
+/// Description of an options struct: its fields() list with the C++ types erased, so that reading,
+/// checking, writing and describing are plain functions over `const void*`.
 namespace shoal::config {
 
 enum class Kind {
@@ -44,11 +44,11 @@ struct FieldInfo {
   const void* member_of(const void* owner) const { return member(const_cast<void*>(owner)); }
 };
 
-/// The type of a field. Immutable, one object a type, alive to the end of the program. The objects
-/// that its functions take are of that type; what belongs to other kinds is empty.
+/// The type of a field. Immutable, one object a type, alive to the end of the program. Functions
+/// take objects of that type; members for other kinds are empty.
 struct Type {
   Kind kind;
-  std::shared_ptr<void> (*make)();  ///< a default-constructed object
+  std::shared_ptr<void> (*make)();  ///< returns a default-constructed object
   std::shared_ptr<void> (*copy)(const void* object);
 
   // Enums.
@@ -60,13 +60,13 @@ struct Type {
   const Type& (*element)();
   std::size_t (*size)(const void* object);
   const void* (*at)(const void* object, std::size_t index);
-  void* (*append)(void* object);  ///< a default element, and returns it
+  void* (*append)(void* object);  ///< appends a default element and returns it
   void (*clear)(void* object);
 
   // Structs.
   std::vector<FieldInfo> fields;
   void (*validate)(const void* object, Problems& problems);
-  std::string_view short_key;  ///< the key that a scalar in the struct's place gives; may be ""
+  std::string_view short_key;  ///< the key that a scalar in place of the struct sets; may be ""
 
   // Choices.
   const MemberSet& (*members)();
@@ -75,10 +75,10 @@ struct Type {
   bool has_keys() const { return kind == Kind::kStruct || kind == Kind::kChoice; }
 };
 
-/// A mapping of names that the recipe chooses to texts.
+/// A mapping from names chosen by the recipe to texts.
 using TextMap = std::vector<std::pair<std::string, std::string>>;
 
-/// The type of T, which must be one that config.h lists.
+/// The type of T, one of those listed in config.h.
 template <class T>
 const Type& type_of();
 
@@ -87,7 +87,7 @@ concept OptionsStruct = requires {
   T::fields();
 };
 
-// describe_type fills in what is particular to a type; registry.h has the one for Choice.
+// describe_type sets the members for its kind of type; the overload for Choice is in registry.h.
 
 inline void describe_type(Type& type, int64_t*) { type.kind = Kind::kInteger; }
 inline void describe_type(Type& type, double*) { type.kind = Kind::kNumber; }

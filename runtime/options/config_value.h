@@ -5,26 +5,26 @@
 #include "runtime/options/config_schema.h"
 #include "runtime/yaml/config_node.h"
 
-/// Single values: reading them by the rules of their field, and the words for both.
+/// Reading and writing of single values by the rules of their field.
 namespace shoal::config {
 
 /// Reads a scalar into `object`, which is of the leaf type `type` (no optional, list, struct or
-/// choice). Returns what is wrong, "" if nothing is; a value out of range is stored all the same.
+/// choice). Returns the problem, or ""; a value out of range is stored nevertheless.
 std::string read_single(const Type& type, void* object, const Node& node, const FieldRules& rules);
 
-/// Canonical text of a leaf; read_single reads it back to an equal value.
+/// Canonical text of a leaf, which read_single reads back to an equal value.
 std::string write_single(const Type& type, const void* object);
 
-/// "above 0 and at most 1"; "" without limits.
+/// Text of a range, "above 0 and at most 1"; "" without limits.
 std::string range_text(const Range& range);
 
-/// Whether the type is an integer, a number or a duration.
+/// True for integers, numbers and durations.
 bool is_counted(Kind kind);
 
-/// What messages and `keys` call a type: "integer", "list of text", "one of: slot_major, position".
+/// Name of a type in messages: "integer", "list of text", "one of: slot_major, position".
 std::string type_text(const Type& type, const FieldRules& rules);
 
-/// "an integer", "a number".
+/// The noun with its article: "an integer", "a number".
 std::string with_article(const std::string& noun);
 
 }  // namespace shoal::config

@@ -126,7 +126,7 @@ class Writer {
     }
   }
 
-  /// As the value of its short key, where it holds nothing else.
+  /// Writes a section as the value of its short key, if all other keys have their defaults.
   static Node in_short(const Type& type, Node section) {
     const Entry* only = type.short_key.empty() ? nullptr : section.find(type.short_key);
     if (only == nullptr) return section;

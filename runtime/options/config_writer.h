@@ -21,31 +21,31 @@ Node to_node(const Options& options) {
 /// below them differs; required keys always.
 Node to_minimal_node(const Type& type, const void* options);
 
-/// Puts the values of `document` that wait for an unset variable back into `written`, a tree that
-/// to_node made from it.
+/// Restores the values of `document` that need an unset variable in `written`, a tree that to_node
+/// made from it.
 void keep_unset_variables(Node& written, const Node& document);
 
-/// What to write behind a value, by its dotted path; "" for nothing.
+/// The comment behind the value at a dotted path; "" for none.
 using Comment = std::function<std::string(const std::string& path)>;
 
-/// YAML that load_document reads back to the same values, `$${` for a literal `${` included.
+/// YAML that load_document reads back to the same values; a literal `${` becomes `$${`.
 std::string emit(const Node& root, const Comment& comment = nullptr);
 
-/// Where the value at `path` was written, "recipe.yaml:14" or "command line"; "default" if nowhere.
+/// Where the value at `path` was set, "recipe.yaml:14" or "command line"; else "default".
 std::string origin_of(const Node& document, const std::string& path);
 
-/// One value that two recipes do not share; nothing where a recipe lacks the key.
+/// One value that differs between two recipes; nothing on the side that lacks the key.
 struct Difference {
   std::string path;
   std::optional<std::string> before;
   std::optional<std::string> after;
 };
 
-/// Compares leaf by leaf (lists of single values as a whole), in the order of `before`, then
-/// of what only `after` has. Compare trees of to_node, which are canonical.
+/// Compares leaf by leaf (lists of single values as a whole), in the order of `before`, then of
+/// keys that only `after` has. Both must be trees of to_node, which are canonical.
 std::vector<Difference> diff(const Node& before, const Node& after);
 
-/// The canonical text of options: equal options give equal texts, and reading it gives them back.
+/// The canonical text of options: equal options give equal texts, which read back to equal options.
 template <class Options>
 std::string canonical_text(const Options& options) {
   return emit(to_node(options));

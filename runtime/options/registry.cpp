@@ -14,7 +14,7 @@ const MemberInfo* MemberSet::find(std::string_view name) const {
 
 const MemberInfo& MemberSet::at(std::string_view name) const {
   if (const MemberInfo* member = find(name)) return *member;
-  throw ConfigError("no " + noun_ + " is called '" + std::string(name) +
+  throw ConfigError("unknown " + noun_ + " '" + std::string(name) +
                     "'; one of: " + join_words(names()));
 }
 

@@ -12,9 +12,9 @@
 #include "runtime/base/error.h"
 #include "runtime/options/config_schema.h"
 
-/// Open sets of classes: a recipe names a member, and the member brings its own options.
+/// Open sets of classes: a recipe names a member, which has options of its own.
 ///
-/// The base names the set; each member registers itself in its own .cpp file:
+/// The base declares the set; each member registers itself in its own .cpp file:
 ///
 ///     class Router {
 ///      public:
@@ -45,12 +45,12 @@ struct MemberInfo {
   std::string name;
   std::string doc;
   const Type& (*options_type)();
-  /// A std::shared_ptr of the base class, from the member's options and the base's Context.
+  /// Creates a std::shared_ptr of the base class from the member's options and the base's Context.
   std::shared_ptr<void> (*create)(const void* options, const void* context);
   const void* sketch = nullptr;  ///< the Base::Sketch that is its kSketch; null if it has none
 };
 
-/// The members registered for one base class, by name.
+/// The members registered for one base class, sorted by name.
 class MemberSet {
  public:
   MemberSet(std::string_view noun, std::string_view name_key) : noun_(noun), name_key_(name_key) {}
@@ -69,7 +69,7 @@ class MemberSet {
   std::map<std::string, MemberInfo, std::less<>> by_name_;
 };
 
-/// A chosen member and its options, the base class erased. Copies are deep.
+/// A chosen member and its options, with the base class erased. Copies are deep.
 class ChoiceValue {
  public:
   ChoiceValue() = default;
@@ -87,12 +87,12 @@ class ChoiceValue {
   const MemberInfo* member() const { return member_; }
   void* erased_options() { return options_.get(); }
   const void* erased_options() const { return options_.get(); }
-  /// Takes `member` with its default options; keeps the options if it is taken already.
+  /// Chooses `member` with its default options; keeps the options if it is the current one.
   void choose(const MemberInfo& member);
 
  protected:
   void set_options(const MemberInfo& member, std::shared_ptr<void> options);
-  /// Throws a std::logic_error that names both types unless this member's options are `wanted`.
+  /// Returns the options; std::logic_error naming both types unless they are of type `wanted`.
   const void* options_of_type(const Type& wanted) const;
 
  private:
@@ -120,9 +120,9 @@ const typename Base::Sketch* sketch_of(const config::MemberInfo& member) {
 template <class Base>
 class Choice : public config::ChoiceValue {
  public:
-  /// No default: the recipe must name a member.
+  /// Without a default: the recipe must name a member.
   Choice() = default;
-  /// A member with its default options. Throws ConfigError if none is registered by that name.
+  /// A default member with its default options. Throws ConfigError if the name is not registered.
   Choice(std::string_view name) { choose(members_of<Base>().at(name)); }
   Choice(const char* name) : Choice(std::string_view(name)) {}
   template <config::OptionsStruct Options>
@@ -131,7 +131,7 @@ class Choice : public config::ChoiceValue {
     options_of_type(config::type_of<Options>());
   }
 
-  /// The options of the chosen member; std::logic_error if another was chosen.
+  /// The options of the chosen member. Throws std::logic_error if that is not Member.
   template <class Member>
   const typename Member::Options& options() const {
     const config::Type& wanted = config::type_of<typename Member::Options>();
@@ -164,8 +164,8 @@ class Registry {
   }
 };
 
-/// Makes Member known under a name. One per member, at namespace scope, in the member's .cpp.
-/// A member whose constructor needs no context may take the options alone.
+/// Registers Member under a name. One per member, at namespace scope, in the member's .cpp. A
+/// member that needs no context may have a constructor with the options alone.
 template <class Base, class Member>
 class Registration {
  public:

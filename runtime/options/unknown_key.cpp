@@ -41,7 +41,7 @@ class PathCollector {
     }
   }
 
-  /// Of optionals and lists what is in them, or a default.
+  /// Collects from the elements of optionals and lists, or from a default one.
   void collect_value(const Type& type, const void* value, const std::string& path) {
     if (type.has_keys()) return collect(type, value, path);
     if (type.kind != Kind::kOptional && type.kind != Kind::kList) return;
@@ -62,8 +62,8 @@ bool ends_with_key(std::string_view path, std::string_view key) {
   return path.size() == key.size() || path[path.size() - key.size() - 1] == '.';
 }
 
-/// Of the paths that end with `key` the one below `section`, else the one of the fewest steps; ""
-/// if there is none.
+/// Among the paths that end with `key` the one below `section`, else the one with the fewest steps;
+/// "" if there is none.
 std::string best_path(const std::vector<std::string>& paths, std::string_view key,
                       std::string_view section) {
   std::string best;
@@ -78,7 +78,7 @@ std::string best_path(const std::vector<std::string>& paths, std::string_view ke
 
 std::string did_you_mean_key(const std::string& key) { return "; did you mean '" + key + "'?"; }
 
-/// The same of a key that stands for a word of other programs.
+/// did_you_mean_key for a key that stands for a word of other programs.
 std::string did_you_mean_synonym(const std::string& path, const std::string& word) {
   const std::string key(last_key(path));
   const std::string_view difference = difference_of(word, key);

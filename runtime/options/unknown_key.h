@@ -12,47 +12,48 @@
 
 namespace shoal::config {
 
-/// A key that its section does not have.
+/// A key that does not exist in its section.
 struct UnknownKey {
   std::string section;  ///< path; "" for the root
   std::string key;
-  std::string note = {};  ///< which members of a choice have it; may be ""
-  /// It was written for another member than the one that is chosen, elsewhere, around it.
+  std::string note = {};  ///< members of a choice that have it; may be ""
+  /// True if the key belongs to another member of the choice than the chosen one, in this section,
+  /// elsewhere or around it.
   bool is_left_over = false;
   Position position = {};
   std::vector<std::string> siblings;        ///< the keys that the section has
-  std::vector<std::string> name_keys = {};  ///< of these, the ones that name a choice's member
+  std::vector<std::string> name_keys = {};  ///< siblings that name a choice's member
 };
 
-/// Which key was meant by an unknown one: a near one of its section, what other programs call it,
-/// or one of that name elsewhere.
+/// Suggests the key that was meant by an unknown one: a similar one of its section, one for another
+/// program's word, or one of that name elsewhere.
 class KeyGuide {
  public:
-  /// `options`: what the rest of the recipe was read into; its choices decide which keys there are.
+  /// `options`: the result of reading the rest of the recipe; its choices decide which keys exist.
   KeyGuide(const Type& type, const void* options);
-  /// "; did you mean 'width'?", or where the key belongs; "" if nothing is like it.
+  /// "; did you mean 'width'?", or the section that the key belongs to; "" if nothing is similar.
   std::string hint(const UnknownKey& unknown);
 
  private:
-  /// Of a path given as one key.
+  /// Suggestion for a path written as one key.
   std::string of_path(const UnknownKey& unknown) const;
-  /// A key of its section that stands for this word.
+  /// Suggestion: a key of its section that stands for this word.
   std::string of_section(const UnknownKey& unknown) const;
-  /// A key of its section that is spelt nearly so.
+  /// Suggestion: a key of its section with a similar spelling.
   std::string of_spelling(const UnknownKey& unknown, std::size_t max_distance) const;
-  /// A key of its section that begins so.
+  /// Suggestion: a key of its section with this prefix.
   std::string of_prefix(const UnknownKey& unknown) const;
-  /// A key elsewhere that is called `word`.
+  /// Suggestion: a key in another section named `word`.
   std::string of_recipe(const UnknownKey& unknown, std::string_view word) const;
-  /// The same of members that are not chosen.
+  /// Suggestion: a key named `word` of members that are not chosen.
   std::string of_others(const UnknownKey& unknown, std::string_view word);
 
   const Type& type_;
-  std::vector<std::string> paths_;  ///< of all keys there are, `losses[].weight` too
-  std::vector<KeyInfo> others_;     ///< of all members, listed when they are first needed
+  std::vector<std::string> paths_;  ///< of all existing keys, `losses[].weight` too
+  std::vector<KeyInfo> others_;     ///< keys of all members, listed on first use
 };
 
-/// Of the members of `set`, those that have the key themselves.
+/// Names of the members of `set` that have the key themselves.
 std::vector<std::string> members_with(const MemberSet& set, const std::string& key);
 
 }  // namespace shoal::config

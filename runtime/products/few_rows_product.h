@@ -18,11 +18,11 @@ struct FewRowsProduct {
   int64_t y_stride;
 };
 
-/// Where multiply_few_rows is the fastest: up to so many rows, and from so many summed numbers on.
+/// Sizes for which multiply_few_rows is fastest: at most so many rows, at least so many summed.
 inline constexpr int64_t kFewRows = 16, kManySummed = 256;
 
-/// A product of few rows, such as those of decoding: W is read once, where libraries first copy it
-/// into another layout. The bits of a row of y are independent of the other rows and their number.
+/// A product of few rows, as in decoding: reads W once, while libraries first copy it into another
+/// layout. The bits of a row of y are independent of the other rows and their number.
 void multiply_few_rows(const FewRowsProduct& product);
 
 }  // namespace shoal

@@ -2,15 +2,14 @@
 
 #include <string>
 
-/// The float32 matrix product of BLAS for the whole program: `mm` and `addmm` of LibTorch call it
-/// too, since the dynamic linker finds libshoal before libtorch_cpu (programs link it first). Their
-/// batched and matrix-vector products are other functions of BLAS and remain LibTorch's. On x86
-/// CPUs with AVX-512 that are not Intel's it is oneDNN's, since the MKL inside LibTorch leaves
-/// AVX-512 unused there, or, for few rows, multiply_few_rows; elsewhere, and where there is no
-/// oneDNN, it is LibTorch's own.
+/// The float32 matrix product of BLAS for the whole program: LibTorch's `mm` and `addmm` call it
+/// too, since the dynamic linker finds libshoal before libtorch_cpu (programs link it first).
+/// Batched and matrix-vector products are other BLAS functions and remain LibTorch's. On x86 CPUs
+/// with AVX-512 that are not Intel's, where LibTorch's MKL does not use AVX-512, it calls oneDNN
+/// or, for few rows, multiply_few_rows; elsewhere, and without oneDNN, it calls LibTorch's own.
 ///
-/// Column-major, arguments as in BLAS. Uses OpenMP's threads; only the caller's inside a parallel
-/// region, or if the product is small. oneDNN moves the stack pointer into the heap, below which a
+/// Column-major, arguments as in BLAS. Uses OpenMP's threads, but only the caller's inside a
+/// parallel region or for small products. oneDNN moves the stack pointer into the heap, where a
 /// signal's frame would overwrite it: handlers need a stack of their own (SA_ONSTACK), as
 /// StopSignals has.
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,
@@ -19,9 +18,9 @@ extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const i
 
 namespace shoal {
 
-/// What computes the float32 products of LibTorch's `mm` here: "oneDNN 2.6.3" or "LibTorch".
+/// Name of the library behind LibTorch's float32 `mm` here: "oneDNN 2.6.3" or "LibTorch".
 std::string sgemm_library();
-/// Whether oneDNN would compute them if it were installed.
+/// True if oneDNN would be used here but is not installed.
 bool misses_onednn();
 
 }  // namespace shoal

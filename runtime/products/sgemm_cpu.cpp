@@ -93,7 +93,7 @@ bool is_programs_sgemm() {
 
 bool is_transposed(char op) { return op != 'N' && op != 'n'; }
 
-/// As oneDNN knows it: of real numbers the conjugate transpose is the transpose.
+/// The operation in oneDNN's terms: for real numbers the conjugate transpose is the transpose.
 char op_of(char op) { return is_transposed(op) ? 'T' : 'N'; }
 
 }  // namespace

@@ -11,19 +11,19 @@
 #define SHOAL_HOST_DEVICE inline
 #endif
 
-/// Counter-based random numbers, for CPU and GPU alike: equal bits on both.
+/// Counter-based random numbers with equal bits on CPU and GPU.
 ///
-/// Where a number comes from: the stream (seed, purpose, layer, step) becomes a `StreamKey`; under
-/// it, value `index` of row `id` is lane `index % kLanes` of the block with counter
-/// (id, index / kLanes). No number depends on any other, on ranks or on threads.
+/// Keys: the stream (seed, purpose, layer, step) becomes a `StreamKey`; under it, value `index` of
+/// row `id` is lane `index % kLanes` of the block with counter (id, index / kLanes). No number
+/// depends on another one, on ranks or on threads.
 ///
 /// A block has 128 bits: 4 float or 2 double values of any distribution (`kLanes`). A float is not
-/// a rounded double: each type has draws of its own, of 23 to 32 and of 52 random bits.
+/// a rounded double: each type has separate draws, of 23 to 32 and of 52 random bits.
 ///
-/// Only +, ×, fma and sqrt act on floating-point numbers. All are correctly rounded by IEEE 754;
-/// no product meets a sum outside fma, so there is nothing a compiler could contract.
-/// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox4x32-10);
-/// Box and Muller 1958. The polynomials are minimax fits made for this file.
+/// Floating-point numbers are only processed by +, ×, fma and sqrt, which IEEE 754 rounds
+/// correctly; products and sums meet only inside fma, so that compilers cannot contract anything.
+/// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox4x32-10); Box
+/// and Muller 1958. The polynomials are minimax fits made for this file.
 namespace shoal::philox {
 
 /// 128 random bits.
@@ -31,7 +31,7 @@ struct Words {
   uint32_t w[4];
 };
 
-/// Key of one tensor draw. `tag` fills the part of the counter that rows and blocks leave over.
+/// Key of one tensor draw. `tag` fills the rest of the counter beside row and block.
 struct StreamKey {
   uint32_t key[2];
   uint32_t tag;
@@ -43,7 +43,7 @@ enum class Distribution : int {
   kGumbel,   ///< -log(-log(u)); from -2.9 to 22.2 (float), from -3.7 to 36.8 (double)
 };
 
-/// Values of one block.
+/// Number of values in a block.
 template <class Real>
 inline constexpr uint32_t kLanes = 16 / sizeof(Real);
 
@@ -83,7 +83,7 @@ SHOAL_HOST_DEVICE Words words_at(const StreamKey& key, uint64_t id, uint32_t blo
       key.key[1]);
 }
 
-/// An integer in [0, count), by the high half of a product of 64-bit numbers.
+/// An integer in [0, count): the high half of a 64-bit product.
 SHOAL_HOST_DEVICE uint64_t scale_to(const Words& words, uint64_t count) {
   const uint64_t low = uint64_t{words.w[0]} * (count & 0xFFFFFFFFu);
   const uint64_t mid0 = uint64_t{words.w[1]} * (count & 0xFFFFFFFFu);
@@ -115,7 +115,7 @@ SHOAL_HOST_DEVICE To bits_as(From from) {
   return to;
 }
 
-/// Horner's rule; highest power first. No loop: those within loops over blocks stop vectorisers.
+/// Horner's rule; highest power first. No loop: inside loops over blocks it stops vectorisers.
 template <class Real, class... Coefficients>
 SHOAL_HOST_DEVICE Real polynomial(Real x, Real first, Coefficients... coefficients) {
   Real sum = first;
@@ -123,7 +123,7 @@ SHOAL_HOST_DEVICE Real polynomial(Real x, Real first, Coefficients... coefficien
   return sum;
 }
 
-/// Polynomials, and how a number is taken apart.
+/// Polynomials, and constants to split a number into exponent and mantissa.
 template <class Real>
 struct Numbers;
 
@@ -159,7 +159,7 @@ struct Numbers<double> {
   static constexpr Bits kMagicBits = 0x4330000000000000u;  // 2^52
   static constexpr double kMagic = 4503599627370496.0;
   static constexpr double kLog2 = 0x1.62e42fefa39efp-1;
-  /// As above; relative errors 2^-56, 2^-58 and 2^-64.
+  /// Polynomials as for float; relative errors 2^-56, 2^-58 and 2^-64.
   SHOAL_HOST_DEVICE static double log_tail(double f) {
     return polynomial(
         f, 0x1.5a19c85c93d8bp-4, -0x1.6136ef8501779p-4, 0x1.58621a25aa7ecp-5, -0x1.76b868aa16a4fp-5,
@@ -214,13 +214,13 @@ SHOAL_HOST_DEVICE Real log(Real x) {
   return log_of_parts(parts.exponent, parts.f);
 }
 
-/// log(1 - v) for v in (0, 1), within 2 ulp also where v is small.
+/// log(1 - v) for v in (0, 1), within 2 ulp also for small v.
 template <class Real>
 SHOAL_HOST_DEVICE Real log_of_complement(Real v) {
   const Real u = Real(1) - v;
   const Real lost = (Real(1) - u) - v;
   const LogParts<Real> parts = log_parts(u);
-  // Where v is small the exponent is 0 and f becomes -v; elsewhere `lost` does not matter.
+  // For small v the exponent is 0 and f becomes -v; elsewhere `lost` is negligible.
   return log_of_parts(parts.exponent, parts.f + lost);
 }
 
@@ -244,24 +244,24 @@ SHOAL_HOST_DEVICE SinCos<Real> sincos_of_quarters(uint32_t quadrant, Real x) {
 
 // ---- from bits to numbers
 
-/// In (0, 1): odd multiples of 2^-24.
+/// Uniform in (0, 1): odd multiples of 2^-24.
 SHOAL_HOST_DEVICE float uniform_of(uint32_t w) {
   return fma(static_cast<float>(static_cast<int32_t>(w >> 9)), 0x1p-23f, 0x1p-24f);
 }
 
-/// In (0, 1): 31 random bits near 0, 24 near 1. Less a 2^-24th, or the highest would round to 1.
+/// Uniform in (0, 1): 31 random bits near 0, 24 near 1; times 1 - 2^-24, lest the highest give 1.
 SHOAL_HOST_DEVICE float fine_uniform_of(uint32_t w) {
   const uint32_t k = (w >> 1) - (w >> 25);
   return fma(static_cast<float>(static_cast<int32_t>(k)), 0x1p-31f, 0x1p-32f);
 }
 
-/// In (0, 1): odd multiples of 2^-53.
+/// Uniform in (0, 1): odd multiples of 2^-53.
 SHOAL_HOST_DEVICE double uniform_of(uint32_t high, uint32_t low) {
   const uint64_t word = (uint64_t{high} << 32 | low) & 0x000FFFFFFFFFFFFFu;
   return bits_as<double>(0x3FF0000000000000u | word) - (1.0 - 0x1p-53);
 }
 
-/// -log(-log(1 - v)). Small v, whose Gumbel value is large, keep all their digits.
+/// -log(-log(1 - v)). Accurate for small v, whose Gumbel value is large.
 template <class Real>
 SHOAL_HOST_DEVICE Real gumbel_of(Real v) {
   return -log(-log_of_complement(v));

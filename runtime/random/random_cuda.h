@@ -9,7 +9,7 @@ struct CUstream_st;
 /// Kernel of the random streams. Pointers are to GPU memory; the call is queued on the stream.
 namespace shoal::philox {
 
-/// Row n gets the values of id_N[n].
+/// Output of a launch: row n gets the values of id_N[n].
 template <class Real>
 struct RowsOut {
   const int64_t* id_N;

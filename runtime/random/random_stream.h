@@ -7,27 +7,27 @@
 
 namespace shoal {
 
-/// What random numbers are for; two purposes never share numbers. Values are part of what a seed
-/// means: they are never reused or renumbered.
+/// Uses of random numbers; two purposes never share numbers. Values determine results for a given
+/// seed: they are never reused or renumbered.
 enum class Purpose : uint32_t {
-  kInit = 1,           ///< first values of a parameter; layer = hash_name(its logical name)
+  kInit = 1,           ///< initial values of a parameter; layer = hash_name(its logical name)
   kDataOrder = 2,      ///< order of an epoch; step = epoch
   kAugment = 3,        ///< id = position in the data stream
   kSynthetic = 4,      ///< procedural data; id = sample
   kRouterNoise = 5,    ///< layer = hash_name(the layer), id = token
-  kDropout = 6,        ///< as kRouterNoise; of whole branches, id = sample
+  kDropout = 6,        ///< keyed as kRouterNoise; for whole branches, id = sample
   kSparsePattern = 7,  ///< prune and grow
   kTest = 8,           ///< tests and benchmarks
-  kRouting = 9,        ///< routers that draw their choices; layer = hash_name(the layer)
-  kTextWindows = 10,   ///< where the windows of a text begin; step = epoch
-  kGeneration = 11,    ///< choices of tokens; id = sequence, index = position
-  kImageNoise = 12,    ///< noise that images are to lose; id = position in the data stream
-  kCrop = 13,          ///< which part of an image is taken; step = view, id = as kAugment
+  kRouting = 9,        ///< routers with random choices; layer = hash_name(the layer)
+  kTextWindows = 10,   ///< offset of a text's windows; step = epoch
+  kGeneration = 11,    ///< sampled tokens; id = sequence, index = position
+  kImageNoise = 12,    ///< noise that a denoiser is to remove; id = position in the data stream
+  kCrop = 13,          ///< random crops; step = view, id as kAugment
 };
 
-/// Names the random numbers of one draw: for what, and when. Rows and values within it differ
-/// by ids and indices (runtime/random/philox.h), so that nothing depends on ranks or threads
-/// and there is no generator state to save.
+/// Key of the random numbers of one draw: purpose and time. Rows and values within it differ by ids
+/// and indices (runtime/random/philox.h), so that they do not depend on ranks or threads, and there
+/// is no generator state to save.
 struct Stream {
   uint64_t seed = 0;
   Purpose purpose = Purpose::kTest;
@@ -39,7 +39,7 @@ struct Stream {
   }
 };
 
-/// FNV-1a, 64 bits: tensors and layers are keyed by their logical names.
+/// FNV-1a hash, 64 bits, of the logical name of a tensor or layer.
 constexpr uint64_t hash_name(std::string_view name) {
   uint64_t hash = 0xCBF29CE484222325u;
   for (const char c : name) {
@@ -49,15 +49,15 @@ constexpr uint64_t hash_name(std::string_view name) {
   return hash;
 }
 
-/// Single numbers, for decisions such as a crop's corner. They do not depend on the precision
-/// of training. Value `index` of row `id` has a block of its own. Build one per stream, then ask.
+/// Single random numbers, for decisions such as a crop's corner; independent of the training
+/// precision. Value `index` of row `id` has a block of its own. Build one per stream and reuse it.
 class ScalarDraws {
  public:
   explicit ScalarDraws(const Stream& stream) : key_(stream.key()) {}
 
-  /// In the open interval (0, 1), 52 random bits.
+  /// Uniform in the open interval (0, 1), 52 random bits.
   double uniform(uint64_t id, uint32_t index) const;
-  /// In [0, count), exactly equal chances but for a bias below count / 2^64. count >= 1.
+  /// Uniform in [0, count), with a bias below count / 2^64. count >= 1.
   int64_t integer(uint64_t id, uint32_t index, int64_t count) const;
   /// True with this probability.
   bool chance(uint64_t id, uint32_t index, double probability) const;

@@ -7,26 +7,26 @@
 // b samples on this rank  R rows of a sample
 namespace shoal {
 
-/// The place of a forward pass in the run: keys of all noise, and the scale of losses.
-/// Tensors are where the model is. b = samples on this rank in this micro-step, in stream order,
-/// whole routing groups but for the last group of an evaluation, which may be short. Rows of a
-/// sample behind its tokens are padding, on which nothing depends.
+/// The place of a forward pass in the run: keys of all noise, and the scale of losses. Tensors are
+/// on the model's device. The b samples are this rank's in this micro-step, in stream order, in
+/// whole routing groups except for the last group of an evaluation, which may be short. Rows behind
+/// a sample's tokens are padding, which affects no result.
 struct StepContext {
   uint64_t seed = 0;
-  int64_t step = 0;               ///< optimizer step, from 0
-  bool training = false;          ///< noise and capacity act only while training
-  torch::Tensor sample_b;         ///< int64 [b], position in the data stream, global
-  torch::Tensor view_b;           ///< int64 [b], augmentation view, or undefined for view 0
-  torch::Tensor token_bS;         ///< int64 [b, S], vocabulary ids; undefined without tokens
-  torch::Tensor position_bS;      ///< int64 [b, S], in their text; undefined: 0, 1, 2, ...
-  torch::Tensor length_b;         ///< int64 [b], on the host: tokens of a sample; undefined: all S
+  int64_t step = 0;           ///< optimizer step, from 0
+  bool training = false;      ///< noise and capacity apply only while training
+  torch::Tensor sample_b;     ///< int64 [b], position in the data stream, global
+  torch::Tensor view_b;       ///< int64 [b], augmentation view, or undefined for view 0
+  torch::Tensor token_bS;     ///< int64 [b, S], vocabulary ids; undefined without tokens
+  torch::Tensor position_bS;  ///< int64 [b, S], position in the text; undefined: 0, 1, 2, ...
+  torch::Tensor length_b;     ///< int64 [b], on the host: tokens of a sample; undefined: S for all
   int64_t samples_per_group = 8;  ///< recipe key train.group
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
 };
 
-/// The context of the samples [first, first + count) of a micro-batch; samples_in_… remain those of
-/// the whole.
+/// The context of the samples [first, first + count) of a micro-batch; samples_in_… still count the
+/// whole.
 inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_t count) {
   StepContext part = step;
   for (torch::Tensor StepContext::*tensor :
@@ -37,17 +37,17 @@ inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_
   return part;
 }
 
-/// bool [b, S]: which of the S rows of each sample are tokens; undefined where no length is known.
+/// bool [b, S]: true for the rows of each sample that are tokens; undefined without lengths.
 inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
   if (!step.length_b.defined()) return {};
   const torch::Tensor length_b = step.length_b.to(step.sample_b.device(), /*non_blocking=*/true);
   return torch::arange(S, length_b.options()) < length_b.unsqueeze(1);
 }
 
-/// int64 [b R]: which row this is in the whole run, whatever the rank: the sample's view in the top
-/// byte, below it its position in the stream times R plus the row. Keys what is drawn for the row.
-/// The R rows are `runs` of S, each of a sample's tokens. Where samples differ in length, ids leave
-/// room for 2^20 rows in a run, so that they are independent of the padding.
+/// int64 [b R]: global id of each row in the run, independent of the rank: the sample's view in the
+/// top byte, below it its position in the stream times R plus the row. Keys the row's draws. The R
+/// rows are `runs` runs of S, each of a sample's tokens. If samples differ in length, ids leave
+/// room for 2^20 rows in a run, so that they do not depend on the padding.
 inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;
   constexpr int64_t kMostRows = int64_t{1} << 20;

@@ -119,7 +119,7 @@ Ranges count_in_ranges(const std::vector<double>& values, double least, double m
   return ranges;
 }
 
-/// As TFRecords have it, since a checksum of data that hold their own checksum would be weak.
+/// Masked CRC, as in TFRecords: a checksum of data that contain their own checksum would be weak.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8U;

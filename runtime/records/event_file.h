@@ -12,10 +12,10 @@ namespace shoal {
 /// Named numbers, histograms and pictures for TensorBoard, encoded as a Summary message.
 class EventSummary {
  public:
-  /// TensorBoard keeps numbers in float32.
+  /// Adds a number, which TensorBoard stores as float32.
   EventSummary& add_scalar(const std::string& tag, double value);
-  /// Counts in 30 ranges of equal width from the smallest value to the largest; one range if these
-  /// are equal. No values add nothing. Values are finite.
+  /// Adds a histogram with 30 ranges of equal width from the smallest value to the largest, or one
+  /// range if these are equal. Without values adds nothing. Values must be finite.
   EventSummary& add_histogram(const std::string& tag, const std::vector<double>& values);
   /// A PNG file of three channels.
   struct Image {
@@ -31,26 +31,26 @@ class EventSummary {
   std::string bytes_;
 };
 
-/// What a step adds to an EventFile.
+/// The events of one step.
 struct StepEvent {
   int64_t step = 0;
   EventSummary summary;
 };
 
 /// Appends events to a file that TensorBoard reads: TFRecords (length, masked CRC-32C, bytes,
-/// masked CRC-32C) of Event messages, whose few fields are encoded here.
+/// masked CRC-32C) of Event messages, encoded here.
 class EventFile : public GrowingFile {
  public:
-  /// A new file in `folder`, which is made if it is missing; its name comes after those there, in
-  /// the order in which TensorBoard reads. TensorBoard then drops what the older files hold of
-  /// `first_step` and later steps. Throws StorageError.
+  /// Creates a file in `folder`, which is created too if missing; its name sorts after the existing
+  /// ones, in TensorBoard's reading order. TensorBoard then drops events of `first_step` and later
+  /// in the older files. Throws StorageError.
   EventFile(const std::string& folder, int64_t first_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError while events wait, as GrowingFile::append does.
+  /// Throws StorageError while events wait to be written, as GrowingFile::append does.
   void write(const StepEvent& event);
 };
 
-/// Whether a file of this name is one that EventFile has made.
+/// True for names of files that EventFile makes.
 bool is_event_file(const std::string& name);
 
 }  // namespace shoal

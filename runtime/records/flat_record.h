@@ -9,35 +9,35 @@
 
 namespace shoal {
 
-/// What one line of a metrics file holds, as JsonLines writes them: a flat JSON object.
+/// One line of a metrics file, as JsonLines writes it: a flat JSON object.
 class FlatRecord {
  public:
   enum class Kind {
-    kNumber,   ///< `number`; NaN where the file has null, as for numbers that are not finite
+    kNumber,   ///< `number`; NaN for null, which stands for numbers that are not finite
     kText,     ///< `text`
     kNumbers,  ///< `numbers`, a list of numbers and nulls
-    kOther,    ///< true, false, an object or another list: passed over
+    kOther,    ///< true, false, an object or another list: ignored
   };
   struct Field {
     std::string key;
     Kind kind = Kind::kOther;
     double number = 0.0;
-    bool is_integer = false;  ///< of a number: written without a point and an exponent
+    bool is_integer = false;  ///< true if written without a point and an exponent
     std::string text;
     std::vector<double> numbers;
   };
 
-  /// Whether the line is a JSON object. If not, the record is empty. Fields of an earlier line give
-  /// their memory to the next one.
+  /// True if the line is a JSON object; otherwise the record is empty. Reuses the memory of the
+  /// line before.
   bool parse(std::string_view line);
 
   size_t size() const { return size_; }
   const Field& operator[](size_t i) const { return fields_[i]; }
-  /// Null if there is none of this name; of several the last one.
+  /// The last field of this name; null if there is none.
   const Field* find(std::string_view key) const;
-  /// The number at `key`; `otherwise` without one.
+  /// The number at `key`; `otherwise` if there is none.
   double number(std::string_view key, double otherwise) const;
-  /// The text at `key`; empty without one.
+  /// The text at `key`; empty if there is none.
   std::string_view text(std::string_view key) const;
 
  private:
@@ -48,15 +48,15 @@ class FlatRecord {
   Field& next_field();
 };
 
-/// Lines of a file that are no records.
+/// Lines of a file that are not records.
 struct UnreadLines {
-  int64_t broken = 0;        ///< lines that end, but hold no JSON object
-  int64_t first_broken = 0;  ///< number of the first one, from 1
-  bool is_cut = false;       ///< the last line has no end: it is being written, or a crash cut it
+  int64_t broken = 0;        ///< terminated lines that are not a JSON object
+  int64_t first_broken = 0;  ///< number of the first such line, from 1
+  bool is_cut = false;       ///< true if the last line is cut off or still being written
 };
 
-/// Calls `use` with each record of the file, in order, and passes over lines that are none. A file
-/// that is not there has no lines. Throws DataError if it cannot be opened or read to its end.
+/// Calls `use` with each record of the file, in order, and skips other lines. A missing file has no
+/// lines. Throws DataError if the file cannot be opened or read to its end.
 UnreadLines for_each_flat_record(const std::string& path,
                                  const std::function<void(const FlatRecord&)>& use);
 

@@ -14,26 +14,26 @@ namespace shoal {
 
 using SharedFileSystem = std::shared_ptr<FileSystem>;
 
-/// A file that grows by whole records, each handed to the system at once. Records that the system
-/// refuses, as a full disk does, wait in memory and go first at the next call; those that would
-/// take more than `most_waiting_bytes` are dropped, which the errors and finish() tell.
+/// A file that grows by whole records, each written at once. Records that the system refuses, as on
+/// a full disk, wait in memory and are written first by the next call; beyond `most_waiting_bytes`
+/// they are dropped, as errors and finish() report.
 class GrowingFile {
  public:
-  /// Appends to what is there. `noun` names a record in messages. Throws StorageError if the file
-  /// cannot be opened.
+  /// Appends to an existing file. `noun` names a record in messages. Throws StorageError if the
+  /// file cannot be opened.
   GrowingFile(std::string path, std::string noun, SharedFileSystem files,
               size_t most_waiting_bytes = std::numeric_limits<size_t>::max());
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&&) = delete;
-  /// Tries once more; what is refused then is lost.
+  /// Tries once more to write waiting records; then they are lost.
   ~GrowingFile();
-  /// Tries once more, for the last time. Throws StorageError with the number of records that are
-  /// lost, those included that were dropped.
+  /// Tries to write waiting records for the last time. Throws StorageError with the number of lost
+  /// records, including dropped ones.
   void finish();
   const std::string& path() const { return path_; }
 
  protected:
-  /// Throws StorageError while records wait.
+  /// Throws StorageError while records wait to be written.
   void append(std::string_view record);
 
  private:
@@ -42,7 +42,7 @@ class GrowingFile {
   int file_ = -1;
   std::deque<std::string> waiting_;
   size_t most_waiting_bytes_, waiting_bytes_ = 0;
-  int64_t num_dropped_ = 0;  ///< records, since the file was opened
+  int64_t num_dropped_ = 0;  ///< dropped records since the file was opened
 
   void write_waiting();
 };

@@ -80,7 +80,7 @@ bool has(const Columns& columns, const std::string& column) {
   return std::ranges::find(columns, column) != columns.end();
 }
 
-/// Those of the file's header; `columns` without a whole first line.
+/// Columns in the file's header; `columns` if it has no complete first line.
 Columns columns_in(const std::string& path, const Columns& columns) {
   require_file(path);
   std::ifstream file(path);

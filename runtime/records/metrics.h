@@ -18,7 +18,7 @@ class MetricsRecord {
       std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
   MetricsRecord& add(const std::string& key, Value value);
-  /// Adds the value as `key`, and as `key_hex` the same value without rounding, in C99 hex.
+  /// Adds the value as `key`, and the exact value in C99 hex as `key_hex`.
   MetricsRecord& add_exact(const std::string& key, double value);
 
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
@@ -29,7 +29,7 @@ class MetricsRecord {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-/// The value itself, but a NaN always positive: its sign differs between machines.
+/// The value, with the sign of a NaN removed: it differs between machines.
 double without_sign_if_nan(double value);
 
 /// The value as a C99 hex float, `0x1.8p+1`; `nan`, `inf` or `-inf` if it is not finite.
@@ -40,7 +40,7 @@ class LineFile : public GrowingFile {
  public:
   /// Throws StorageError if the file cannot be opened.
   LineFile(std::string path, SharedFileSystem files);
-  /// Appends `line` and a line end. Throws StorageError while lines wait for space on the disk.
+  /// Appends `line` and a line end. Throws StorageError while lines wait for disk space.
   void append(const std::string& line);
 };
 
@@ -55,13 +55,13 @@ class JsonLines : public LineFile {
   void write(const MetricsRecord& record);
 };
 
-/// The same records as comma-separated values. The columns are fixed: other keys of a record are
-/// left out, and a cell stays empty where a record lacks its key.
+/// Writes records as comma-separated values. The columns are fixed: other keys of a record are left
+/// out, and a cell is empty if a record lacks its key.
 class CsvTable : public LineFile {
  public:
-  /// `columns` must include "step". Rows of an existing file after `last_step` are removed. If the
-  /// file has other columns, its rows are rewritten to `columns`, followed by those that only the
-  /// file has, so that no value is lost. Throws StorageError.
+  /// `columns` must include "step". Removes rows of an existing file after `last_step`. If the file
+  /// has other columns, its rows are rewritten to `columns` followed by those that only the file
+  /// has, so that no value is lost. Throws StorageError.
   CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError as LineFile does.

@@ -10,14 +10,14 @@
 
 namespace shoal {
 
-/// Turns words into token ids: from single bytes, the merge that comes first in the vocabulary is
-/// applied until none applies (Sennrich et al. 2016). Takes n log n steps for a word of n bytes.
+/// Turns words into token ids: from single bytes on, applies the first applicable merge of the
+/// vocabulary until there is none (Sennrich et al. 2016). Takes n log n steps for n bytes.
 class BpeMerger {
  public:
   explicit BpeMerger(BpeVocabulary vocabulary);
   const BpeVocabulary& vocabulary() const { return vocabulary_; }
 
-  /// Memory of one thread, used again for each word.
+  /// Working memory of one thread, reused for each word.
   class Scratch;
   /// Appends the ids of a word. Safe from several threads at once, each with its own scratch.
   void encode(std::string_view word, std::vector<int64_t>& ids, Scratch& scratch) const;
@@ -25,7 +25,7 @@ class BpeMerger {
  private:
   struct Pair {
     uint32_t key = 0;  ///< left id, right id: 16 bits each
-    uint32_t rank;     ///< place among the merges; kNone in a free slot
+    uint32_t rank;     ///< index among the merges; kNone in a free slot
   };
   struct Word {
     uint32_t hash = 0;
@@ -33,7 +33,7 @@ class BpeMerger {
   };
 
   uint32_t find_rank(int32_t left, int32_t right) const;
-  /// -1 if the word is not a token that its merges end in.
+  /// Token id of a whole word; -1 if the word's merges do not end in one token.
   int32_t find_word(std::string_view word) const;
   void merge(std::string_view word, std::vector<int64_t>& ids, Scratch& scratch) const;
   void add_pairs();
@@ -51,7 +51,7 @@ class BpeMerger::Scratch {
   /// A token of the word being merged; they form a linked list.
   struct Node {
     int32_t id;
-    uint32_t rank;  ///< of the merge with the next node
+    uint32_t rank;  ///< rank of the merge with the next node
     size_t previous, next;
   };
   std::vector<Node> nodes_;

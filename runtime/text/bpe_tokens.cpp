@@ -111,7 +111,7 @@ class TokensReader : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool /*value*/) override { return refuse("true or false"); }
   bool number_integer(number_integer_t /*value*/) override { return refuse("a negative number"); }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
-    return refuse("a number that is no integer");
+    return refuse("a number that is not an integer");
   }
   bool binary(binary_t& /*value*/) override { return refuse("binary data"); }
   bool parse_error(size_t position, const std::string& /*token*/,

@@ -10,8 +10,8 @@ struct pcre2_real_match_data_8;
 
 namespace shoal {
 
-/// Cuts text into words by GPT-2's pattern; no token of GPT-2 crosses their ends. Safe from several
-/// threads at once. What a letter or a number is follows PCRE2's version of Unicode.
+/// Splits text into words by GPT-2's pattern; no token of GPT-2 crosses word borders. Safe from
+/// several threads at once. Letters and numbers are those of PCRE2's version of Unicode.
 ///
 /// Source: Radford et al. 2019, encoder.py:
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
@@ -22,12 +22,12 @@ class Gpt2Splitter {
 
   Gpt2Splitter();
 
-  /// The words of a text, in order; together they are the text.
+  /// Iterates over the words of a text, in order; together they are the text.
   class Words {
    public:
-    /// `text` is well-formed UTF-8; it and the splitter outlive this object.
+    /// `text` must be well-formed UTF-8; text and splitter must outlive this object.
     Words(const Gpt2Splitter& splitter, std::string_view text);
-    /// False at the end of the text.
+    /// Gets the next word. False at the end of the text.
     bool next(std::string_view& word);
 
    private:
@@ -37,16 +37,15 @@ class Gpt2Splitter {
     Match match_;
   };
 
-  /// The last place at which `text` can be cut so that, whatever follows it, the words of both
-  /// pieces are those of the whole; 0 if there is none. All of `text` if it is found to be no
-  /// UTF-8.
+  /// The last position at which `text` can be cut so that, whatever follows it, the words of both
+  /// pieces are those of the whole; 0 if there is none. All of `text` if it is not UTF-8.
   size_t last_cut(std::string_view text) const;
 
  private:
   Code words_, cuts_;
 };
 
-/// The version of Unicode by which PCRE2 tells letters and numbers.
+/// Version of Unicode that PCRE2 uses to classify letters and numbers.
 std::string unicode_version();
 
 }  // namespace shoal

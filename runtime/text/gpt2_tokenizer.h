@@ -15,8 +15,8 @@ namespace shoal {
 
 inline constexpr int64_t kGpt2Vocabulary = 50257;
 
-/// Byte-level BPE with GPT-2's words: 50,257 ids with GPT-2's files. Texts must be UTF-8;
-/// "<|endoftext|>" in them is text like any other.
+/// Byte-level BPE with GPT-2's words; 50,257 ids with GPT-2's files. Texts must be UTF-8;
+/// "<|endoftext|>" in them is ordinary text.
 ///
 /// Source: Radford et al. 2019, section 2.2 and encoder.py.
 class Gpt2Tokenizer : public Tokenizer {
@@ -41,12 +41,12 @@ class Gpt2Tokenizer : public Tokenizer {
     }
   };
 
-  /// Reads the files, unless the context forbids it. Throws DataError, also if their vocabulary has
-  /// not the size that the options name.
+  /// Reads the files, unless the context forbids it. Throws DataError, also if the size of their
+  /// vocabulary differs from the options.
   explicit Gpt2Tokenizer(const Options& options, const Context& context = {});
   explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
 
-  /// As the files have it.
+  /// Size of the vocabulary in the files; the option's before they are read.
   int64_t vocabulary() const override { return vocabulary_; }
   std::string identity() const override { return identity_; }
   std::string cache_identity() const override {
@@ -55,7 +55,7 @@ class Gpt2Tokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<int64_t>& ids) const override;
   size_t complete_prefix(std::string_view text) const override;
   std::string_view bytes_of(int64_t id) const override;
-  /// The id of "<|endoftext|>" if the vocabulary has it.
+  /// The id of "<|endoftext|>", or -1.
   int64_t end_of_text() const override { return end_of_text_; }
   std::vector<std::string> files() const override { return files_; }
 
@@ -63,7 +63,7 @@ class Gpt2Tokenizer : public Tokenizer {
   Gpt2Splitter splitter_;
   BpeMerger merger_;
   std::string identity_;
-  std::vector<std::string> files_;  ///< none for a vocabulary that was given
+  std::vector<std::string> files_;  ///< empty for a vocabulary that was passed in
   int64_t vocabulary_;
   int64_t end_of_text_ = -1;
 };

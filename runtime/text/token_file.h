@@ -18,9 +18,9 @@ namespace shoal {
 
 inline constexpr std::string_view kTokenFileEnding = ".bin";
 inline constexpr int64_t kTokenHeaderBytes = 1024;
-inline constexpr int64_t kMostTokens = 0x7FFFFFFF;  ///< of a file: its header counts in int32
+inline constexpr int64_t kMostTokens = 0x7FFFFFFF;  ///< per file: the header counts in int32
 
-/// What the side file of a token cache X.bin, the JSON X.bin.json, tells of it.
+/// Content of X.bin.json, the JSON side file that describes a token cache X.bin.
 struct TokenFileInfo {
   struct Source {
     std::string name;  ///< without folders
@@ -37,39 +37,39 @@ struct TokenFileInfo {
   bool operator==(const TokenFileInfo&) const = default;
 };
 
-/// The header of a cache of so many tokens.
+/// Header of a cache of this many tokens.
 std::string emit_token_header(int64_t num_tokens);
 /// The tokens of a whole file, which begins at an even address. Throws DataError with `path` and
-/// the offset: no cache, another version, cut short, or bytes too many.
+/// the offset if it is not a cache, has another version, is truncated, or has extra bytes.
 std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
                                            const std::string& path);
 
-/// Where the side file of a cache lies.
+/// Path of a cache's side file.
 std::string token_info_path(const std::string& path);
-/// How the temporary files of a cache begin that processes of this machine write; the process and a
-/// number follow, so that no two writers share one.
+/// Prefix of the temporary files in which processes of this machine write a cache; a process id and
+/// a number follow, so that no two writers share one.
 std::string temporary_token_prefix(const std::string& path);
 
-/// Whether a file begins as a token cache does; false if it cannot be read.
+/// True if a file begins like a token cache; false if it cannot be read.
 bool is_token_cache(const std::string& path);
-/// Whether a file is the side file of a token cache.
+/// True if a file is the side file of a token cache.
 bool is_token_info(const std::string& path);
 
 std::string emit_token_info(const TokenFileInfo& info);
-/// Throws DataError with `path`.
+/// Parses a side file. Throws DataError with `path`.
 TokenFileInfo parse_token_info(std::string_view text, const std::string& path);
 
-/// A token cache, mapped read-only and checked. Without a side file, as llm.c's scripts leave it,
-/// nothing is known of its tokenizer and text.
+/// A token cache, mapped read-only and checked. Without a side file, as from llm.c's scripts, its
+/// tokenizer and text are unknown.
 class TokenFile {
  public:
-  /// Throws: DataError as the parsers, or if cache and side file count different tokens.
+  /// Throws: DataError as the parsers, or if cache and side file disagree on the number of tokens.
   explicit TokenFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   std::span<const uint16_t> tokens() const { return tokens_; }
   const std::optional<TokenFileInfo>& info() const { return info_; }
-  /// Reads all tokens. Throws: DataError naming the offset of the first one that is not below.
+  /// Reads all tokens. Throws: DataError with the offset of the first not below `vocabulary`.
   void require_below(int64_t vocabulary) const;
 
  private:
@@ -78,10 +78,10 @@ class TokenFile {
   std::optional<TokenFileInfo> info_;
 };
 
-/// Writes a token cache and its side file. They are complete and on the disk before they get their
-/// names, the side file first: a cache that has one lying beside it belongs to it, whenever the
-/// program is killed. An older cache with another side file is removed in between. What is not
-/// finished is removed. Throws: StorageError.
+/// Writes a token cache and its side file. Both are complete on the disk before they are renamed,
+/// the side file first, so that a cache beside a side file always belongs to it, even if the
+/// program is killed. An older cache with another side file is removed in between. The destructor
+/// removes unfinished files. Throws: StorageError.
 class TokenFileWriter {
  public:
   TokenFileWriter(FileSystem& files, std::string path);
@@ -89,10 +89,10 @@ class TokenFileWriter {
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
   ~TokenFileWriter();
 
-  /// Ids are below 65,536. Throws DataError past kMostTokens.
+  /// Appends ids, which must be below 65,536. Throws DataError past kMostTokens.
   void append(const std::vector<int64_t>& ids);
   int64_t num_tokens() const { return num_tokens_; }
-  /// Sets info.num_tokens.
+  /// Completes both files. Sets info.num_tokens.
   TokenFileInfo finish(TokenFileInfo info);
 
  private:

@@ -11,15 +11,15 @@
 
 namespace shoal {
 
-/// Longest stretch of a text that a tokenizer may leave uncut. It bounds the memory: BPE takes
-/// about 100 bytes for each byte of one word, 0.4 GB for a text without a place to cut.
+/// Longest part of a text that a tokenizer may require at once. It bounds the memory: BPE takes
+/// about 100 bytes for each byte of one word, 0.4 GB for this much text.
 inline constexpr size_t kLongestUncutText = size_t{4} << 20;
 
 /// Counts runs of bytes other than blank, tab, newline, carriage return, vertical tab and form
 /// feed.
 class WordCounter {
  public:
-  /// The next part of a text.
+  /// Counts the next part of a text.
   void add(std::string_view text);
   int64_t words() const { return words_; }
 
@@ -28,22 +28,22 @@ class WordCounter {
   bool is_in_word_ = false;
 };
 
-/// Encodes files of text into the token cache `out`, piece by piece: memory is bounded. Each file
-/// is encoded on its own, and the ids are put one after the other, nothing in between. Throws:
-/// DataError if a file is missing, holds what the tokenizer cannot take (byte named), or cannot be
-/// cut for kLongestUncutText; StorageError.
+/// Encodes text files into the token cache `out`, piece by piece in bounded memory. Each file is
+/// encoded on its own, and their ids are concatenated without separators. Throws: DataError if a
+/// file is missing, has bytes that the tokenizer refuses (byte named), or cannot be split within
+/// kLongestUncutText; StorageError.
 TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                              FileSystem& files, const std::string& out);
 
-/// A token cache of `path` in `folder`, made if there is none: its name is a hash of the file's
-/// bytes and of Tokenizer::cache_identity. Of several processes of a machine the first one makes it
-/// under a lock, which ends with the process; the others wait for it. Several machines that share
-/// the folder may each make it, with equal bytes.
+/// The token cache of `path` in `folder`, made if missing: its name is a hash of the file's bytes
+/// and of Tokenizer::cache_identity. Of several processes of a machine the first makes it under a
+/// lock, which ends with the process, while the others wait. Several machines that share the folder
+/// may each make it, with equal bytes.
 struct CachedTokens {
   TokenFile file;
-  double seconds = 0.0;  ///< that this process took to make it; 0: it was there
+  double seconds = 0.0;  ///< that this process took to make it; 0 if it existed
 };
-/// Throws: as tokenize_files, and as TokenFile; DataError if the file changes meanwhile.
+/// Throws: as tokenize_files and TokenFile; DataError if the file changes meanwhile.
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder);
 

@@ -9,18 +9,18 @@
 
 #include "runtime/base/error.h"
 
-/// Recipes as a tree of values that know where they were written.
+/// Recipes as a tree of values with their positions in files.
 namespace shoal::config {
 
 /// A recipe file, or an override on the command line.
 struct Source {
-  std::string name;  ///< as users know it: the path they gave, "command line"
-  int order = 0;     ///< errors are listed in this order
+  std::string name;  ///< for messages: the path the user gave, or "command line"
+  int order = 0;     ///< order of files in error lists
   bool is_command_line = false;
   std::string override_text = {};  ///< `train.batch=64`, as typed
 };
 
-/// Place of a key or a value. Lines and columns count from 1, columns in bytes; on the command
+/// Position of a key or a value. Lines and columns count from 1, columns in bytes; on the command
 /// line, `line` is the number of the override.
 struct Position {
   std::shared_ptr<const Source> source;
@@ -33,13 +33,13 @@ struct Position {
 
 struct Entry;
 
-/// A YAML value. `text` is a scalar's text after unquoting, or how a null was written ("", "~").
+/// A YAML value. `text` is a scalar's text after unquoting, or the spelling of a null ("", "~").
 struct Node {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
-  bool is_quoted = false;           ///< never a number, a boolean or a null
-  bool has_unset_variable = false;  ///< text still holds a ${env:X} that is not set
-  bool is_broken = false;           ///< a mistake was noted here; readers skip it
+  bool is_quoted = false;           ///< true: neither a number nor a boolean nor a null
+  bool has_unset_variable = false;  ///< true if text contains a ${env:X} that is not set
+  bool is_broken = false;           ///< true if a mistake was reported here; readers skip it
   std::string text;
   std::vector<Node> items;
   std::vector<Entry> entries;
@@ -53,40 +53,40 @@ struct Node {
 /// One key of a mapping.
 struct Entry {
   std::string key;
-  Position position;  ///< of the key
+  Position position;  ///< position of the key
   Node value;
 };
 
-/// "section.key"; "key" in the root.
+/// Dotted path "section.key"; "key" in the root.
 std::string join_path(std::string_view section, std::string_view key);
 
-/// Place of the value at a dotted path (`losses[0].weight` too); for one that no file gives, where
-/// the innermost section around it begins.
+/// Position of the value at a dotted path (`losses[0].weight` too); if no file sets it, the start
+/// of the innermost section around it.
 Position find_position(const Node& root, std::string_view path);
 
-/// The value at a dotted path; nullptr if no file gives it.
+/// The value at a dotted path; nullptr if no file sets it.
 const Node* find_node(const Node& root, std::string_view path);
 
-/// What error messages call a value: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
+/// A value in words, for errors: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 
 /// Mistakes found so far; a recipe is read to its end before they are thrown together.
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts a mistake that is not worth a line.
+  /// Counts a mistake without a line of its own.
   void add_hidden() { ++num_hidden_; }
-  /// Notes that a value cannot be relied on, because of a mistake that has its line elsewhere.
+  /// Marks a value as unreliable because of a mistake that is reported elsewhere.
   void touch(std::string_view path);
-  /// The top-level keys that a recipe may have.
+  /// Sets the top-level keys that a recipe may have.
   void set_sections(const std::vector<std::string>& names);
-  /// Whether a mistake touches this section: at a path in it, or outside every known section, as
-  /// an unknown top-level key or a broken override; that one touches all.
+  /// True if a mistake affects this section: at a path in it, or outside every known section, as an
+  /// unknown top-level key or a broken override, which affects all.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  /// One line a mistake in the order of the files, `FILE:LINE:COL: PATH: what`, on the command line
-  /// `command line: KEY=VALUE: what`, with the path where it is not the key; 100 at most, then a
-  /// line with the number of the others.
+  /// One line for each mistake in the order of the files, `FILE:LINE:COL: PATH: what`, on the
+  /// command line `command line: KEY=VALUE: what`, with the path if it differs from the key; after
+  /// 100 a line with the number of the others.
   std::vector<std::string> lines() const;
   /// Throws ConfigError with lines() if there are any.
   void throw_if_any(ExitCode code = ExitCode::kRecipe) const;

@@ -189,7 +189,7 @@ class Interpolator {
     if (!is_name(reference, "_.-")) {
       return note(from, path,
                   "'${" + reference +
-                      "}' is no reference; write ${section.key} or "
+                      "}' is not a reference; write ${section.key} or "
                       "${env:NAME}");
     }
     const Node* target = find_resolved(from, path, reference);
@@ -205,7 +205,7 @@ class Interpolator {
 
   bool look_up_variable(const Node& from, const std::string& path, const std::string& name,
                         Node& value) {
-    if (!is_name(name, "_")) return note(from, path, "'" + name + "' is no variable name");
+    if (!is_name(name, "_")) return note(from, path, "'" + name + "' is not a variable name");
     const std::optional<std::string> found = environment_ ? environment_(name) : std::nullopt;
     value.kind = Node::Kind::kScalar;
     if (!found || found->empty()) {

@@ -186,7 +186,7 @@ class Overrider {
     }
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos) {
-      diagnostics_.add(start, "", "is no override; write key=value or ~key");
+      diagnostics_.add(start, "", "is not an override; write key=value or ~key");
       return;
     }
     const std::string path = text.substr(0, equals);
@@ -256,7 +256,8 @@ class Overrider {
                    path.find("..") == std::string::npos;
     for (const char c : path)
       is_good &= std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
-    if (!is_good) diagnostics_.add(start, "", "'" + path + "' is no key; write section.key=value");
+    if (!is_good)
+      diagnostics_.add(start, "", "'" + path + "' is not a key; write section.key=value");
     if (path == "include") {
       diagnostics_.add(start, path, "can only be given in a file");
       return false;

@@ -285,7 +285,7 @@ std::string find_excess(const std::string& text) {
 
 bool check_bytes(const std::string& text, const Position& start, Diagnostics& diagnostics) {
   if (text.size() > kMaxRecipeBytes) {
-    diagnostics.add(start, "", "larger than 1 MiB; this is no recipe");
+    diagnostics.add(start, "", "larger than 1 MiB; this is not a recipe");
     return false;
   }
   if (const std::size_t valid = check_utf8(text).valid; valid < text.size()) {
@@ -302,7 +302,7 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
     return false;
   }
   const std::string excess = find_excess(text);
-  if (!excess.empty()) diagnostics.add(start, "", excess + " is no recipe");
+  if (!excess.empty()) diagnostics.add(start, "", excess + " is not a recipe");
   return excess.empty();
 }
 

@@ -11,13 +11,13 @@ constexpr std::size_t kMaxRecipeBytes = std::size_t{1} << 20;
 constexpr int kMaxNesting = 32;
 constexpr std::size_t kMaxNodes = 100'000;
 
-/// Reads one YAML document. Every mistake goes to `diagnostics`: bytes that are not UTF-8, control
+/// Parses one YAML document. Every mistake goes to `diagnostics`: bytes that are not UTF-8, control
 /// characters, a syntax error, duplicate keys (at the second, naming the first), anchors, aliases,
-/// tags, `<<`, keys that are no plain text, text after the first document, and sizes that no recipe
-/// has: more than 1 MiB, 32 levels, 100,000 values or indicator characters, 10,000 brackets.
-/// An empty document is a null node. `start` is where the text begins, `path` the key whose
-/// value it is, "" for a whole recipe.
-/// Returns nothing if the text could not be read to its end; with lesser mistakes the rest of it.
+/// tags, `<<`, keys that are not plain text, text after the first document, and documents above the
+/// limits: 1 MiB, 32 levels, 100,000 values or indicator characters, 10,000 brackets. An empty
+/// document is a null node. `start` is the position of the text, `path` the key whose value it is,
+/// "" for a whole recipe. Returns nothing if the text could not be read to its end; with lesser
+/// mistakes the rest of it.
 std::optional<Node> read_yaml(const std::string& text, const Position& start,
                               const std::string& path, Diagnostics& diagnostics);
 

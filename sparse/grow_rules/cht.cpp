@@ -3,9 +3,9 @@
 namespace shoal {
 namespace {
 
-/// Drops the smallest weights and neurons that lead nowhere, and grows the links that the topology
-/// makes most likely; a matrix keeps its mask once most of what grows was just dropped. Links of
-/// score 0 grow where there are too few others, lower cells first.
+/// CHT: drops the smallest weights and neurons without paths through them, and grows the links with
+/// the highest topological scores. A matrix keeps its mask once most grown links were just dropped.
+/// If too few links have a score, links of score 0 are grown in order of their index.
 /// Source: Zhang et al. 2024 (CHT).
 class Cht : public TopologicalRule {
  public:

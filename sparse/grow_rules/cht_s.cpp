@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// How CHTs takes the links that it keeps, and those that it grows.
+/// How CHTs selects the links to keep and to grow.
 enum class LinkSelection {
   kSample,  ///< with chances in proportion to their scores
   kTop,     ///< the highest scores
@@ -18,9 +18,9 @@ struct EnumNames<LinkSelection> {
 
 namespace {
 
-/// CHT with soft choices: keeps links with chances in proportion to |w|^tau, where tau grows
-/// linearly until masks stay, and grows them with chances in proportion to their link scores; links
-/// of score 0 where there are too few others, at random.
+/// CHT with random selection: keeps links with probabilities proportional to |w|^tau, where tau
+/// grows linearly until the last update, and grows links with probabilities proportional to their
+/// scores; if too few have a score, random links of score 0.
 /// Source: Zhang et al. 2025 (CHTs).
 class ChtS : public TopologicalRule {
  public:
@@ -54,7 +54,7 @@ class ChtS : public TopologicalRule {
   torch::Tensor keep_score(const CellState& cells) const override {
     const torch::Tensor size_C = cells.weight_C.abs().to(torch::kFloat64);
     if (options_.selection == LinkSelection::kTop) return size_C;
-    // The largest is 1, so that powers of the others neither overflow nor all vanish.
+    // Scaled to a maximum of 1, so that powers neither overflow nor all vanish.
     const double largest = std::max(size_C.max().item<double>(), kSmallest);
     const torch::Tensor chance_C =
         (size_C / largest).pow_(tau(static_cast<int64_t>(cells.stream.step)));

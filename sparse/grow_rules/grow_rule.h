@@ -18,88 +18,86 @@
 // C cells
 namespace shoal {
 
-/// What a rule knows of a matrix whose mask is to be updated.
+/// Input of a rule for one matrix: the current mask, weights and gradients, by cell.
 struct CellState {
-  torch::Tensor is_on_C = {};   ///< bool
-  torch::Tensor weight_C = {};  ///< Pattern::pool of the weights
-  torch::Tensor gradient_C =
-      {};              ///< of the summed gradient of all weights, if the rule asks for it
-  Stream stream = {};  ///< of this matrix and step
-  int64_t rows = 0, columns = 0;  ///< outputs and inputs of the matrix
-  /// bool: those that stay in this update, if the rule asks for them to score what grows.
+  torch::Tensor is_on_C = {};     ///< bool
+  torch::Tensor weight_C = {};    ///< Pattern::pool of the weights
+  torch::Tensor gradient_C = {};  ///< pool of the dense gradient, if needs_gradient()
+  Stream stream = {};             ///< random stream of this matrix and step
+  int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
+  /// bool: cells that survive this update's pruning; set if reads_kept(), for grow_score().
   torch::Tensor is_kept_C = {};
 };
 
-/// Cells of a matrix: those that are on, those of the density asked for, and all.
+/// Numbers of cells of a matrix: switched on, on at the target density, and in all.
 struct CellTotals {
   int64_t on = 0, target = 0, all = 0;
 };
 
-/// How many cells an update drops and grows.
+/// Numbers of cells that an update drops and grows.
 struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
-/// How the cells of a matrix are chosen while all of them are still trained (soft_cells.h).
+/// Schedule for learning the first masks by soft selection of cells (soft_cells.h).
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
-  double lr = 0.0;          ///< of the cells' scores
-  double threshold = 0.0;   ///< the choice is made once it is this near to being hard
-  int64_t check_every = 0;  ///< steps from one look at that to the next
-  int64_t until = 0;        ///< every layer's choice is made from this step on
+  double lr = 0.0;          ///< learning rate of the cells' scores
+  double threshold = 0.0;   ///< SoftCells::distance() below which a layer's choice becomes hard
+  int64_t check_every = 0;  ///< steps between checks of that distance
+  int64_t until = 0;        ///< step at which the choice of every layer becomes hard
 
-  /// Falls by a cosine from the first to the last at `until`.
+  /// Softmax temperature at a step: cosine decay from the first to the last at `until`.
   double temperature(int64_t step) const;
 };
 
-/// Which cells dynamic sparse training drops and grows, how many of them, and when.
-///
-/// Registered under `rule`. Scores are >= 0, and finite where weights and gradients are. All
-/// randomness comes from the stream of the matrix and step.
+/// A rule of dynamic sparse training: when masks are updated, and how many and which cells are
+/// dropped and grown. Registered under `rule`. Scores must be >= 0, and finite for finite weights
+/// and gradients. All random numbers come from the stream of the matrix and step.
 class GrowRule {
  public:
   struct Context {
-    StepScale scale;  ///< of the training
+    StepScale scale;  ///< of the training, to convert durations into steps
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "grow rule";
   virtual ~GrowRule() = default;
 
-  /// Whether masks are updated in this step, counted from 0.
+  /// True if masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
-  /// From this step on no update changes a mask any more. Default: none ever does.
+  /// The first step from which masks never change again; default: 0, masks never change.
   virtual int64_t rests_from() const { return 0; }
-  /// Throws ConfigError, beginning with `layer`, where masks of this pattern cannot follow the
-  /// rule.
+  /// Throws ConfigError, beginning with `layer`, if the rule does not support masks of this
+  /// pattern.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
     (void)pattern, (void)layer;
   }
-  /// Whether a cell that was just dropped may not grow again at once, unless too few are left.
+  /// True if cells dropped by an update cannot be grown by it, unless too few others are left.
   virtual bool excludes_dropped() const { return false; }
-  /// Whether scores read the gradients of all weights, also of those that are off.
+  /// True if scores read the dense gradient, which includes weights that are off.
   virtual bool needs_gradient() const { return false; }
-  /// Whether grow scores read CellState::is_kept_C.
+  /// True if grow_score() reads CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// Whether neurons without incoming or without outgoing links lose the others as well before
-  /// cells grow, which as many more do (chain_removal.h). Of rules that read kept cells.
+  /// True if neurons without incoming or without outgoing links lose their other links before cells
+  /// grow, and as many more cells grow (chain_removal.h). For rules with reads_kept() only.
   virtual bool removes_chains() const { return false; }
-  /// The share of an update's grown cells that it had just dropped from which on a matrix keeps its
-  /// mask for good; nullopt: no share. Of rules that read kept cells.
+  /// Overlap at which a matrix stops updating its mask: the share of an update's grown cells that
+  /// the same update dropped; nullopt: never. For rules with reads_kept() only.
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
-  /// Whether masks may have more cells than asked for until the last update.
+  /// True if masks may have more cells than the target density until the last update.
   virtual bool may_exceed_density() const { return false; }
-  /// Whether an update takes the place of the optimizer's step.
+  /// True if the optimizer is skipped in steps that update masks (as in RigL).
   virtual bool replaces_step() const { return false; }
-  /// Of cells that are on, the lowest are dropped. Default: the size of the weights.
+  /// The cells with the lowest scores are dropped. Default: magnitude of the weights.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Of cells that are not kept, the highest are grown.
+  /// The cells with the highest scores, among those not kept, are grown.
   virtual torch::Tensor grow_score(const CellState& cells) const = 0;
   virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
-  /// How the first masks are learned; null if they are drawn.
+  /// Schedule by which first masks are learned; null: first masks are random.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
 
-/// How the share of cells that an update replaces changes until the last one.
+/// Decay of the share of cells that an update replaces, until the last update.
 enum class FractionDecay { kCosine, kConstant };
 
 template <>
@@ -108,14 +106,14 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Steps between updates.
+/// Accepted units of the interval between updates.
 inline constexpr auto kUpdateUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// A place in the training.
+/// Accepted units of a point in the training.
 inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
                                             DurationUnit::kToken, DurationUnit::kPercent);
 
-/// Options of the rules that replace a share of the cells that are on.
+/// Options of rules that replace a share of the active cells.
 struct ReplaceOptions {
   Duration every = Duration::steps(100);
   double fraction = 0.3;
@@ -138,7 +136,7 @@ struct ReplaceOptions {
   }
 };
 
-/// A rule that every so many steps replaces a share f of the cells that are on, with cosine decay
+/// Base of rules that at regular steps replace a share f of the active cells, by cosine decay
 /// f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
 class ReplaceRule : public GrowRule {
  public:
@@ -153,13 +151,13 @@ class ReplaceRule : public GrowRule {
   }
   int64_t rests_from() const override { return until_; }
   bool excludes_dropped() const override { return options_.exclude_dropped; }
-  /// f.
+  /// The share f at a step.
   double fraction(int64_t step) const;
-  /// floor(f · those that are on), dropped and grown.
+  /// Drops and grows floor(f · active cells) cells.
   CellCounts counts(int64_t step, const CellTotals& cells) const override;
 
  protected:
-  /// How much of the time in which masks change has passed: 0 at first, 1 at `until`.
+  /// Progress of the mask updates: 0 at the first step, 1 at `until`.
   double progress(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(until_);
   }
@@ -169,7 +167,7 @@ class ReplaceRule : public GrowRule {
   int64_t every_, until_;
 };
 
-/// Uniform random scores of the cells.
+/// Uniform random scores, one per cell.
 torch::Tensor random_scores(const CellState& cells);
 
 }  // namespace shoal

@@ -12,27 +12,27 @@
 namespace shoal {
 namespace {
 
-/// x, rounded so that sums of `terms` such numbers, none above `largest`, are exact in any order.
+/// Rounds x so that sums of up to `terms` such numbers <= `largest` are exact in any order.
 torch::Tensor rounded_for_sums(const torch::Tensor& x, double largest, int64_t terms) {
   const int exponent = std::ilogb(largest * static_cast<double>(terms)) + 1;
   const double unit = std::ldexp(1.0, exponent - std::numeric_limits<double>::digits);
   return (x / unit).round_().mul_(unit);
 }
 
-/// 1 / (1 + e), or (1 + i) / (1 + e): b's part in the paths that reach it from a. Rows and columns
-/// are two nodes of one side; i their common links, and 1 + e the others of b, one of which leads
-/// to the end of the path.
+/// Factor of node b in paths that reach it from node a of the same side: 1 / (1 + e), or (1 + i) /
+/// (1 + e). i counts the common links of a and b; 1 + e the other links of b, one of which leads to
+/// the end of the path.
 torch::Tensor parts(const torch::Tensor& links_mn, bool counts_internal) {
   const torch::Tensor common_mm = links_mn.matmul(links_mn.t());
-  // Where b has no link but those to a's neighbours, no path leads to a link that is missing.
+  // Where b only has links to neighbours of a, no path leads to a missing link.
   const torch::Tensor external_mm = (links_mn.sum(1) - common_mm).clamp_min_(1);
   const torch::Tensor part_mm =
       counts_internal ? (common_mm + 1).div_(external_mm) : external_mm.reciprocal();
   return part_mm.masked_fill(common_mm == 0, 0);
 }
 
-/// Of a path u - c - r - v the part of c depends on v, and the part of r on u: so the sum over the
-/// paths through one column is a matrix product.
+/// In a path u - c - r - v the factor of c depends on v, and the factor of r on u, so the sum over
+/// all paths through one column is a matrix product.
 torch::Tensor path_scores(const torch::Tensor& links_mn, bool counts_internal) {
   const int64_t rows = links_mn.size(0), columns = links_mn.size(1);
   const double largest = counts_internal ? std::sqrt(static_cast<double>(columns + 1)) : 1.0;
@@ -49,14 +49,14 @@ torch::Tensor path_scores(const torch::Tensor& links_mn, bool counts_internal) {
     const torch::Tensor pair_kk = row_k.unsqueeze(1) * rows + row_k;
     const torch::Tensor part_kk = part_of_row.index_select(0, pair_kk.view({-1})).view_as(pair_kk);
     const torch::Tensor path_kn = part_kk.matmul(links_mn.index_select(0, row_k));
-    // One operation each: a fused one may round differently at the end of a thread's range.
+    // Separate operations: a fused one may round differently at the end of a thread's range.
     path_kn.mul_(part_nn[c]).add_(score_mn.index_select(0, row_k));
     score_mn.index_copy_(0, row_k, path_kn);
   }
   return score_mn;
 }
 
-/// The half of L3n that goes over the rows.
+/// The part of the L3n score from pairs of rows.
 torch::Tensor pair_scores(const torch::Tensor& links_mn, bool counts_internal) {
   const int64_t rows = links_mn.size(0), columns = links_mn.size(1);
   const double largest = counts_internal ? static_cast<double>(columns + 1) : 1.0;

@@ -10,20 +10,20 @@
 // m rows, outputs  n columns, inputs
 namespace shoal {
 
-/// How likely the topology of a bipartite mask makes a link that is missing: by the paths of three
-/// links u - c - r - v between its row u and its column v. Scores are high where the nodes c and r
-/// of these paths have few links that lead away from them, external ones.
+/// Link-prediction scores for growing links in a bipartite mask: how likely the mask's topology
+/// makes a missing link (u, v), by the paths of three links u - c - r - v between row u and column
+/// v. A score is high if the nodes c and r of these paths have few links that lead elsewhere.
 ///
-/// A path's score, with e the external and i the internal links of a node, those to other nodes of
-/// the paths between u and v:
+/// Score of a path, where e counts the external links of a node, and i the internal ones, which
+/// lead to other nodes of the paths between u and v:
 ///
 ///     L3p, CH3:  1 / sqrt((1 + e_c) (1 + e_r))
 ///     L3p, CH2:  sqrt((1 + i_c) (1 + i_r) / ((1 + e_c) (1 + e_r)))
 ///
-/// L3n takes pairs of nodes in place of paths. Of rows a and b with C(a, b) > 0 common columns,
-/// 1 + e = max(links(b) - C(a, b), 1), and CH3 is 1 / (1 + e), CH2 (1 + C(a, b)) / (1 + e); the
-/// score of (u, v) is the sum of (u, b) over the rows b of v, and likewise of (v, c) over the
-/// columns c of u.
+/// L3n uses pairs of nodes in place of paths. For rows a and b with C(a, b) > 0 common columns, 1 +
+/// e = max(links(b) - C(a, b), 1); CH3 is 1 / (1 + e), CH2 (1 + C(a, b)) / (1 + e). The score of
+/// (u, v) is the sum of (u, b) over the rows b linked to v, plus likewise the sum of (v, c) over
+/// the columns c linked to u.
 ///
 /// Source: Zhang et al. 2024 (CHT) for L3p, Zhang et al. 2025 (CHTs) for L3n.
 enum class LinkScore { kCh3L3p, kCh2L3p, kCh3L3n, kCh2L3n };
@@ -35,11 +35,11 @@ struct EnumNames<LinkScore> {
       std::pair{LinkScore::kCh3L3n, "ch3_l3n"}, std::pair{LinkScore::kCh2L3n, "ch2_l3n"}};
 };
 
-/// The scores of the links that are missing in a mask, bool [m, n] -> float64 [m, n], >= 0; zero
-/// where there is a link. Equal bits for any number of threads: sums of products are exact.
+/// Scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero where a link
+/// exists. Bits are independent of the number of threads, since sums of products are exact.
 ///
-/// Cost: L3n takes matrix products of 2 m n (m + n) multiply-adds. L3p takes m n (m + n) of them
-/// and d² m² n² at density d, in one product for each node of the smaller side.
+/// Cost: L3n needs matrix products of 2 m n (m + n) multiply-adds; L3p m n (m + n), and d² m² n² at
+/// density d, in one product for each node of the smaller side.
 torch::Tensor link_scores(const torch::Tensor& mask_mn, LinkScore kind);
 
 }  // namespace shoal

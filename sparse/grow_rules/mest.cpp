@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// What an update of MEST does to the density before it is back at the one asked for.
+/// How an update of MEST changes the density before it returns to its target.
 enum class MestMode {
   kElastic,  ///< EM: drops below it and grows back
   kSoft,     ///< EM&S: the mask has more cells than asked for, fewer and fewer
@@ -23,7 +23,7 @@ struct EnumNames<MestMode> {
 namespace {
 
 /// Drops the lowest |w| + lambda |g| and grows at random. An update replaces a share of all cells
-/// that falls in steps: `extra` at first, half of it from `half_from` on, nothing from `until` on.
+/// that falls in steps: `extra` at first, half of it from `half_from` on, 0 from `until` on.
 /// Source: Yuan et al. 2021 (MEST), section 3. Differs: thresholds are ranks, so that ties do not
 /// drop more.
 class Mest : public GrowRule {
@@ -57,8 +57,8 @@ class Mest : public GrowRule {
         until_(steps_of("until", options.until, context.scale)),
         total_(context.scale.total_steps) {}
 
-  /// em_s: the update at the end brings the density down to the one asked for; those behind it find
-  /// nothing to do, unless that step was skipped.
+  /// em_s: the last update reduces the density to its target. Later updates change nothing, unless
+  /// that step was skipped.
   bool is_due(int64_t step) const override {
     const bool is_regular = step > 0 && step % every_ == 0;
     if (options_.mode == MestMode::kSoft) return is_regular || step == until_;

@@ -3,8 +3,8 @@
 namespace shoal {
 namespace {
 
-/// Drops the smallest weights and grows where the gradient is largest; an update takes the place of
-/// the optimizer's step. Source: Evci et al. 2020 (RigL), algorithm 1.
+/// RigL: drops the smallest weights and grows where the gradient is largest; the optimizer skips
+/// steps that update masks. Source: Evci et al. 2020, algorithm 1.
 class RigL : public ReplaceRule {
  public:
   using ReplaceRule::ReplaceRule;

@@ -3,9 +3,9 @@
 namespace shoal {
 namespace {
 
-/// Drops the smallest weights and grows at random.
-/// Source: Mocanu et al. 2018 (SET). Differs: the smallest weights of both signs together are
-/// dropped, and by default fewer and fewer.
+/// SET: drops the smallest weights and grows at random.
+/// Source: Mocanu et al. 2018. Differs: positive and negative weights are ranked together by
+/// magnitude, and the replaced share falls over time by default.
 class Set : public ReplaceRule {
  public:
   using ReplaceRule::ReplaceRule;

@@ -6,8 +6,8 @@
 namespace shoal {
 namespace {
 
-/// Trains all cells at first, each weighed by a share of a softmax whose temperature falls, and
-/// keeps those of the largest scores for good. Masks stay from then on.
+/// Learns the first masks: trains all cells, weighted by a softmax of falling temperature, then
+/// keeps the cells with the highest scores. Masks do not change afterwards.
 /// Source: Tyagi et al. 2025 (DynaDiag). Differs: see SoftCells.
 class SoftTopK : public GrowRule {
  public:

@@ -3,7 +3,7 @@
 namespace shoal {
 namespace {
 
-/// Keeps the first masks.
+/// Never changes the first masks.
 class Static : public GrowRule {
  public:
   struct Options {

@@ -8,8 +8,8 @@
 // C cells
 namespace shoal {
 
-/// A rule that grows links by link_scores of the mask without those that were dropped. Its cells
-/// are single weights: patterns must be `unstructured`.
+/// Grows links by link_scores() of the mask after pruning. Cells are single weights, so the pattern
+/// must be `unstructured`.
 class TopologicalRule : public ReplaceRule {
  public:
   TopologicalRule(const ReplaceOptions& options, const Context& context, LinkScore score)
@@ -17,16 +17,16 @@ class TopologicalRule : public ReplaceRule {
 
   void check(const Pattern& pattern, const std::string& layer) const override;
   bool reads_kept() const override { return true; }
-  /// The link scores of the cells that are off, in float64.
+  /// Link scores of the missing links, in float64.
   torch::Tensor grow_score(const CellState& cells) const override;
 
  private:
   LinkScore score_;
 };
 
-/// Scores whose highest k cells are k draws without replacement, cells being drawn with chances in
-/// proportion to their weights: w / e, with exponential variates e of the stream's own draws for
-/// `purpose`. Cells of weight 0 come last, all alike. Float64.
+/// Scores for weighted sampling without replacement: the k highest are k draws with probabilities
+/// proportional to the weights. A score is w / e, with exponential variates e from the stream for
+/// `purpose`. Cells of weight 0 come last and are tied. Float64.
 /// Source: Efraimidis and Spirakis 2006, algorithm A-Res.
 torch::Tensor race_scores(const torch::Tensor& weight_C, Stream stream, std::string_view purpose);
 

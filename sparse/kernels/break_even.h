@@ -6,12 +6,12 @@
 
 namespace shoal {
 
-/// Densities below which products by a sparse kernel are faster than with a dense matrix, by the
-/// number of their tokens: of one forward, of more forward and backward.
+/// Break-even densities of a sparse kernel, by number of tokens: at lower densities it is faster
+/// than the dense product. For one token of a forward pass, for more of forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
-  double few = 0.0;   ///< up to kFewTokens
-  double many = 0.0;  ///< more
+  double few = 0.0;   ///< 2 to kFewTokens tokens
+  double many = 0.0;  ///< more than kFewTokens
 
   static constexpr int64_t kFewTokens = 64;
 
@@ -19,9 +19,9 @@ struct BreakEven {
   bool is_faster(double density, int64_t tokens) const { return density < at(tokens); }
 };
 
-/// Of all kernels. Smaller matrices than kLeastSide on a side are left to dense products.
+/// Break-even densities of all kernels. Matrices with a side below kLeastSide are computed densely.
 struct BreakEvens {
-  // Below what benchmarks/sparse_linear_bench found on an AMD EPYC with AVX-512, one thread.
+  // Conservative against benchmarks/sparse_linear_bench on an AMD EPYC with AVX-512, one thread.
   BreakEven rows{0.3, 0.1, 0.25};
   BreakEven diagonals{0.4, 0.08, 0.25};
   BreakEven blocks{0.5, 0.25, 0.5};

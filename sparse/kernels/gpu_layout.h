@@ -9,9 +9,9 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// A layout whose mask is on a GPU. Its indices are tensors there, made once by LibTorch's
-/// operators; orders may be on any device. Values are contiguous [num_weights()]. Products are
-/// operators of the CUDA plug-in, and are not called where there are no tokens or no weights.
+/// Base of layouts for a mask on a GPU. LibTorch operators compute the index tensors once, on the
+/// GPU; orders may be on any device. Values are contiguous [num_weights()]. Products call operators
+/// of the CUDA plug-in, unless there are no tokens or no weights.
 class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
@@ -25,11 +25,11 @@ class GpuLayout : public SparseLayout {
   torch::Tensor value_gradient(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const final;
 
  protected:
-  /// x (P S Q)ᵀ, and dy P S Q, of some tokens and some weights.
+  /// x (P S Q)ᵀ and dy P S Q, for at least one token and weight.
   virtual torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const = 0;
   virtual torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
                                            const torch::Tensor& values) const = 0;
-  /// The gradient of the values, of some tokens and some weights.
+  /// Gradient of the values, for at least one token and weight.
   virtual torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const = 0;
 
   torch::Tensor place_;  ///< of each value in S, int64; undefined where pack and unpack need none
@@ -38,21 +38,21 @@ class GpuLayout : public SparseLayout {
   bool has_work(const torch::Tensor& tokens) const { return tokens.size(0) * num_weights() > 0; }
 };
 
-/// Places of inputs in x and of outputs in y, by those of S, as int32 on a device; undefined: the
-/// same.
+/// Column of x for each input of S, and column of y for each output, int32 on a device; undefined:
+/// the same.
 struct GpuPlaces {
   GpuPlaces(const SparseOrder& order, const torch::Device& device);
 
   torch::Tensor input_at, output_at;
 };
 
-/// x with its last dimension in the order of S.
+/// x with its last dimension permuted into the order of S.
 torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at);
 
-/// Where each of `count` numbers begins among ascending ones, and their end: int32 [count + 1].
+/// First index of each number below `count` in a sorted list, and its end: int32 [count + 1].
 torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count);
 
-// The layouts that the functions of sparse_layout.h make for a mask on a GPU.
+// GPU versions of the functions in sparse_layout.h.
 SparseLayoutPtr make_gpu_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 SparseLayoutPtr make_gpu_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 SparseLayoutPtr make_gpu_block_layout(const torch::Tensor& mask_mn, int64_t size,

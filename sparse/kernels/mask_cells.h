@@ -7,12 +7,12 @@
 // m outputs  n inputs
 namespace shoal {
 
-/// Offsets of the diagonals (sparse/patterns/diagonal.h) that a mask [m, n] is made of, int64,
-/// ascending. TORCH_CHECK on any other mask.
+/// Offsets of the diagonals (sparse/patterns/diagonal.h) of a diagonal mask [m, n], int64,
+/// ascending. TORCH_CHECK that the mask consists of whole diagonals.
 torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn);
 
-/// bool [m / size, n / size]: the blocks of size x size weights that a contiguous mask is made of.
-/// TORCH_CHECK on any other mask, and on sizes that have no kernel.
+/// Block mask, bool [m / size, n / size], of a contiguous mask of size x size blocks. TORCH_CHECK
+/// that the mask consists of whole blocks and that a kernel supports the size.
 torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size);
 
 }  // namespace shoal

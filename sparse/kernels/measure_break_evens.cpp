@@ -18,14 +18,14 @@ namespace {
 constexpr int64_t kSide = 768, kBlock = 32;
 constexpr double kMargin = 1.1;
 
-/// Numbers without a pattern.
+/// Pseudo-random numbers as data.
 torch::Tensor numbers(at::IntArrayRef sizes, uint64_t seed) {
   const torch::Tensor result = torch::empty(sizes);
   fill_uniform(result, Stream{.seed = seed, .purpose = Purpose::kSparsePattern});
   return result;
 }
 
-/// Seconds of the fastest of several calls.
+/// Time of the fastest of several calls, in seconds.
 double seconds_of(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   double least = std::numeric_limits<double>::infinity();
@@ -55,7 +55,7 @@ SparseLayoutPtr make_layout(MaskStorage storage, double density) {
   return make_csr_layout(numbers({kSide, kSide}, 3) < density, {});
 }
 
-/// Time of sparse products over that of dense ones; with many tokens the gradients' as well.
+/// Time of a sparse product over that of a dense one; for many tokens including gradients.
 double sparse_over_dense(const SparseLayout& layout, int64_t tokens) {
   const torch::Tensor x = numbers({tokens, kSide}, 4), dy = numbers({tokens, kSide}, 5),
                       weight = numbers({kSide, kSide}, 6), values = layout.pack(weight);
@@ -75,7 +75,7 @@ double sparse_over_dense(const SparseLayout& layout, int64_t tokens) {
   return sparse / dense;
 }
 
-/// Where the ratio, with a margin, first passes one.
+/// The density at which the ratio, with a margin, first exceeds one.
 double break_even(MaskStorage storage, int64_t tokens) {
   double density = 0.0, ratio = 0.0;
   for (const double next : {0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9}) {

@@ -8,21 +8,19 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Orders of inputs and outputs beside those of a sparse matrix S, as a Permutation has them; an
-/// undefined one leaves them as they are. The product is then with P S Q, where (Q x)_i =
-/// x_{inputs(i)} and (P z)_j = z_{outputs(j)}.
+/// Permutations of a sparse matrix's inputs and outputs: products use P S Q in place of S, where
+/// (Q x)_i = x_{inputs(i)} and (P z)_j = z_{outputs(j)}. An undefined tensor is the identity.
 struct SparseOrder {
   torch::Tensor inputs;   ///< int64 [n]
   torch::Tensor outputs;  ///< int64 [m]
 };
 
-/// Where the weights of a sparse matrix [m, n] are, and how its products with tokens are computed,
-/// in float32 or float64, on the device of its mask. Values are the weights in the layout's own
-/// order, taken from the dense matrix S, in which they are trained.
+/// Storage of a sparse matrix [m, n], and its products with tokens in float32 or float64, on the
+/// device of the mask. Values are the stored weights, in the layout's own order; pack() takes them
+/// from the dense matrix S, the trained parameter.
 ///
-/// On the CPU products use the threads of at::parallel_for; their results are independent of the
-/// number of threads. On a GPU they are queued on the current stream (gpu_layout.h), and their
-/// results are the same in each run.
+/// CPU products use at::parallel_for, and their results are independent of the number of threads.
+/// GPU products are queued on the current stream (gpu_layout.h), with deterministic results.
 class SparseLayout {
  public:
   explicit SparseLayout(const torch::Tensor& mask_mn)
@@ -35,21 +33,21 @@ class SparseLayout {
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   int64_t num_weights() const { return num_weights_; }
-  /// The device of the mask, and of all tensors of products.
+  /// The device of the mask and of all tensors.
   const torch::Device& device() const { return device_; }
 
-  /// The values of a contiguous S [m, n].
+  /// Gathers the values from a contiguous S [m, n].
   virtual torch::Tensor pack(const torch::Tensor& weight_mn) const = 0;
-  /// The dense matrix [m, n] of these values, zero elsewhere.
+  /// Scatters values into a dense [m, n], zero elsewhere.
   virtual torch::Tensor unpack(const torch::Tensor& values) const = 0;
 
-  /// x (P S Q)ᵀ + b: contiguous x [T, n] and b [m], or undefined, to [T, m].
+  /// x (P S Q)ᵀ + b: contiguous x [T, n], and b [m] or undefined -> [T, m].
   virtual torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
                                  const torch::Tensor& bias_m) const = 0;
-  /// dy P S Q: contiguous dy [T, m] to [T, n].
+  /// dy P S Q: contiguous dy [T, m] -> [T, n].
   virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
                                             const torch::Tensor& values) const = 0;
-  /// The gradient of the values.
+  /// Gradient of the values from x and dy.
   virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                        const torch::Tensor& dy_Tm) const = 0;
 
@@ -60,16 +58,17 @@ class SparseLayout {
 
 using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
 
-/// Any mask, bool [m, n]: compressed sparse rows. Permuted at no cost.
+/// CSR layout for any mask, bool [m, n]. Orders cost nothing.
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
-/// A mask of whole diagonals (sparse/patterns/diagonal.h), else TORCH_CHECK. Products read no index
-/// of a weight; inputs and outputs are copied in their order.
+/// Diagonal layout; TORCH_CHECK that the mask consists of whole diagonals
+/// (sparse/patterns/diagonal.h). Stores no index per weight; orders cost a copy of inputs and
+/// outputs.
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
-/// A mask of whole blocks of size x size weights, else TORCH_CHECK.
+/// Block layout; TORCH_CHECK that the mask consists of whole blocks of size x size weights.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order);
-/// Sides of blocks that it can have: whole vectors, at most so large that a GPU's grid has its
-/// tiles.
+/// True if a kernel supports blocks of this side: whole vectors, and few enough tiles for a GPU's
+/// grid.
 inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0 && size <= 2048; }
 
 }  // namespace shoal

@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// As LibTorch's sum, but on the CPU with the same result for any number of threads.
+/// Sum over tokens as by LibTorch, but on the CPU independent of the number of threads.
 torch::Tensor sum_of_tokens(const torch::Tensor& dy_Tm) {
   if (!dy_Tm.is_cpu()) return dy_Tm.sum(0);
   const int64_t T = dy_Tm.size(0), m = dy_Tm.size(1);
@@ -60,7 +60,7 @@ struct SparseLinearFunction : torch::autograd::Function<SparseLinearFunction> {
   }
 };
 
-/// [..., n] as [T, n].
+/// Reshapes [..., n] to [T, n].
 torch::Tensor as_tokens(const torch::Tensor& x) {
   const int64_t width = x.size(-1);
   return x.contiguous().view({width == 0 ? 0 : x.numel() / width, width});

@@ -5,8 +5,8 @@
 
 namespace shoal {
 
-/// Parts of the tokens that a GPU sums by themselves in a gradient of values, so that there is work
-/// for all of it: by the number of tokens alone, since the order of a sum is part of its result.
+/// Split of the tokens for a GPU's value gradient: parts are summed in parallel, then added. The
+/// split depends on the number of tokens only, so results do not depend on the device.
 struct TokenParts {
   static constexpr int64_t kLeastTokens = 256, kMostParts = 16;
 

@@ -12,13 +12,13 @@
 // T tokens
 namespace shoal {
 
-/// What the products of all layouts share: how they are cut into pieces of work for threads.
+/// Splits of products into pieces of work for threads, shared by all CPU layouts.
 
 struct IndexRange {
   int64_t begin, end;
 };
 
-/// Piece i of [0, total), cut into `pieces` of whole `unit`s, but for the last.
+/// Range of piece i when [0, total) is cut into `pieces` of whole `unit`s; the last may be shorter.
 inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t unit) {
   const int64_t units = (total + unit - 1) / unit;
   return {std::min(total, units * i / pieces * unit),
@@ -27,29 +27,29 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
-/// Into how many ranges of at least `least` the outputs of each of `parts` pieces of work are cut,
-/// so that all threads have work. Results are independent of their number.
+/// Number of ranges, of at least `least` outputs each, to cut the outputs of each of `parts` pieces
+/// into, so that all threads have work. Results do not depend on it.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);
 }
 
-/// Parts of the tokens that are summed by themselves in a gradient of values: by their number
-/// alone, since the order of a sum is part of its result.
+/// Number of token parts that a value gradient sums separately. It depends on the number of tokens
+/// only, since the order of a sum affects its bits.
 inline int64_t gradient_parts(int64_t tokens) {
   constexpr int64_t kPartTokens = 2048, kMostParts = 8;
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
 }
 
-/// The sum over dimension 0, part by part: that of LibTorch may add in an order that depends on the
-/// number of threads. Changes its input.
+/// Sums over dimension 0 in order, since LibTorch's sum may depend on the number of threads.
+/// Overwrites its input.
 inline torch::Tensor sum_of_parts(const torch::Tensor& sums) {
   const torch::Tensor total = sums[0];
   for (int64_t part = 1; part < sums.size(0); ++part) total.add_(sums[part]);
   return total;
 }
 
-/// Indices as the loops read them.
+/// Converts int64 indices to int32.
 inline std::vector<int32_t> index_values(const torch::Tensor& index) {
   std::vector<int32_t> result(static_cast<size_t>(index.numel()));
   const torch::Tensor whole = index.contiguous();
@@ -63,7 +63,7 @@ inline const int32_t* index_data(const std::vector<int32_t>& index) {
   return index.empty() ? nullptr : index.data();
 }
 
-/// Places of inputs in x and of outputs in y, by those of S; empty: the same.
+/// Column of x for each input of S, and column of y for each output; empty: the same.
 struct SparsePlaces {
   explicit SparsePlaces(const SparseOrder& order) {
     if (order.inputs.defined()) input_at = index_values(order.inputs);

@@ -9,11 +9,11 @@
 // m outputs  n inputs  r rank
 namespace shoal {
 
-/// Beside a sparse weight S a dense product of low rank: y = (1 - g) S x + g U V x, where each
-/// token has its own g = sigmoid(w x + b). Source: Chen et al. 2022 (Pixelated Butterfly), section
-/// 3, and its public code for the gate.
+/// Gated low-rank term added to a sparse weight S: y = (1 - g) S x + g U V x, with a gate g =
+/// sigmoid(w x + b) per token. Source: Chen et al. 2022 (Pixelated Butterfly), section 3, and its
+/// public code for the gate.
 ///
-/// Parameters: u [m, r], v [r, n], gate_weight [n] and gate_bias [1], which begin at g = 1/2.
+/// Parameters: u [m, r], v [r, n], gate_weight [n] and gate_bias [1], initialised to g = 1/2.
 class LowRankBranch : public LinearBranch {
  public:
   LowRankBranch(int64_t rows, int64_t columns, int64_t rank, const torch::TensorOptions& options);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNegligibleShare = 0.01;
 
-/// Shaped like the parameter: the number of each weight's cell.
+/// Broadcasts a value per cell to the cell's weights; the result is shaped like the parameter.
 torch::Tensor expanded(const SparseLayer& layer, const torch::Tensor& like_parameter,
                        const torch::Tensor& value_uC) {
   const torch::Tensor result = torch::empty_like(like_parameter, at::MemoryFormat::Contiguous);
@@ -23,7 +23,7 @@ torch::Tensor expanded(const SparseLayer& layer, const torch::Tensor& like_param
   return result;
 }
 
-/// Each weight times the number of its cell.
+/// Multiplies each weight by the value of its cell.
 struct ScaleCells : torch::autograd::Function<ScaleCells> {
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx,
                                const torch::Tensor& parameter, const torch::Tensor& value_uC,
@@ -48,7 +48,7 @@ struct ScaleCells : torch::autograd::Function<ScaleCells> {
   }
 };
 
-/// 1, and 0 for the cells behind the first 2 K where those hold next to nothing.
+/// Mask of the cells that are computed: 1, and 0 beyond the first 2 K if those are negligible.
 torch::Tensor without_negligible(const torch::Tensor& weight_uC, int64_t kept) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor is_first_uC = best_of_rows(weight_uC, 2 * kept);

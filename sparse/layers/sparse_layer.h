@@ -11,22 +11,21 @@
 
 namespace shoal {
 
-/// A weight that is trained sparse: a matrix, or a stack of them with one mask each.
+/// A sparse trained weight: one matrix, or a stack of matrices with a mask each.
 struct SparseLayer {
-  /// Of the name that its mask is saved by: this, then the weight's name.
+  /// Prefix of the mask's name in checkpoints, before the weight's name.
   static constexpr const char* kMaskPrefix = "sparsity.mask.";
 
   Parameter parameter;
-  /// Whether a matrix is stored as [inputs, outputs], as experts have it; else [outputs,
-  /// inputs...].
+  /// True if a matrix is stored as [inputs, outputs], as for experts; else [outputs, inputs...].
   bool is_transposed = false;
-  double density = 1.0;  ///< asked for
+  double density = 1.0;  ///< target density
   std::shared_ptr<const Pattern> pattern;
 
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
-  /// A view [m, n] of one matrix of a tensor shaped like the parameter.
+  /// View [m, n] of matrix `index` in a tensor with the parameter's shape.
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// The logical name of one matrix.
+  /// Name of one matrix in logs and checkpoints.
   std::string name_of(int64_t index) const;
 };
 

@@ -52,7 +52,7 @@ const SparseLayoutPtr& SparseProduct::layout() const {
 }
 
 torch::Tensor SparseProduct::packed(const torch::Tensor& weight_mn) const {
-  // Averages take the place of a weight by its data, which is no new version.
+  // Weight averaging swaps a weight's data without a new version.
   const bool is_kept = kept_values_.defined() && kept_of_.is_same(weight_mn) &&
                        kept_data_ == weight_mn.const_data_ptr() &&
                        kept_version_ == weight_mn._version();

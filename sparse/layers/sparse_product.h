@@ -14,34 +14,34 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Computes the products of one sparse layer by sparse kernels. Follows the layer's mask and its
-/// permutation, whose order the kernels take in; while that is soft the layer is left to a dense
-/// product, and so are numbers of tokens for which this is faster.
+/// Runs one sparse layer by sparse kernels, with its current mask and hard permutation. A dense
+/// product is used instead while the permutation is soft, and for numbers of tokens where it is
+/// faster (BreakEven).
 class SparseProduct : public LinearProduct {
  public:
-  /// A layer and how its masks may be stored, which is not MaskStorage::kNone.
+  /// The layer's permutation and mask storage, which must not be MaskStorage::kNone.
   struct Layer {
     MaskStorage storage = MaskStorage::kRows;
     int64_t block_size = 1;
     std::shared_ptr<const Permutation> permutation = nullptr;  ///< may be null
     BreakEven break_even = {};
   };
-  /// Densities below which it is always taken.
+  /// Break-even densities with which sparse kernels are always used.
   static constexpr BreakEven kAlways{2.0, 2.0, 2.0};
 
   explicit SparseProduct(const Layer& layer);
 
-  /// bool [m, n, ...]: the weights that are on from now on.
+  /// Sets the mask, bool [m, n, ...].
   void set_mask(const torch::Tensor& mask);
-  /// Without a mask the layer is left to a dense product.
+  /// Removes the mask, so that the layer uses dense products.
   void clear_mask() { is_ever_faster_ = false; }
-  /// Values that were kept of the weights are taken anew.
+  /// Invalidates the packed values after a change of the weights.
   void weights_changed() { kept_values_ = torch::Tensor(); }
-  /// Whether the layer is left to a dense product for now.
+  /// Forces dense products, until it is called with false.
   void set_dense(bool is_dense) { is_dense_ = is_dense; }
 
-  /// Whether there are numbers of tokens for which sparse kernels run it, with the mask and the
-  /// permutation it has now.
+  /// True if sparse kernels are used for at least some numbers of tokens, with the current mask and
+  /// permutation.
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
   bool is_on() const override;
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
@@ -58,9 +58,9 @@ class SparseProduct : public LinearProduct {
   double density_ = 1.0;
   torch::Tensor mask_mn_;
 
-  // Made when they are needed, of what was set.
+  // Caches, built on demand from the state above.
   mutable SparseLayoutPtr layout_;
-  mutable torch::Tensor index_of_layout_;  ///< the permutation's
+  mutable torch::Tensor index_of_layout_;  ///< the permutation that layout_ was built for
   mutable torch::Tensor kept_values_, kept_of_;
   mutable const void* kept_data_ = nullptr;
   mutable uint32_t kept_version_ = 0;

@@ -7,14 +7,14 @@
 namespace shoal {
 namespace {
 
-/// A band around the diagonal: the columns c of row r with |c - floor(r n / m)| <= b. Does not
-/// change.
+/// A band around the diagonal: row r has the columns c with |c - floor(r n / m)| <= b. The mask is
+/// fixed.
 class Banded : public Pattern {
  public:
   struct Options {
     static constexpr auto fields() { return std::tuple{}; }
   };
-  /// The narrowest band of odd width 2 b + 1 >= density n.
+  /// Chooses the narrowest band of odd width 2 b + 1 >= density n.
   Banded(const Options& /*options*/, const Context& context)
       : Pattern(context), half_width_(ceil_share(columns(), decimal_of(context.density), 1) / 2) {}
   bool limits_span() const override { return true; }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-/// Those above the last score taken, and of those equal to it the first.
+/// Takes all scores above the last one to take, and the first of those equal to it.
 torch::Tensor take(const torch::Tensor& score_C, int64_t count, const torch::Tensor& eligible_C) {
   const auto [last, place] = at::kthvalue(score_C, score_C.size(0) - count + 1);
   const torch::Tensor is_above = score_C > last;

@@ -6,7 +6,7 @@
 namespace shoal {
 namespace {
 
-/// Square blocks of a grid: a cell is B x B weights.
+/// Block sparsity: a cell is a block of B x B weights.
 class Block : public Pattern {
  public:
   struct Options {

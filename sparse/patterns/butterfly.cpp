@@ -12,9 +12,9 @@
 namespace shoal {
 namespace {
 
-/// Flat block butterfly: on a grid of k x k blocks, k a power of two, block (i, j) is on where
-/// i xor j is 0, 1, 2, 4, ... or 2^(f - 1). Does not change. A dense product of low rank may take a
-/// share of the density. Source: Chen et al. 2022 (Pixelated Butterfly), section 3.
+/// Flat block butterfly: in a grid of k x k blocks, k a power of two, block (i, j) is on if i xor j
+/// is 0, 1, 2, 4, ... or 2^(f - 1). The mask is fixed. A dense low-rank product may take a share of
+/// the density. Source: Chen et al. 2022 (Pixelated Butterfly), section 3.
 class Butterfly : public Pattern {
  public:
   struct Options {
@@ -40,11 +40,11 @@ class Butterfly : public Pattern {
     }
     void validate(Problems& problems) const {
       if (grid && !std::has_single_bit(static_cast<uint64_t>(*grid))) {
-        problems.add("grid", fmt::format("{} is no power of two", *grid));
+        problems.add("grid", fmt::format("{} is not a power of two", *grid));
       }
     }
   };
-  /// The most factors of a density (f + 1) / k up to what low_rank leaves of the one asked for.
+  /// Chooses the largest f whose density (f + 1) / k fits into the density left by low_rank.
   Butterfly(const Options& options, const Context& context) : Pattern(context), options_(options) {
     if (options.grid) check_grid(*options.grid);
     require_squares(options.size, "squares");
@@ -83,14 +83,14 @@ class Butterfly : public Pattern {
     refuse(fmt::format("a grid of {0} x {0} does not divide {1} x {2} weights", grid, rows(),
                        columns()));
   }
-  /// f of a grid within this many weights, before squares are made whole; less than 1 if there is
-  /// none.
+  /// Largest f of a grid for this number of weights, before blocks are made whole; less than 1 if
+  /// none fits.
   int64_t most_factors(int64_t grid, int64_t weights) const {
     const int64_t all = std::bit_width(static_cast<uint64_t>(grid)) - 1;
     return std::min(all, weights / (rows() * columns() / grid) - 1);
   }
-  /// Of the powers of two that divide both sides into blocks of at least a square the best one; the
-  /// largest where none fits.
+  /// The best power of two that divides both sides into blocks of at least a square; the largest if
+  /// none fits.
   int64_t nearest_grid(int64_t weights) const {
     const uint64_t sides = static_cast<uint64_t>(rows() | columns());
     auto largest = static_cast<int64_t>(sides & (~sides + 1));

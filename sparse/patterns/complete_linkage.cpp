@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// Two clusters, by a point of each, and their distance.
+/// A merge of two clusters, each given by one of its points, and their distance.
 struct Join {
   float distance;
   int64_t first, second;
@@ -21,8 +21,8 @@ class Clusters {
     is_there_.assign(static_cast<size_t>(num_points), true);
   }
 
-  /// All joins by nearest-neighbour chains, which find the same tree as always joining the nearest
-  /// pair: with complete linkage a join brings no other two clusters nearer.
+  /// Merges all clusters by nearest-neighbour chains, which give the same tree as always merging
+  /// the nearest pair, since with complete linkage a merge brings no other clusters nearer.
   std::vector<Join> join_all() {
     std::vector<Join> joins;
     std::vector<int64_t> chain;
@@ -45,7 +45,7 @@ class Clusters {
  private:
   float& at(int64_t a, int64_t b) { return distance_[static_cast<size_t>(a * num_points_ + b)]; }
   int64_t first_there() const { return std::ranges::find(is_there_, true) - is_there_.begin(); }
-  /// Of equally near ones `preferred`, then the lowest.
+  /// Nearest cluster; ties go to `preferred`, then to the lowest.
   int64_t nearest_to(int64_t cluster, int64_t preferred) {
     int64_t nearest = preferred;
     float least = preferred < 0 ? std::numeric_limits<float>::infinity() : at(cluster, preferred);
@@ -57,7 +57,7 @@ class Clusters {
     }
     return nearest;
   }
-  /// The first takes the place of both.
+  /// Merges both clusters into the first.
   void join(const Join& join) {
     is_there_[static_cast<size_t>(join.second)] = false;
     for (int64_t other = 0; other < num_points_; ++other) {
@@ -71,7 +71,7 @@ class Clusters {
   std::vector<bool> is_there_;
 };
 
-/// The end of a chain of parents.
+/// Root of a point in a forest of parents.
 int64_t root_of(std::vector<int64_t>& parent, int64_t point) {
   while (parent[static_cast<size_t>(point)] != point) point = parent[static_cast<size_t>(point)];
   return point;

@@ -6,12 +6,12 @@
 // m points
 namespace shoal {
 
-/// Agglomerative clustering with complete linkage: starting from clusters of one point, the two
-/// whose farthest points are nearest are joined until `num_clusters` are left. O(m²) time and
-/// memory. `distance_mm` is symmetric, row by row. Equal distances are joined in the order of
-/// nearest-neighbour chains, which depends on nothing but the distances.
+/// Agglomerative clustering with complete linkage: starting from single points, repeatedly merges
+/// the two clusters whose farthest points are nearest, until `num_clusters` are left. O(m²) time
+/// and memory. `distance_mm` is symmetric, row-major. Ties are merged in the order of
+/// nearest-neighbour chains, which is deterministic.
 ///
-/// Returns each point's cluster; clusters are numbered by their lowest point.
+/// Returns each point's cluster, numbered in order of the clusters' lowest points.
 std::vector<int64_t> complete_linkage(std::vector<float> distance_mm, int64_t num_points,
                                       int64_t num_clusters);
 

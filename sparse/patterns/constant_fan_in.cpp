@@ -10,7 +10,7 @@
 // m neurons (rows)  n inputs
 namespace shoal {
 
-/// What `ablate_below` is a share of.
+/// Fan-in that `ablate_below` is a share of.
 enum class AblationFanIn { kSparse, kDense };
 
 template <>
@@ -23,16 +23,16 @@ namespace {
 
 constexpr double kFirst = std::numeric_limits<double>::infinity();
 
-/// Equally many weights of each neuron that is not ablated.
+/// Constant fan-in: each neuron that is not ablated has the same number of weights.
 ///
-/// An update ablates the neurons with too few salient weights: those kept, and as many of the
-/// highest grow scores as were dropped. The others share all weights evenly: from each the weights
-/// of the lowest keep scores are dropped, or those of the highest grow scores grown.
+/// An update ablates neurons with too few salient weights; salient are those kept, and the highest
+/// grow scores, as many as weights were dropped. The other neurons share all weights evenly: each
+/// drops its lowest keep scores or grows its highest grow scores.
 /// Source: Lasby et al. 2024 (SRigL), section 3. As there, ablate_below is by default a share of
-/// the mask's fan-in, rounded down. Differs: where the public code leaves it open which weights of
-/// a neuron with too many are dropped, it is those of the lowest scores; the weights that are
-/// shared out are those of the first mask, m times a whole fan-in; and so many neurons stay that
-/// none needs more than n.
+/// By default ablate_below is a share of the mask's fan-in, rounded down, as there. Differs: a
+/// neuron with too many weights drops its lowest scores, where the public code leaves the choice
+/// open; the weights shared out are m times the first mask's fan-in; and enough neurons stay active
+/// that none needs more than n weights.
 class ConstantFanIn : public Pattern {
  public:
   struct Options {
@@ -74,7 +74,7 @@ class ConstantFanIn : public Pattern {
     const torch::Tensor is_active_m = active_neurons(salient_mn.sum(1));
     const int64_t active = is_active_m.sum().item<int64_t>();
     const int64_t fan_in = std::min(columns(), num_on() / active);
-    // Of each neuron first what is kept, by keep score, then what grows: each in its own order.
+    // For each neuron kept weights by keep score, then grown ones by grow score.
     const torch::Tensor kept_mn = kept.view({rows(), columns()});
     const torch::Tensor best_kept_mn = best_of_rows(
         update.keep_score_C.view({rows(), columns()}).masked_fill(~kept_mn, -1.0), fan_in);
@@ -85,7 +85,7 @@ class ConstantFanIn : public Pattern {
   }
 
  private:
-  /// bool [m]: those with enough salient weights; at least as many as whole rows would need.
+  /// Neurons with enough salient weights, bool [m]; at least as many as if each had n weights.
   torch::Tensor active_neurons(const torch::Tensor& salient_m) const {
     double least = options_.ablate_below;
     if (least < 1.0) {

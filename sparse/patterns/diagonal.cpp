@@ -19,7 +19,7 @@ torch::Tensor Diagonals::places(const torch::Device& device) const {
 
 namespace {
 
-/// Whole diagonals that wrap around.
+/// Diagonal sparsity: a cell is a whole diagonal that wraps around.
 class Diagonal : public Pattern {
  public:
   struct Options {

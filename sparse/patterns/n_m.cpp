@@ -12,10 +12,10 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-/// N of each M neighbouring weights of a row. The last group of a row may be shorter.
+/// N:M sparsity: N of each M consecutive weights in a row. The last group of a row may be shorter.
 ///
-/// An update drops the weights of the lowest scores of the whole matrix and fills each group up to
-/// N again.
+/// An update drops the weights with the lowest scores of the whole matrix, then grows each group
+/// back to N.
 class NOfM : public Pattern {
  public:
   struct Options {
@@ -41,13 +41,13 @@ class NOfM : public Pattern {
     return choose(is_on_C.to(torch::kFloat32)).equal(is_on_C);
   }
   torch::Tensor update(const CellUpdate& update) const override {
-    // In each group what is kept comes first, then what grows.
+    // Kept weights of a group rank first, then grown ones.
     const torch::Tensor kept = prune(update);
     return choose(grow_scores(update, kept).masked_fill(kept, -kNever));
   }
 
  private:
-  /// [G, M]; what pads the rows is never chosen.
+  /// Scores [G, M]; the padding of rows is never chosen.
   torch::Tensor groups(const torch::Tensor& score_C) const {
     const int64_t padding = (of_ - columns() % of_) % of_;
     return at::constant_pad_nd(score_C.view({rows(), columns()}), {0, padding}, kNever)

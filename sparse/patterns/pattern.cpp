@@ -16,7 +16,7 @@
 namespace shoal {
 namespace {
 
-/// The least share of two digits that leaves one of `count`.
+/// The least density of two digits that leaves one of `count`.
 std::string least_share(int64_t count) {
   const double least = 1.0 / static_cast<double>(count);
   const std::string rounded = fmt::format("{:.2g}", least);

@@ -14,11 +14,11 @@
 namespace shoal {
 namespace {
 
-/// Blocks of B rows by B columns that need not be neighbours: groups of rows with similar masks,
-/// and in each group the columns of the largest weights.
+/// Blocks of B rows by B columns that need not be adjacent: rows are grouped by similar masks, and
+/// each group has the columns with the largest weights.
 ///
-/// An update drops a weight only where half of its row or of its column within a block of the grid
-/// is to be dropped, grows as many, and extracts blocks from what is left.
+/// An update drops a weight only if half of its row or column within a grid block is to be dropped,
+/// grows as many, and extracts blocks from the result.
 /// Source: the public code of DSB (shuffled block sparse training), there for convolutions.
 class ShuffledBlock : public Pattern {
  public:
@@ -57,7 +57,7 @@ class ShuffledBlock : public Pattern {
   }
 
  private:
-  /// The drops that are made: half of the row or column within their block is to be dropped.
+  /// The drops that are executed: half of their row or column within a block is to be dropped.
   torch::Tensor honoured(const torch::Tensor& is_dropped_C) const {
     const torch::Tensor drops =
         is_dropped_C.view({rows() / size_, size_, columns() / size_, size_});
@@ -65,7 +65,7 @@ class ShuffledBlock : public Pattern {
     return (drops & (is_half(1) | is_half(3))).view({-1});
   }
 
-  /// The blocks of the largest weights: bool [C].
+  /// Selects the blocks with the largest weights: bool [C].
   torch::Tensor extract(const torch::Tensor& is_on_C, const torch::Tensor& weight_C) const {
     const int64_t m = rows(), n = columns(), groups = m / size_;
     const torch::Tensor order_m = similar_rows(is_on_C.view({m, n}));
@@ -87,7 +87,7 @@ class ShuffledBlock : public Pattern {
     return torch::empty_like(by_order_mn).index_copy_(0, order_m, by_order_mn).view({-1});
   }
 
-  /// Rows in an order where those of similar masks (by cosine) are neighbours, large clusters
+  /// Orders the rows so that rows with similar masks (by cosine) are adjacent, large clusters
   /// first.
   torch::Tensor similar_rows(const torch::Tensor& is_on_mn) const {
     const torch::Tensor on_mn = is_on_mn.to(torch::kCPU, torch::kFloat32);

@@ -3,7 +3,7 @@
 namespace shoal {
 namespace {
 
-/// Any weights: a cell is one weight. SET, RigL, MEST, CHT and CHTs train such masks.
+/// Unstructured sparsity: a cell is one weight. Used by SET, RigL, MEST, CHT and CHTs.
 class Unstructured : public Pattern {
  public:
   struct Options {

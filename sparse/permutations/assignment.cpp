@@ -7,7 +7,7 @@
 namespace shoal {
 namespace {
 
-/// The largest of each row, if no two are in one column. Then no other assignment has more.
+/// The row maxima, if they lie in different columns; no other assignment has a larger sum then.
 std::optional<std::vector<int64_t>> row_maxima(const torch::Tensor& score_nn) {
   const torch::Tensor column_n = score_nn.argmax(1).contiguous();
   const auto* column = column_n.const_data_ptr<int64_t>();

@@ -7,10 +7,10 @@
 
 namespace shoal {
 
-/// The permutation p of the largest sum of score[i][p(i)], for a square matrix, not empty, of
-/// finite scores on the host. Where the largest of each row are in different columns, those; else
-/// by shortest augmenting paths in O(n³). Of equal sums always the same one. Source: Jonker and
-/// Volgenant 1987.
+/// Linear assignment: the permutation p with the largest sum of score[i][p(i)], for a non-empty
+/// square matrix of finite scores on the host. If the row maxima lie in different columns, p
+/// selects them; else shortest augmenting paths, O(n³). Ties are broken deterministically. Source:
+/// Jonker and Volgenant 1987.
 std::vector<int64_t> best_assignment(const torch::Tensor& score_nn);
 
 }  // namespace shoal

@@ -15,13 +15,14 @@
 namespace shoal {
 namespace {
 
-/// Members of a switch of this stage are apart by it.
+/// Distance of the two members of a switch in this stage.
 int64_t reach(int64_t side, int64_t stage) {
   const int64_t last = 2 * log2_of(side) - 2;
   return side >> (std::min(stage, last - stage) + 1);
 }
 
-/// One stage: p [u, G, s / 2] of each pair of members of x [u, G, a, s, b] that are `h` apart.
+/// Applies one stage with probabilities p [u, G, s / 2] to the pairs of members of x [u, G, a, s,
+/// b] at distance `h`.
 torch::Tensor exchanged(const torch::Tensor& x, const torch::Tensor& p_uGh, int64_t h) {
   const int64_t u = x.size(0), groups = x.size(1), blocks = x.size(3) / (2 * h);
   const torch::Tensor pairs = x.view({u, groups, x.size(2), blocks, 2, h, x.size(4)});
@@ -62,8 +63,8 @@ class SwitchRouting {
     set(lower, stage + 1, begin + half / 2);
   }
 
-  /// Whether what ends in each place goes through the lower half. The two members of a switch go
-  /// through different halves, at the beginning and at the end: that chains places up in loops.
+  /// True for members that pass through the lower half. The two members of a switch use different
+  /// halves, in the first and in the last stage; that links members into loops.
   static std::vector<bool> choose_halves(const std::vector<int64_t>& index) {
     const size_t half = index.size() / 2;
     const auto partner = [half](size_t i) { return i < half ? i + half : i - half; };
@@ -90,7 +91,7 @@ class SwitchRouting {
 
 torch::Tensor Benes::switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                               bool is_transposed) const {
-  // A stage is symmetric: transposed, only their order is another.
+  // A stage is symmetric, so the transpose only reverses the order of the stages.
   std::vector<torch::Tensor> stages = probability_uG.unbind(2);
   if (is_transposed) std::ranges::reverse(stages);
   torch::Tensor x = x_uGasb;
@@ -125,7 +126,8 @@ std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index)
 
 namespace {
 
-/// Not in the paper, whose kaleidoscopes reach few orders; this reaches all with s log2(s) numbers.
+/// Beneš networks. Not in the paper, whose kaleidoscopes reach few permutations; these reach all,
+/// with s log2(s) parameters.
 class BenesPermutation : public SoftMethod {
  public:
   using Options = SwitchOptions;

@@ -7,12 +7,11 @@
 
 namespace shoal {
 
-/// Beneš networks: 2 log2(s) - 1 stages of s / 2 switches, each of which exchanges two members or
-/// lets them pass. Every permutation is one, most in several ways. The members of a switch are
-/// apart by s / 2, s / 4, … 1, … s / 4, s / 2, stage by stage.
+/// Beneš networks: 2 log2(s) - 1 stages of s / 2 switches, each of which swaps two members or
+/// passes them through. They reach every permutation, most in several ways. In successive stages a
+/// switch connects members at distance s / 2, s / 4, … 1, … s / 4, s / 2.
 ///
-/// Parameters [u, G, 2 log2(s) - 1, s / 2]: the switches of a stage in the order of their first
-/// members.
+/// Parameters [u, G, 2 log2(s) - 1, s / 2]: switches of a stage in order of their lower members.
 /// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
 class Benes : public SwitchFamily {
  public:
@@ -31,9 +30,9 @@ class Benes : public SwitchFamily {
   torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;
 };
 
-/// Which switches of a Beneš network are on for (P x)_i = x_{p(i)}, stage by stage
-/// [2 log2(s) - 1][s / 2], by the looping algorithm in O(s log s). `index`: a permutation of 0 to
-/// s - 1, s a power of 2, at least 2.
+/// Switch settings [2 log2(s) - 1][s / 2] of a Beneš network with (P x)_i = x_{p(i)}, by the
+/// looping algorithm in O(s log s). `index` is p, a permutation of 0 to s - 1; s is a power of 2,
+/// at least 2.
 /// Source: Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching networks".
 std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index);
 

@@ -44,8 +44,8 @@ torch::Tensor DoublyStochastic::penalty_gradient(const torch::Tensor& m_uGss) co
 }
 
 torch::Tensor DoublyStochastic::index(const torch::Tensor& m_uGss) const {
-  // In whole steps: once entries are 0 many permutations have equal sums, and which of them is the
-  // nearest must not depend on how other entries were rounded.
+  // Quantised: once entries are 0 many permutations have equal sums, and rounding of other entries
+  // must not decide which is the nearest.
   constexpr double kSteps = 1 << 20;
   const torch::Tensor score_Nss =
       m_uGss.to(torch::kCPU, torch::kFloat64).mul(kSteps).round().flatten(0, 1);

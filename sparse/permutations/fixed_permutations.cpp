@@ -13,7 +13,7 @@ class NoPermutation : public PermutationMethod {
   void begin(Permutation& /*permutation*/, uint64_t /*seed*/) const override {}
 };
 
-/// Drawn once, as the paper's baseline.
+/// Random fixed permutations, the paper's baseline.
 class RandomPermutation : public PermutationMethod {
  public:
   struct Options {

@@ -9,14 +9,14 @@
 namespace shoal {
 namespace {
 
-/// x with its dimension s cut into [s / block, first, block / first].
+/// View of x with dimension s split into [s / block, first, block / first].
 torch::Tensor in_blocks(const torch::Tensor& x, int64_t block, int64_t first) {
   return x.view(
       {x.size(0), x.size(1), x.size(2), x.size(3) / block, first, block / first, x.size(4)});
 }
 
-/// The even members of each block before the odd ones with probability p [u, G]; transposed, what
-/// undoes it.
+/// Moves the even members of each block before the odd ones with probability p [u, G]; if
+/// transposed, moves them back.
 torch::Tensor evens_first(const torch::Tensor& x, const torch::Tensor& p_uG, int64_t block,
                           bool is_transposed) {
   const int64_t rows = is_transposed ? block / 2 : 2;
@@ -25,7 +25,7 @@ torch::Tensor evens_first(const torch::Tensor& x, const torch::Tensor& p_uG, int
   return in_blocks(x, block, rows).lerp(moved, p).reshape(x.sizes());
 }
 
-/// Each half of each block reversed with a probability of its own, p [u, G, 2].
+/// Reverses each half of each block with its own probability, p [u, G, 2].
 torch::Tensor halves_reversed(const torch::Tensor& x, const torch::Tensor& p_uG2, int64_t block) {
   const torch::Tensor halves = in_blocks(x, block, 2);
   const torch::Tensor p = p_uG2.reshape({p_uG2.size(0), p_uG2.size(1), 1, 1, 2, 1, 1});
@@ -61,8 +61,8 @@ torch::Tensor Kaleidoscope::random_switches(const torch::Tensor& logit_G,
 
 namespace {
 
-/// As PA-DST's baseline KaleidoscopePerm. Differs: first values (SwitchFamily), and the penalty,
-/// under which layers become hard one by one.
+/// PA-DST's baseline KaleidoscopePerm. Differs: initialisation (SwitchFamily), and the penalty, by
+/// which layers become hard one by one.
 class KaleidoscopePermutation : public SoftMethod {
  public:
   using Options = SwitchOptions;

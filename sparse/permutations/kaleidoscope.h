@@ -4,15 +4,15 @@
 
 namespace shoal {
 
-/// The permutations of kaleidoscope layers. In turn for blocks of s, s / 2, … 4 members, three
-/// switches for all blocks of a size: the even members before the odd ones, the first half
-/// reversed, the second half reversed. There are at most 2^(3 (log2(s) - 1)) of them, among them
-/// the identity and bit reversal, for as few numbers: a small part of all s!.
+/// Permutations of kaleidoscope layers: for blocks of s, s / 2, … 4 members in turn, three switches
+/// shared by all blocks of a size: even members before odd ones, reverse the first half, reverse
+/// the second half. They reach at most 2^(3 (log2(s) - 1)) of the s! permutations, among them the
+/// identity and bit reversal.
 ///
 /// Parameters [u, G, log2(s) - 1, 3].
 /// Source: Dao et al. 2019, "Learning fast algorithms for linear transforms using butterfly
-/// factorizations", and HazyResearch/butterfly, where blocks of 2 have no switches either, as
-/// nothing would change in them.
+/// factorizations", and HazyResearch/butterfly; as there, blocks of 2 have no switches, which would
+/// change nothing.
 class Kaleidoscope : public SwitchFamily {
  public:
   using SwitchFamily::SwitchFamily;

@@ -15,14 +15,15 @@
 namespace shoal {
 namespace {
 
-/// x with its dimension `dim` read in the order of each matrix's index.
+/// Reorders dimension `dim` of x by each matrix's index.
 torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Tensor& index_un) {
   if (x_uab.size(0) == 1) return x_uab.index_select(dim, index_un[0]);
   std::vector<int64_t> sizes = x_uab.sizes().vec();
   return x_uab.gather(dim, index_un.unsqueeze(dim == 1 ? 2 : 1).expand(sizes));
 }
 
-/// That, whose gradient is read in the inverse order: no addition, so no atomics on a GPU.
+/// Reorders by index; the gradient is read in the inverse order: no addition, so no atomics on a
+/// GPU.
 struct Reorder : torch::autograd::Function<Reorder> {
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x_uab,
                                int64_t dim, const torch::Tensor& index_un,
@@ -129,7 +130,7 @@ torch::Tensor Permutation::permuted(const torch::Tensor& x_uab) const {
   const bool is_left = place_.dim() == -2;  // P from the left of a stored matrix
   const bool are_inputs = place_.axis == PermutationAxis::kInputs;
   if (!is_soft()) {
-    // S P reads column j of S at the place of the one in P's column j.
+    // Column j of S P is column i of S where p(i) = j, which takes the inverse order.
     const torch::Tensor& order = are_inputs ? inverse_un_ : index_un_;
     const torch::Tensor& back = are_inputs ? index_un_ : inverse_un_;
     return Reorder::apply(x_uab, is_left ? 1 : 2, order, back);

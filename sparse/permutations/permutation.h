@@ -19,7 +19,7 @@
 // u matrices of a stack  n permuted rows or columns  G groups
 namespace shoal {
 
-/// What a permutation of a layer reorders.
+/// Side of a layer's weight that is permuted.
 enum class PermutationAxis {
   kInputs,   ///< y = S P x + b
   kOutputs,  ///< y = P S x + b
@@ -31,71 +31,70 @@ struct EnumNames<PermutationAxis> {
                                     std::pair{PermutationAxis::kOutputs, "row"}};
 };
 
-/// The permutations of a sparse weight S, one for each matrix of a stack: products use S P in place
-/// of S. While soft, P is a matrix of a family (SoftFamily) whose parameter gradients train, in
-/// groups: n / G consecutive inputs are mixed with each other only, which takes less memory. Once
-/// hard, P is an index, and the parameter is gone.
+/// A permutation of a sparse weight S, one for each matrix of a stack: products use S P in place of
+/// S. While soft, P is a trained matrix of a SoftFamily; it mixes only members of one group of n /
+/// G consecutive inputs, which saves memory. Once hard, P is an index, and the parameter is freed.
 ///
-/// Masks and the sparse kernels see S; a layer's inputs need not be moved, because the product with
-/// S P in its weight form is the same.
+/// Masks and sparse kernels use S. Inputs need not be permuted, since the weight form multiplies by
+/// S P directly.
 class Permutation : public WeightForm, public Stateful {
  public:
-  /// Which weight is permuted, and how.
+  /// The permuted weight and the axis of its permutation.
   struct Place {
-    Parameter parameter;         ///< the weight; stacked where it is
-    bool is_transposed = false;  ///< stored as [inputs, outputs]
+    Parameter parameter;         ///< the weight, may be stacked
+    bool is_transposed = false;  ///< true if stored as [inputs, outputs]
     PermutationAxis axis = PermutationAxis::kInputs;
 
-    /// n.
+    /// n, the number of permuted rows or columns.
     int64_t size() const;
-    /// The dimension of n in the parameter, counted from the end: -1 or -2.
+    /// Dimension of n in the parameter, counted from the end: -1 or -2.
     int64_t dim() const;
   };
-  /// The identity, hard.
+  /// Starts as a hard identity.
   explicit Permutation(const Place& place);
 
   const Place& place() const { return place_; }
   const Parameter& weight() const { return place_.parameter; }
   const std::string& name() const { return place_.parameter.name; }
 
-  /// The weight's, of a stack that of its first matrix on this rank.
+  /// The weight's name; for a stack the name of its first matrix on this rank.
   std::string name_of_first() const;
 
-  /// Draws hard permutations at random, keyed by (seed, matrix).
+  /// Replaces all matrices by random hard permutations, keyed by (seed, matrix).
   void shuffle(uint64_t seed);
-  /// Makes it soft, with the family's first values (SoftFamily::fill) keyed by (seed, matrix). The
-  /// groups fit the family (SoftFamily::misfit).
+  /// Makes the permutation soft, initialised by SoftFamily::fill, keyed by (seed, matrix). The
+  /// groups must suit the family (SoftFamily::misfit).
   void soften(int64_t groups, double mix, uint64_t seed,
               std::shared_ptr<const SoftFamily> family = std::make_shared<DoublyStochastic>());
-  /// The nearest permutation of each matrix becomes the hard one (SoftFamily::index).
+  /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).
   void harden();
-  /// Becomes p, [u, n], hard; permutations of 0 to n - 1 each.
+  /// Sets a hard permutation p [u, n]; each row is a permutation of 0 to n - 1.
   void set_index(const torch::Tensor& index_un);
 
   bool is_soft() const { return soft_.defined(); }
   /// The parameter [u, G, shape of the family...], which requires gradients; undefined when hard.
-  /// Without a stack u is 1.
+  /// u is 1 for a single matrix.
   const torch::Tensor& soft() const { return soft_; }
-  /// Of soft(), and of what may become soft again when it is loaded.
+  /// Family of soft(), or of the parameter that loading a checkpoint may create.
   const SoftFamily& family() const { return *family_; }
-  /// How far each group is from a permutation, in [0, 1]; zeros when hard. [u, G].
+  /// Distance of each group from a permutation, [u, G] in [0, 1]; zeros when hard.
   torch::Tensor penalty() const;
-  /// Bytes of the parameter of one matrix of the stack; 0 when hard.
+  /// Bytes of the parameter per matrix; 0 when hard.
   int64_t soft_bytes() const;
-  /// p [u, n]: (P x)_i = x_{p(i)}. What P is nearest to while it is soft.
+  /// p [u, n] with (P x)_i = x_{p(i)}; while soft, of the nearest permutation.
   torch::Tensor index() const;
-  /// ‖P - I‖_F / sqrt(2 n) of each matrix: 0 for the identity, at most 1.
+  /// ‖P - I‖_F / sqrt(2 n) for each matrix: 0 for the identity, at most 1.
   torch::Tensor distance() const;
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;
   std::vector<torch::Tensor> leaves() const override;
 
-  /// Saved beside the weight: `sparsity.soft.` + name while soft, `sparsity.index.` + name after.
+  /// State keys: `sparsity.soft.` + name while soft, `sparsity.index.` + name when hard.
   static constexpr const char* kSoftPrefix = "sparsity.soft.";
   static constexpr const char* kIndexPrefix = "sparsity.index.";
   void visit_state(StateVisitor& visitor) override;
-  /// Soft or hard, as what is to be loaded. Throws Error (exit 12) if that is soft and this has no
-  /// family.
+  /// Becomes soft or hard as in the checkpoint to load. Throws Error (exit 12) if the checkpoint is
+  /// soft and this permutation has no family.
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 

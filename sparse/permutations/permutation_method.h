@@ -16,7 +16,7 @@
 
 namespace shoal {
 
-/// How soft permutations are trained. `threshold` and `until` end it for a layer.
+/// Options for training soft permutations. A layer's becomes hard by `threshold` or at `until`.
 struct LearningOptions {
   PermutationAxis axis = PermutationAxis::kInputs;
   int64_t groups = 1;
@@ -59,7 +59,7 @@ struct LearningOptions {
   }
 };
 
-/// Those options' places in a training, in steps. Throws ConfigError for what `scale` cannot count.
+/// These options' durations in steps. Throws ConfigError for units that `scale` cannot convert.
 struct LearningSteps {
   LearningSteps(const LearningOptions& options, const StepScale& scale)
       : ramp(steps_of("ramp", options.ramp, scale)),
@@ -69,7 +69,7 @@ struct LearningSteps {
   int64_t ramp, check_every, until;
 };
 
-/// What becomes of the order of sparse layers' inputs or outputs; registered under `permutation`.
+/// How the inputs or outputs of sparse layers are permuted; registered under `permutation`.
 class PermutationMethod {
  public:
   struct Context {};
@@ -77,15 +77,15 @@ class PermutationMethod {
   static constexpr std::string_view kNoun = "permutation";
   virtual ~PermutationMethod() = default;
 
-  /// nullopt: layers keep their order.
+  /// The permuted axis; nullopt: no permutation.
   virtual std::optional<PermutationAxis> axis() const = 0;
-  /// Throws ConfigError, beginning with `layer`, where `size` inputs or outputs cannot be permuted.
+  /// Throws ConfigError, beginning with `layer`, if `size` inputs or outputs cannot be permuted.
   virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }
-  /// Gives a permutation its first state.
+  /// Initialises a permutation.
   virtual void begin(Permutation& permutation, uint64_t seed) const = 0;
-  /// Whether a soft permutation is saved as its matrix, not as what the matrix is made of.
+  /// True if a soft permutation is saved as its matrix, false if as the parameter it is made of.
   virtual bool saves_soft_matrix() const { return false; }
-  /// How it is trained; null if it is not.
+  /// Options of its training; null: not trained.
   virtual const LearningOptions* learning() const { return nullptr; }
 };
 

@@ -12,46 +12,46 @@
 // u matrices of a stack  G groups  s members of a group  a, b the other dimension of a matrix
 namespace shoal {
 
-/// Matrices P [s, s] that depend smoothly on a parameter and become permutations as it is trained:
-/// (P x)_i = x_{p(i)} then. A matrix has one P for each of its groups, and parameters are stacked
-/// as [u, G, shape...].
+/// A family of relaxed permutation matrices P [s, s], differentiable in a parameter, that training
+/// drives towards permutations, (P x)_i = x_{p(i)}. A weight matrix has one P per group; parameters
+/// are stacked as [u, G, shape...].
 class SoftFamily {
  public:
-  /// The size of what is permuted, and its groups; `noun` is "inputs" or "outputs".
+  /// Number of permuted inputs or outputs, and number of groups; `noun` is "inputs" or "outputs".
   struct Grouping {
     int64_t size, groups;
     std::string_view noun;
   };
-  /// Where P stands in a product: P X or X P, with Pᵀ in place of P if it is transposed.
+  /// Position of P in a product: P X if is_left, else X P; with Pᵀ in place of P if is_transposed.
   struct Factor {
     bool is_left, is_transposed;
   };
   virtual ~SoftFamily() = default;
 
-  /// Why the groups have no such matrices, and what fits; "" if they have.
+  /// Why the family does not support this grouping, and which groupings it does; "" if it does.
   virtual std::string misfit(const Grouping& grouping) const = 0;
-  /// Of the parameter of one group.
+  /// Shape of the parameter of one group.
   virtual std::vector<int64_t> shape(int64_t side) const = 0;
-  /// First values of one matrix's parameter [G, shape...], in place. `mix`: the share of the
-  /// identity in P, the rest is random.
+  /// Initialises the parameter [G, shape...] of one matrix in place. `mix`: weight of the identity
+  /// in P; the rest is random.
   virtual void fill(const torch::Tensor& parameter_G, double mix, const Stream& stream) const = 0;
-  /// The share that is taken unless the recipe has another.
+  /// Default of `mix`.
   virtual double usual_mix(int64_t side) const = 0;
 
-  /// X [u, G, s, b] from the right of P, X [u, G, a, s] from its left. Differentiable.
+  /// P X for X [u, G, s, b], or X P for X [u, G, a, s]. Differentiable.
   virtual torch::Tensor product(const torch::Tensor& parameter_uG, const torch::Tensor& x_uG,
                                 Factor factor) const = 0;
 
-  /// After each update: puts back what must hold of the parameter. In place.
+  /// Restores the parameter's constraints in place, after each optimizer update.
   virtual void project(const torch::Tensor& parameter_uG) const { (void)parameter_uG; }
-  /// How far each P is from a permutation, in [0, 1]. [u, G].
+  /// Distance of each P from a permutation, [u, G] in [0, 1].
   virtual torch::Tensor penalty(const torch::Tensor& parameter_uG) const = 0;
-  /// Its derivative by each number of the parameter.
+  /// Derivative of penalty() by each element of the parameter.
   virtual torch::Tensor penalty_gradient(const torch::Tensor& parameter_uG) const = 0;
 
-  /// p [u, G, s], counted within the group, of the permutations that the P are nearest to.
+  /// p [u, G, s] of the nearest permutations, with indices within the group.
   virtual torch::Tensor index(const torch::Tensor& parameter_uG) const = 0;
-  /// The squares of P - I summed over the groups of each matrix, in float64. [u].
+  /// ‖P - I‖_F² of each matrix, summed over its groups, in float64: [u].
   virtual torch::Tensor squared_distance(const torch::Tensor& parameter_uG) const = 0;
 };
 

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Soft permutations of one family, trained and made hard on the way.
+/// Permutations of one SoftFamily, trained softly and made hard during the training.
 class SoftMethod : public PermutationMethod {
  public:
   SoftMethod(const LearningOptions& options, std::shared_ptr<const SoftFamily> family)

@@ -10,7 +10,7 @@
 namespace shoal {
 namespace {
 
-/// The penalty of equal entries, by which it is divided.
+/// Penalty of a matrix with equal entries, by which penalties are normalised.
 double largest_penalty(int64_t side) {
   const auto s = static_cast<double>(side);
   return 2.0 * s * (1.0 - 1.0 / std::sqrt(s));
@@ -31,7 +31,7 @@ void divide_by_sums(const torch::Tensor& m_Gss, int64_t dim) {
 void fill_soft_permutation(const torch::Tensor& out_ss, double mix, const Stream& stream) {
   const auto side = static_cast<double>(out_ss.size(-1));
   fill_normal(out_ss, stream);
-  // The mean size of a normal number is sqrt(2 / pi).
+  // A standard normal number has the mean magnitude sqrt(2 / pi).
   out_ss.abs_().mul_((1.0 - mix) * std::sqrt(std::numbers::pi / 2.0) / side);
   out_ss.add_(at::eye(out_ss.size(-1), out_ss.options()), mix);
   project_soft_permutation(out_ss);

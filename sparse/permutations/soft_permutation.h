@@ -6,26 +6,26 @@
 
 #include "runtime/random/random_stream.h"
 
-// G matrices  s their side
+// G matrices  s side of a matrix
 namespace shoal {
 
-/// Doubly stochastic matrices [..., s, s] that are trained towards permutations: M x in place of
-/// P x, with (P x)_i = x_{p(i)} where p(i) is the column of row i's one.
+/// Relaxed permutations: doubly stochastic matrices M [..., s, s] that are trained towards
+/// permutation matrices P, with (P x)_i = x_{p(i)}; p(i) is the column of row i's one.
 /// Source: Lyu et al. 2020 (AutoShuffleNet), which PA-DST follows (equations 13 and 14).
 
-/// `mix` · identity + (1 - mix) · random entries of mean 1 / s, projected. Neither the identity
-/// nor equal entries can begin a training: one is where the penalty is least, at the other every
-/// gradient is the same.
+/// Initialises M: `mix` · identity + (1 - mix) · random entries of mean 1 / s, projected. Training
+/// cannot start at the identity, where the penalty is minimal, nor at equal entries, which all have
+/// equal gradients.
 void fill_soft_permutation(const torch::Tensor& out_ss, double mix, const Stream& stream);
 
-/// Negative entries become zero, then columns and rows are divided by their sums; a sum of zero
-/// divides nothing. Rows sum to 1, columns nearly. In place.
+/// Projects in place: negative entries become 0, then columns and rows are divided by their sums,
+/// unless a sum is 0. Afterwards rows sum to 1, and columns nearly.
 void project_soft_permutation(const torch::Tensor& m_Gss);
 
-/// How far a matrix is from a permutation, in [0, 1]: sums over rows and columns of the L1 norm
-/// less the L2 norm, divided by those of equal entries. [...].
+/// Distance of each matrix from a permutation, [...] in [0, 1]: L1 norm minus L2 norm, summed over
+/// rows and columns, and normalised to 1 for equal entries.
 torch::Tensor soft_permutation_penalty(const torch::Tensor& m_Gss);
-/// Its derivative by each entry, for entries >= 0.
+/// Derivative of the penalty by each entry, for entries >= 0.
 torch::Tensor soft_permutation_penalty_gradient(const torch::Tensor& m_Gss);
 
 }  // namespace shoal

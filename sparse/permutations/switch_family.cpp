@@ -15,9 +15,9 @@
 namespace shoal {
 namespace {
 
-/// Standard deviation of the first logits.
+/// Standard deviation of the initial logits.
 constexpr double kSpread = 0.5;
-/// Columns of P that are formed at a time to measure it.
+/// Number of columns of P formed at a time to compute distances.
 constexpr int64_t kColumnsAtATime = 64;
 
 }  // namespace

@@ -10,10 +10,10 @@
 
 namespace shoal {
 
-/// Near which member of its family a P of switches begins.
+/// The permutation near which a P of switches is initialised.
 enum class FirstSwitches {
   kIdentity,
-  kRandom,  ///< a member of its own for each group, drawn at random
+  kRandom,  ///< a random one for each group
 };
 
 template <>
@@ -22,8 +22,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches. Adam moves a logit by at most about `lr` a step, and half of
-/// them have some 3 to go; entries of a matrix have at most 1, so their rate is lower.
+/// Options of a family of switches. The default lr is higher than for matrices: Adam moves a number
+/// by about `lr` a step; half of the logits must move by about 3, entries of a matrix by at most 1.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -38,15 +38,15 @@ struct SwitchOptions : LearningOptions {
   }
 };
 
-/// Products of soft steps p Π + (1 - p) I, each of which applies a fixed permutation Π with a
-/// probability p, the sigmoid of a logit. The logits, called switches, are the parameter. P is
-/// doubly stochastic whatever they are, and is decoded by rounding every p. A step takes time and
-/// memory in proportion to the weight that is permuted; P itself is never formed.
+/// Base of families that compose soft switches: P is a product of factors p Π + (1 - p) I, each of
+/// which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
+/// holds these logits, the switches. P is always doubly stochastic, and is decoded by rounding each
+/// p. Time and memory are proportional to the size of the permuted weight; P is never formed.
 ///
-/// First values: with all p at 1/2 most families give the mean of all members of a group, through
-/// which a layer learns nothing; with all p at 0 or 1 no switch moves. So each p is near 0 (or 1,
-/// where the member begun with has the switch on), as far as leaves a share `mix` of P on the paths
-/// of that member, and differs by a random factor.
+/// Initialisation starts near one permutation: each p is near 0, or near 1 if that permutation uses
+/// the switch, such that P keeps a share `mix` on its paths, and varies by a random factor. With
+/// all p = 1/2 most families would average all members of a group, from which a layer learns
+/// nothing; with p = 0 or 1 no switch would get a gradient.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {
@@ -64,17 +64,17 @@ class SwitchFamily : public SoftFamily {
   torch::Tensor squared_distance(const torch::Tensor& logit_uG) const override;
 
  protected:
-  /// How a recipe names it, and the fewest members of a group, a power of 2.
+  /// Name in recipes, and minimum number of members in a group, a power of 2.
   virtual std::string_view name() const = 0;
   virtual int64_t least_side() const = 0;
-  /// s of a parameter.
+  /// The group size s that a parameter belongs to.
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
-  /// Switches that each member passes.
+  /// Number of switches that each member passes through.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if transposed, along the dimension s of x [u, G, a, s, b].
+  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b].
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
-  /// Which switches are on, 0 or 1, in a member drawn for each group. Shaped like the parameter.
+  /// Settings of the switches, 0 or 1, for a random permutation of each group; shaped as logit_G.
   virtual torch::Tensor random_switches(const torch::Tensor& logit_G,
                                         const Stream& stream) const = 0;
 
@@ -82,7 +82,7 @@ class SwitchFamily : public SoftFamily {
   FirstSwitches near_;
 };
 
-/// log2 of a power of 2.
+/// Base-2 logarithm of a power of 2.
 int64_t log2_of(int64_t side);
 
 }  // namespace shoal

@@ -66,7 +66,7 @@ class PruneGrow : public StepRule {
   bool is_stopped(size_t layer, int64_t index) const;
   CellState cells_of(size_t layer, int64_t index, int64_t step) const;
   CellCounts counts(const Pattern& pattern, int64_t step, const CellState& cells) const;
-  /// Of rules that read them: what stays of each mask in this step's updates; else none.
+  /// The cells of each mask that this step's updates keep, for rules that read them; else empty.
   std::vector<torch::Tensor> kept_masks(int64_t step) const;
   void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;

@@ -21,7 +21,7 @@ expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn
 expect 2 "did you mean 'train.batch'?" keys train.bach
 expect 2 "commands: train" zebra
-expect 2 "error[E2] no command is called 'zebra'" zebra
+expect 2 "error[E2] unknown command 'zebra'" zebra
 
 # Numbers of options are read as strictly as those of recipes.
 none="generate run --prompt x"
@@ -59,7 +59,7 @@ afresh=yes OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
 
 # A key may be called as a command is.
 answer keys train && grep -q '^train.batch$' stdout || fail "keys train does not document the section"
-expect 2 "no key is called 'check'" keys check
+expect 2 "unknown key 'check'" keys check
 expect 10 "'show'" check show
 
 answer --help && grep -q 'Subcommands' stdout || fail "--help prints no subcommands"

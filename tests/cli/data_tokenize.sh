@@ -45,9 +45,9 @@ grep -q 'one of the files to read' output || fail "$(cat output)"
 expect 2 tokenize ab.bin --tokenizer bytes --out c.bin
 grep -q "'ab.bin' is a token cache, not text" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer byte --out c.bin
-grep -q "none is called 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
+grep -q "unknown tokenizer 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer words --out c.bin
-grep -q "none is called 'words'" output || fail "$(cat output)"
+grep -q "unknown tokenizer 'words'" output || fail "$(cat output)"
 grep -q 'tokenizers: bytes' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --vocab v.json --out c.bin
 grep -q 'vocab: unknown key' output || fail "$(cat output)"
@@ -74,7 +74,7 @@ expect 21 limited
 
 # Recipes: evaluate.stride is for windows of a text, and no longer than a window.
 expect 10 answered check "$tiny" evaluate.stride=4
-grep -q 'evaluate.stride=4: the samples of data.source shapes are no windows' output || fail "$(cat output)"
+grep -q 'evaluate.stride=4: the samples of data.source shapes are not windows' output || fail "$(cat output)"
 text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [ab.bin]}}"
 expect 10 answered check "$tiny" "$text" evaluate.stride=5
 grep -q 'command line: evaluate.stride=5: 5 would leave tokens out' output || fail "$(cat output)"

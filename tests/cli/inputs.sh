@@ -75,16 +75,16 @@ printed "LibTorch" -v
 told 2 "recipe is required" train
 told 2 "must name a file" check ""
 told 2 "did you mean 'optimizer'?" keys optimiser
-told 2 "no backbone is called 'vot'; did you mean 'vit'?" keys --backbone vot
-told 2 "no key is called 'zebra'" keys zebra
-printed "no key is called 'dim'; these may be meant:" keys dim
+told 2 "unknown backbone 'vot'; did you mean 'vit'?" keys --backbone vot
+told 2 "unknown key 'zebra'" keys zebra
+printed "unknown key 'dim'; these may be meant:" keys dim
 printed "model.moe.router.k   (" keys top_k
 printed "model.moe.experts.count   (" keys num_experts
 printed "train.batch" keys batch_size
 printed "optimizer.lr   (" keys lr
 printed "vit/tiny_cifar10.yaml" recipes vit
 told 2 "no recipe has 'zebra' in its path or first sentence; see shoal recipes" recipes zebra
-told 2 "none is called 'resnet'" new --backbone resnet
+told 2 "unknown name 'resnet'" new --backbone resnet
 told 2 "--backbone is required" new
 told 2 "vit reads images, and text has tokens; --data for vit: shapes" new --backbone vit --data text
 told 2 "gpt2 reads tokens, and cifar has images" new --backbone gpt2 --data cifar
@@ -140,7 +140,7 @@ set_to model.moe=none "unknown key of backbone 'sparse_mlp'; it belongs to convn
 set_to model.dropout=0.1 "unknown key of backbone 'sparse_mlp'; it belongs to gpt2"
 set_to model.heads=2 "unknown key of backbone 'sparse_mlp'; it belongs to adaptive_attention, gpt2, hspmn, vit"
 set_to optimizer=sgd "expected a mapping of keys, found 'sgd'; write optimizer.name=sgd"
-set_to optimizer.name=adam "no optimizer is called 'adam'; one of: adamw, lamb, sgd; did you mean 'adamw'?"
+set_to optimizer.name=adam "unknown optimizer 'adam'; one of: adamw, lamb, sgd; did you mean 'adamw'?"
 sed 's/name: lamb,/name: lamb, trust_clip: true,/' "$tiny" >lamb.yaml
 told 10 "unknown key of optimizer 'sgd'; it belongs to lamb; drop it with ~optimizer.trust_clip" \
   check lamb.yaml optimizer.name=sgd
@@ -207,7 +207,7 @@ told 10 'data.train.files="[a, b]": expected a list, found the quoted text "[a, 
 file 'data: {source: cifar, path: ""}\n' "1:29: data.path: the text is empty"
 file 'data: {source: cifar, path: ~}\n' "1:29: data.path: '~' alone is null in YAML; write ~/ for the home folder, or auto"
 set_to include=x.yaml "can only be given in a file"
-told 10 "command line: train.batch: is no override; write key=value or ~key" check "$tiny" train.batch
+told 10 "command line: train.batch: is not an override; write key=value or ~key" check "$tiny" train.batch
 
 # Durations.
 set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok"

@@ -12,7 +12,7 @@
 namespace shoal {
 namespace {
 
-/// Of probabilities 0.1, 0.4, 0.1, 0.3, 0.1.
+/// Logits of probabilities 0.1, 0.4, 0.1, 0.3, 0.1.
 const std::vector<double> kLogits{std::log(1.0), std::log(4.0), std::log(1.0), std::log(3.0),
                                   std::log(1.0)};
 

@@ -101,8 +101,8 @@ void expect_equal(const LayerResult& found, const LayerResult& expected) {
   EXPECT_TRUE(torch::allclose(found.stats, expected.stats, 1e-12, 1e-12));
 }
 
-/// The same of a layer without lengths, whose losses are weighted by tokens, not by samples: the
-/// statistics of six units before those of the losses.
+/// Compares with a layer without lengths, whose losses are weighted by tokens, not by samples: only
+/// the statistics of six units before those of the losses.
 void expect_equal_but_weights(LayerResult found, LayerResult expected) {
   found.stats = found.stats.narrow(0, 0, 12);
   expected.stats = expected.stats.narrow(0, 0, 12);

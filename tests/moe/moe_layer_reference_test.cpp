@@ -58,7 +58,7 @@ torch::Tensor unit_noise(const Pass& pass) {
   return normal_rows(stream, torch::arange(pass.num_tokens()), pass.num_units(), torch::kFloat64);
 }
 
-/// Of top-k softmax routers, from their options.
+/// Describes top-k softmax routers, from their options.
 torch::Tensor describe_top_k(ReferenceMoe& reference, const Pass& pass) {
   const Choice<Router>& router = pass.layer.options().router;
   ScoreOptions top_k;

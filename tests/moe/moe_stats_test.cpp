@@ -30,7 +30,7 @@ StatSums sums_of(int64_t tokens, int64_t choices, int64_t kept) {
   return sums;
 }
 
-/// Of units with these loads, placed so.
+/// Overload of the ranks for units with these loads, placed so.
 std::vector<double> rank_overload(const std::vector<double>& load_U,
                                   const UnitPlacement& placement) {
   StatSums sums = sums_of(1, 1, 1);
@@ -105,7 +105,7 @@ TEST(MoeStats, OverloadOfARankIsItsLoadOverTheMeanOfTheRanks) {
   EXPECT_EQ(rank_overload({0, 0}, UnitPlacement::contiguous(2, 2)), (std::vector<double>{0, 0}));
 }
 
-/// Of tokens with these scores, each routed to the first unit.
+/// Statistics of tokens with these scores, each routed to the first unit.
 MoeStats scored(const torch::Tensor& prob_TU, double multiply_adds = 0) {
   StatSums sums;
   sums.tokens = sums.choices = prob_TU.size(0);

@@ -79,14 +79,14 @@ TEST(BpeTokens, NameWhatIsNoVocabulary) {
 
 TEST(BpeTokens, NameAnIdThatIsNoInteger) {
   for (const auto& [id, what] : std::vector<std::pair<std::string, std::string>>{
-           {"1.0", "a number that is no integer"},
+           {"1.0", "a number that is not an integer"},
            {"-1", "a negative number"},
            {"\"1\"", "a string"},
            {"[1]", "a list"},
            {"{\"b\": 1}", "an object"},
            {"null", "null"},
            {"true", "true or false"},
-           {"99999999999999999999", "a number that is no integer"}}) {
+           {"99999999999999999999", "a number that is not an integer"}}) {
     EXPECT_EQ(tokens_error("{\"a\": " + id + "}"),
               "vocab.json: byte 4: the id of 'a' is " + what + ", not an integer");
   }

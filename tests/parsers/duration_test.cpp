@@ -131,12 +131,12 @@ TEST(Duration, SaysWhyATextIsNone) {
   EXPECT_EQ(why("5 parsecs"), "has no unit that is known (step or ep)");
   EXPECT_EQ(why("5 step"), "has a blank; write 5step");
   EXPECT_EQ(why("05ep"), "has a leading zero; leave it out");
-  EXPECT_EQ(why("1.5step"), "is no whole number, or too precise");
+  EXPECT_EQ(why("1.5step"), "is not a whole number, or too precise");
   EXPECT_EQ(why("3 hours"), "has no unit that is known (step or ep)");
   EXPECT_EQ(why("1.5 steps"), "has no unit that is known (step or ep)");
   EXPECT_EQ(why("3min2h"), "has another unit than step or ep");
   EXPECT_EQ(explain_duration("3min2h", kAllDurationUnits),
-            "is no time; write 3h50min, the largest unit first");
+            "is not a time; write 3h50min, the largest unit first");
   EXPECT_EQ(why("10ep5"), "has more behind its unit");
   EXPECT_EQ(explain_duration("5m", kAllDurationUnits),
             "has no unit that is known (step, ep, tok, s, min, h, d or %); did you mean '5min'?");

@@ -77,7 +77,7 @@ TEST(FailedReads, TellNothingOfTheFile) {
   EXPECT_THROW(folder.open("x"), CheckpointError);
 }
 
-/// Of a run: its best checkpoint is step 10, then 20, 30 and 40, the newest.
+/// Checkpoints of a run: the best is step 10, then 20, 30 and 40, the newest.
 class UnusableCheckpoint : public ::testing::Test {
  protected:
   ScratchFolder scratch_;

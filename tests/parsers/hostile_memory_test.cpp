@@ -35,7 +35,7 @@ using testing::write_file;
 constexpr size_t kTextBytes = size_t{24} << 20;
 constexpr int64_t kAllowedBytes = int64_t{64} << 20;
 
-/// As many items as make the text about kTextBytes long.
+/// A list of as many items as make the text about kTextBytes long.
 std::string long_list(const std::function<std::string(int64_t)>& item) {
   std::string text;
   for (int64_t i = 0; text.size() + (size_t{64} << 10) < kTextBytes; ++i) {

@@ -93,11 +93,11 @@ const std::vector<Case>& limit_cases() {
       {"TooManyValues", "a:\n" + repeat("- 1\n", 120000),
        "r.yaml:99999:3: a[99997]: more than 100000 values"},
       {"TooManyCommas", "a: [" + repeat("1,", 200000) + "]\n",
-       "r.yaml:1:1: more than 100000 of the characters [{,:?&*!: this is no recipe"},
+       "r.yaml:1:1: more than 100000 of the characters [{,:?&*!: this is not a recipe"},
       {"TooManyBrackets", "a: " + repeat("[", 100000),
-       "r.yaml:1:1: more than 10000 '[' or '{': nesting like this is no recipe"},
+       "r.yaml:1:1: more than 10000 '[' or '{': nesting like this is not a recipe"},
       {"TooLarge", std::string((1 << 20) + 1, '#'),
-       "r.yaml:1:1: larger than 1 MiB; this is no recipe"},
+       "r.yaml:1:1: larger than 1 MiB; this is not a recipe"},
       {"NotUtf8", "seed: \xff\xfe\n", "r.yaml:1:7: this byte is not UTF-8"},
       {"Utf16",
        std::string("\xff\xfe"
@@ -224,7 +224,7 @@ const std::vector<Case>& key_cases() {
       {"MissingName", "model: {width: 8}\ntrain: {duration: 10ep, batch: 8}\n",
        "r.yaml:1:1: model.backbone: required key is missing; one of: mixer"},
       {"UnknownMember", kGood + "optimizer: {name: lamp}\n",
-       "r.yaml:4:19: optimizer.name: no optimizer is called 'lamp'; one of: lamb, sgd; did you "
+       "r.yaml:4:19: optimizer.name: unknown optimizer 'lamp'; one of: lamb, sgd; did you "
        "mean 'lamb'?"},
       {"ListForName", kGood + "optimizer: {name: [lamb]}\n",
        "r.yaml:4:19: optimizer.name: expected the name of an optimizer, found a list"},
@@ -253,7 +253,7 @@ const std::vector<Case>& reference_cases() {
       {"OpenReference", kGood + "seed: ${train.batch\n",
        "r.yaml:4:7: seed: '${' without '}'; write '$${' for the plain characters"},
       {"OddReference", kGood + "seed: ${a b}\n",
-       "r.yaml:4:7: seed: '${a b}' is no reference; write ${section.key} or ${env:NAME}"},
+       "r.yaml:4:7: seed: '${a b}' is not a reference; write ${section.key} or ${env:NAME}"},
       {"ListInsideText", kGood + "data:\n  files: [a, b]\n  path: x/${data.files}\n",
        "r.yaml:6:9: data.path: ${data.files} is a list; only a single value can stand inside text"},
       {"UnsetVariable", kGood + "data:\n  path: ${env:NOWHERE}/x\n",
@@ -267,11 +267,11 @@ const std::vector<Case>& reference_cases() {
 
 const std::vector<OverrideCase>& override_cases() {
   static const std::vector<OverrideCase> cases{
-      {"NoOverride", {"seed"}, "command line: seed: is no override; write key=value or ~key"},
-      {"NoKey", {"=3"}, "command line: =3: '' is no key; write section.key=value"},
+      {"NoOverride", {"seed"}, "command line: seed: is not an override; write key=value or ~key"},
+      {"NoKey", {"=3"}, "command line: =3: '' is not a key; write section.key=value"},
       {"DoubleDot",
        {"train..batch=3"},
-       "command line: train..batch=3: 'train..batch' is no key; write section.key=value"},
+       "command line: train..batch=3: 'train..batch' is not a key; write section.key=value"},
       {"BadValue",
        {"seed=2", "train.batch=many"},
        "command line: train.batch=many: expected an integer, found 'many'"},

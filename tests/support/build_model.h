@@ -14,7 +14,7 @@ namespace shoal::testing {
 std::shared_ptr<Task> build_model(const std::string& recipe, const ImageShape& image,
                                   int64_t classes, const ModelContext& build);
 
-/// The same on other data.
+/// Builds a recipe's task on any data.
 std::shared_ptr<Task> build_task(const std::string& recipe, const DataShape& data,
                                  const ModelContext& build);
 

@@ -18,7 +18,7 @@ inline std::vector<std::string> mistakes_of(const std::function<void()>& work) {
   return {};
 }
 
-/// Its text; "no error" if there is none.
+/// Text of the ConfigError that `work` throws; "no error" if there is none.
 inline std::string config_error_of(const std::function<void()>& work) {
   try {
     work();

@@ -48,7 +48,7 @@ train: {duration: 5step, batch: 8, group: 2, precision: float64}
 parallel: {uneven: true}
 )";
 
-/// That recipe as code receives it.
+/// The recipe above with overrides, as options.
 inline Recipe equality_recipe(const std::vector<std::string>& overrides = {}) {
   return config::load_options_text<Recipe>(kEqualityRecipe, "test", {"", overrides, nullptr})
       .options;
@@ -154,7 +154,7 @@ inline const std::string kBlockExperts =
     "moe: {router: {name: top_k, k: 2, noise: gaussian}, losses: [{name: importance, weight: 0.1, "
     "scope: group}], experts: {count: 5, hidden: 6}}";
 
-/// The same by vocabulary id, where there is one.
+/// Experts chosen by vocabulary id, for tokens that have one.
 inline const std::string kHashedExperts =
     "moe: {router: {name: hash, k: 2}, experts: {count: 5, hidden: 6}}";
 
@@ -170,7 +170,7 @@ inline std::string vit(const std::string& keys = "pool: cls") {
       keys);
 }
 
-/// The same with a ConvNeXt.
+/// An override: a ConvNeXt in place of the Sparse-MLP.
 inline std::string convnext(const std::string& keys) {
   return fmt::format(
       "model={{backbone: convnext, stem_patch: 2, depths: [1, 1], widths: [4, 8], expansion: 2, "

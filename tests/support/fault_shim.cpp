@@ -57,7 +57,7 @@ bool fails() {
   return true;
 }
 
-/// The same of a call with a path, which may be where counting begins.
+/// Counts a call with a path, which may be where counting begins.
 bool fails_at(const char* path) {
   const char* from = getenv("FAULT_FROM");
   if (from != nullptr && strstr(path, from) != nullptr) is_counting = true;
@@ -107,7 +107,7 @@ void write_counts() {
   fclose(file);
 }
 
-/// Of a program that ends with destructors; others end by _exit().
+/// Writes the counts of a program that ends with destructors; others end by _exit().
 struct CountAtExit {
   ~CountAtExit() { write_counts(); }
 } count_at_exit;

@@ -52,7 +52,7 @@ class GpuProbe {
     ~Closed() { refuse(false); }
   };
 
-  /// Of a std::function, as C takes it.
+  /// Calls a std::function through C's types.
   static void call(void* function) { (*static_cast<std::function<void()>*>(function))(); }
 
   template <class Function>

@@ -13,8 +13,8 @@ namespace shoal::testing {
 /// take turns. A case's name tells all of them.
 std::vector<EqualityCase> routing_matrix();
 
-/// Of these so many that each router meets each capacity order and each mode, and each order each
-/// mode: few enough to be run by several processes.
+/// A selection of routing_matrix in which each router meets each capacity order and each mode, and
+/// each order each mode: few enough to be run by several processes.
 std::vector<EqualityCase> routing_selection();
 
 }  // namespace shoal::testing

@@ -31,7 +31,7 @@ inline Batch some_batch(int64_t images, const ImageShape& shape) {
                      torch::arange(images, torch::kInt64).remainder(3));
 }
 
-/// Of an evaluation's output.
+/// Sum of an evaluation's output by its name.
 inline double sum_of(const EvalOutput& output, std::string_view name) {
   for (const NamedSum& sum : output.sums) {
     if (sum.name == name) return sum.sum;

@@ -23,7 +23,7 @@ struct SpeedCase {
 /// Every switch alone, and each router once with all of them.
 std::vector<SpeedCase> speed_cases();
 
-/// Of these so few that they can be run by several processes: each switch once.
+/// A selection of speed_cases with each switch once: few enough to be run by several processes.
 std::vector<SpeedCase> speed_selection();
 
 }  // namespace shoal::testing

@@ -17,7 +17,7 @@ namespace shoal::testing {
 /// ThreadRankAborted. Communicators must not outlive `body`.
 void run_ranks(int64_t num_ranks, const std::function<void(Communicator& world)>& body);
 
-/// As run_ranks, for a body that takes the communicator over (make_rank_grid wants to own it).
+/// run_ranks for a body that takes the communicator over (make_rank_grid wants to own it).
 void run_owning_ranks(int64_t num_ranks,
                       const std::function<void(std::unique_ptr<Communicator> world)>& body);
 

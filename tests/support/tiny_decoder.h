@@ -19,7 +19,7 @@ namespace shoal::testing {
 
 inline const DataShape kTinyText{
     .source = "test", .sequence = 7, .vocabulary = 11, .token_labels = 7};
-/// Of kTinyText.
+/// Context of a decoder for kTinyText.
 inline constexpr int64_t kTinyContext = 9;
 
 /// Two blocks with two heads each.

@@ -53,12 +53,12 @@ class TinyModel : public ::testing::Test {
   }
   Batch batch(int64_t images) const { return some_batch(images, image_); }
 
-  /// Of eight images.
+  /// Loss on eight images.
   double loss_of(const std::string& recipe, bool training) {
     const torch::NoGradGuard no_grad;
     return make(recipe)->train(in_step(batch(8), some_step(8, training))).loss.item<double>();
   }
-  /// Of a training step on four images, against finite differences.
+  /// Error of a training step's gradients on four images, against finite differences.
   double gradient_error_of(const std::string& recipe) {
     const auto task = make(recipe);
     const Batch images = in_step(batch(4), some_step(4, true));

@@ -27,7 +27,7 @@ struct RunData {
   OpenSplit train, valid;
   bool evaluates_first = false;  ///< as Trainer::Parts
 };
-/// The same on data of the test's own.
+/// train_run on data of the test's own.
 RunEnd train_run_on(const RunData& data, const Recipe& recipe, const std::string& folder,
                     RankGrid& grid, const StopSignals& signals);
 

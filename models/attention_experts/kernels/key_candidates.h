@@ -16,11 +16,11 @@
 // R queries of all images
 namespace shoal {
 
-/// Which keys of its image a query may choose among.
+/// Which keys of its image a query may attend to.
 enum class CandidateKind {
   kAll,
-  kWindow,  ///< those of a square around the query's patch
-  kPooled,  ///< those of the blocks whose mean key has the highest logits
+  kWindow,  ///< keys in a square window around the query's patch
+  kPooled,  ///< keys of the blocks whose mean key has the highest logits
 };
 
 template <>
@@ -30,8 +30,8 @@ struct EnumNames<CandidateKind> {
                                     std::pair{CandidateKind::kPooled, "pooled"}};
 };
 
-/// The candidates of an attention expert (recipe section `candidates`). Blocks as in NSA (Yuan et
-/// al. 2025, section 3.3), here square. The sizes of each kind are set with it alone.
+/// Candidate keys of an attention expert (recipe section `candidates`). Pooled blocks are those of
+/// NSA (Yuan et al. 2025, section 3.3), but square. Each size is set for its own kind only.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
   std::optional<int64_t> window, block, keep;
@@ -63,7 +63,7 @@ struct KeyCandidates {
   }
 };
 
-/// How the tokens of an image lie on it, row by row.
+/// The rows and columns of an image's patches; tokens are numbered row by row.
 struct PatchGrid {
   int64_t rows = 0, columns = 0;
   int64_t tokens() const { return rows * columns; }

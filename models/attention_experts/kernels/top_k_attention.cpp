@@ -26,13 +26,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Arguments without gradients.
+/// Non-tensor arguments of a call.
 struct TopKCall {
   std::vector<TopKPart> parts;
   int64_t width, dim;
 };
 
-/// A part's columns of the call's tensors, or of their gradients.
+/// A part's columns in the call's tensors, or in their gradients.
 TopKTensors tensors_of(const variable_list& rows, const TopKPart& part, int64_t width) {
   const int64_t images = std::ssize(part.queries.offset_i1) - 1;
   const int64_t num_queries = part.queries.offset_i1.back();
@@ -50,7 +50,7 @@ TopKTensors tensors_of(const variable_list& rows, const TopKPart& part, int64_t 
           images_of(part.value), weight_R};
 }
 
-/// The part's outputs, or their gradients, in a call's.
+/// A part's slice of a call's outputs, or of their gradients.
 torch::Tensor of_part(const torch::Tensor& outputs, const TopKCall& call, size_t part) {
   if (call.dim == 1) {
     return outputs.narrow(1, static_cast<int64_t>(part) * call.width, call.width);
@@ -70,7 +70,7 @@ torch::Tensor empty_outputs(const TopKCall& call, const torch::TensorOptions& op
   return at::empty({queries, call.width}, options);
 }
 
-/// Empty where the parts overwrite all gradients of a call's tensor.
+/// Allocates a gradient; uninitialised if the parts overwrite all of it.
 torch::Tensor make_grad(const torch::Tensor& rows, size_t tensor, const TopKCall& call) {
   std::map<std::pair<int64_t, int64_t>, int64_t> blocks;  // rows written, by first column and row
   for (const TopKPart& part : call.parts) {
@@ -166,14 +166,14 @@ void check(const TopKTensors& x, const ImageQueries& queries, const TopKOptions&
       " patches for ", key.size(1), " tokens");
 }
 
-/// The token of each query.
+/// Index of each query's token in its image.
 torch::Tensor tokens_of(const ImageQueries& queries, const torch::Tensor& key_IND) {
   if (queries.token_R.defined()) return queries.token_R;
   return torch::arange(key_IND.size(1), key_IND.options().dtype(torch::kInt64))
       .repeat({key_IND.size(0)});
 }
 
-/// Whether a query sees a key of its window, bool [R, N].
+/// True where a query sees a key in its window, bool [R, N].
 torch::Tensor in_window(const torch::Tensor& token_R, const PatchGrid& grid, int64_t window) {
   const torch::Tensor key_N = torch::arange(grid.tokens(), token_R.options());
   const torch::Tensor token_R1 = token_R.unsqueeze(1);
@@ -185,7 +185,7 @@ torch::Tensor in_window(const torch::Tensor& token_R, const PatchGrid& grid, int
          are_near(token_R1.remainder(grid.columns), key_N.remainder(grid.columns));
 }
 
-/// The block of each token, int64 [N]; blocks at the borders may be smaller.
+/// Block of each token, int64 [N]; blocks at the border may be smaller.
 torch::Tensor blocks_of(const PatchGrid& grid, int64_t block, const torch::TensorOptions& options) {
   const torch::Tensor token_N = torch::arange(grid.tokens(), options);
   const int64_t across = (grid.columns + block - 1) / block;
@@ -193,7 +193,7 @@ torch::Tensor blocks_of(const PatchGrid& grid, int64_t block, const torch::Tenso
          token_N.remainder(grid.columns).div(block, "floor");
 }
 
-/// bool [..., K] of logits: the k highest, of equal ones the first.
+/// Mask of the k highest of K logits, bool [..., K]; among equal ones the first.
 torch::Tensor are_highest(const torch::Tensor& logits, int64_t k) {
   const torch::Tensor rows = logits.detach().reshape({-1, logits.size(-1)});
   const torch::Tensor place = top_k(rows, std::min(k, rows.size(1)));
@@ -202,7 +202,7 @@ torch::Tensor are_highest(const torch::Tensor& logits, int64_t k) {
       .view(logits.sizes());
 }
 
-/// a bᵀ on the CPU. The bits of a sum are independent of where its rows are and of the others.
+/// a bᵀ on the CPU, where an element's bits depend only on its rows of a and b, not their position.
 template <class Real>
 torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor& b_IANH) {
   const int64_t M = a_IAMH.size(2), N = b_IANH.size(2), H = a_IAMH.size(3);
@@ -221,8 +221,8 @@ torch::Tensor multiply_rows_cpu(const torch::Tensor& a_IAMH, const torch::Tensor
   return c.narrow(3, 0, N);
 }
 
-/// a bᵀ. LibTorch's product on CPUs may give equal rows of b different results, by their place and
-/// the number of rows of a.
+/// a bᵀ with equal bits for equal rows. LibTorch's CPU product may round equal rows of b
+/// differently, depending on their position and the number of rows of a.
 struct EqualRowProduct : torch::autograd::Function<EqualRowProduct> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& a_IAMH,
                                const torch::Tensor& b_IANH) {
@@ -238,7 +238,7 @@ struct EqualRowProduct : torch::autograd::Function<EqualRowProduct> {
   }
 };
 
-/// Which keys the queries see by their blocks, bool [I, A, M, N].
+/// True where a query sees a key by its blocks, bool [I, A, M, N].
 torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tensor& key_IANH,
                              const TopKOptions& options) {
   const torch::Tensor block_N =
@@ -255,7 +255,7 @@ torch::Tensor in_best_blocks(const torch::Tensor& query_IAMH, const torch::Tenso
   return is_best_IAMP.index_select(3, block_N);
 }
 
-/// Rows of the queries in [I, M].
+/// Queries padded to [I, M].
 struct PaddedQueries {
   torch::Tensor row_R;  ///< int64
   int64_t most = 0;     ///< M
@@ -315,7 +315,7 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
 
 namespace {
 
-/// Whether a part's columns and rows are those of `rows`; check() looks at what they hold.
+/// Checks that a part's columns and rows lie within `rows`; check() validates their contents.
 void check_part(const std::vector<torch::Tensor>& rows, const TopKPart& part, int64_t width) {
   const int64_t images = std::ssize(part.queries.offset_i1) - 1;
   TORCH_CHECK(images >= 0, "top_k_attention: no offsets of queries");
@@ -338,7 +338,7 @@ void check_part(const std::vector<torch::Tensor>& rows, const TopKPart& part, in
               " weights");
 }
 
-/// Gradients of keys that parts share are added in the parts' order.
+/// Checks parts that share keys, whose gradients are added in the parts' order.
 void check_shared_keys(const std::vector<TopKPart>& parts) {
   const auto place = [](const Columns& of) { return std::pair{of.tensor, of.first}; };
   std::map<std::pair<size_t, int64_t>, const TopKPart*> first_with;
@@ -354,7 +354,7 @@ bool has_kernel(const std::vector<torch::Tensor>& rows, const TopKPart& part) {
   return rows[part.query.tensor].is_cpu() && has_top_k_kernel(part.options);
 }
 
-/// One part by the reference.
+/// Computes one part by the reference.
 torch::Tensor attend_portable(const std::vector<torch::Tensor>& rows, const TopKPart& part,
                               int64_t width) {
   const TopKTensors x = tensors_of(rows, part, width);
@@ -363,7 +363,7 @@ torch::Tensor attend_portable(const std::vector<torch::Tensor>& rows, const TopK
   return part.weight ? (y_RD * x.weight_R.unsqueeze(1)).to(y_RD.scalar_type()) : y_RD;
 }
 
-/// Parts that have a kernel, in one node of the graph.
+/// Computes parts that have a kernel, as one autograd node.
 torch::Tensor attend_by_kernel(const std::vector<torch::Tensor>& rows, const TopKCall& call) {
   variable_list wide;
   for (const torch::Tensor& x : rows) {
@@ -424,7 +424,7 @@ torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torc
   if (options.candidates.from == CandidateKind::kWindow) {
     const torch::Tensor is_seen_RN =
         in_window(tokens_of(queries, key_IND), options.grid, *options.candidates.window);
-    // Rows of padding see all keys, so that their softmax is defined.
+    // Padding rows see all keys, so that their softmax is defined.
     keep((to_images((~is_seen_RN).to(torch::kUInt8)) == 0).unsqueeze(1));
   }
   if (options.candidates.from == CandidateKind::kPooled) {

@@ -17,51 +17,50 @@ namespace shoal {
 /// LibTorch's, which may round by the number of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
-/// bfloat16 is computed in float32. Rows may be parts of wider ones.
-/// Differentiable in all three, the choice held constant. The CPU's kernel, which has all
-/// candidates but pooled blocks, keeps nothing of R x N for the backward pass, which computes
-/// logits and choice once more, to the same bits. Source: the adaptive sparse-attention denoiser,
-/// component 4.
+/// bfloat16 is computed in float32. Rows may be strided views into wider rows.
+/// Differentiable in all three inputs; the choice of keys is held constant. The CPU kernel, for all
+/// candidates but pooled blocks, stores no R x N tensor: the backward pass recomputes logits and
+/// choice, with equal bits. Source: the adaptive sparse-attention denoiser, component 4.
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// Some columns of one of a call's tensors.
+/// A range of columns of one tensor in `rows` of top_k_attention_of, beginning at `first`.
 struct Columns {
   size_t tensor = 0;
   int64_t first = 0;
 };
 
-/// One expert in a call of several.
+/// One expert in a call of top_k_attention_of.
 struct TopKPart {
   Columns query;
-  int64_t first_query = 0;  ///< the row of its tensor from which on its R queries are
-  Columns key, value;       ///< of rows that are the tokens of its images
+  int64_t first_query = 0;  ///< the first of its R rows in the query's tensor
+  Columns key, value;       ///< one row per token of its images
   ImageQueries queries;
   TopKOptions options;
-  std::optional<Columns> weight = {};  ///< a column [R], factors of the outputs; unset: 1
+  std::optional<Columns> weight = {};  ///< a column [R] that scales the outputs; unset: 1
 };
 
-/// top_k_attention of several experts of one width D in one node of the graph. Queries, keys and
-/// values are columns of `rows`, [rows, columns], so that experts can share one product. Parts that
-/// name the same key columns name the same value columns and images, and their gradients are added;
-/// other columns are read by one part (not checked), and those that no part reads get zero
-/// gradients. Each part runs the CPU's kernel or the reference as it would alone.
+/// Computes top_k_attention for several experts of width D as one autograd node. Queries, keys and
+/// values are columns of the tensors `rows`, so that experts can share one matrix product. Parts
+/// with the same key columns must have the same value columns and images; their gradients are
+/// added. Any other column may be read by one part only (not checked); unread columns get zero
+/// gradients. Results of a part are equal to those of a call of its own.
 ///
-/// Returns the outputs one after another (dim 0: [R of all, D]), or side by side, of parts with
-/// equally many queries (dim 1: [R, parts D]).
+/// Returns the parts' outputs concatenated along dim 0, [sum of R, D], or, if all parts have R
+/// queries, along dim 1, [R, parts D].
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// top_k_attention by LibTorch's operators but for the CPU's q kᵀ, on any device: the reference.
+/// Reference for top_k_attention on any device, by LibTorch operators apart from the CPU's q kᵀ.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);
 
-/// Blocks of pooled keys.
+/// Number of blocks of pooled keys in an image.
 int64_t num_blocks(const KeyCandidates& candidates, const PatchGrid& grid);
 
-/// Keys that a query may choose among, at most.
+/// Largest number of keys that a query may choose among.
 int64_t num_candidates(const KeyCandidates& candidates, const PatchGrid& grid);
 
 }  // namespace shoal

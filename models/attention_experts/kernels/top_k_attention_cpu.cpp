@@ -23,7 +23,7 @@ using attention_tiles::RowsAt;
 using attention_tiles::TileMemory;
 using attention_tiles::vector_rows;
 
-/// Queries of a tile, for whose logits the caches have room.
+/// Queries per tile, chosen so that their logits fit into the caches.
 constexpr int64_t kTileQueries = 64;
 
 /// One head of an image.
@@ -66,7 +66,7 @@ struct TopKShape {
   bool has_window() const { return options.candidates.from == CandidateKind::kWindow; }
   int64_t radius() const { return *options.candidates.window / 2; }
   int64_t padded(const TopKTile& tile) const { return round_up(tile.rows(), kLanes<Real>); }
-  /// Whether a tile is all of its task, and gradients of keys need no room to be summed in.
+  /// True if a tile is its whole task, so that gradients of keys need no accumulator.
   bool is_whole(const TopKTile& tile) const {
     return W == H && tile.keys == N && tile.first == offset_i1[tile.task.image] &&
            tile.last == offset_i1[tile.task.image + 1];
@@ -92,8 +92,8 @@ TopKTile tile_of(const TopKShape<Real>& shape, const HeadTask& task, int64_t fir
   return tile;
 }
 
-/// body(tile, scratch) for all tiles of each task, in order, then end(task, scratch). The heads of
-/// an image, whose rows lie side by side, stay on one thread where that leaves all of them work.
+/// Calls body(tile, scratch) for all tiles of each task in order, then end(task, scratch). The
+/// heads of an image, whose rows are adjacent, stay on one thread if all threads still have work.
 template <class Real, class Scratch, class Body, class End>
 void for_each_tile(const TopKShape<Real>& shape, const Body& body, const End& end) {
   const int64_t images = std::ssize(shape.offset_i1) - 1, heads = shape.options.heads;
@@ -118,7 +118,7 @@ void for_each_tile(const TopKShape<Real>& shape, const Body& body, const End& en
   });
 }
 
-/// Where the heads of a tensor's rows are: of queries [R, D], or of keys [I, N, D].
+/// Rows of one head after another in a tensor: queries [R, D], or keys [I, N, D].
 template <class Real>
 struct HeadsOf {
   Real* data;
@@ -138,8 +138,7 @@ struct HeadsOf {
   RowsAt<Real> keys(const TopKTile& tile) const {
     return {keys(tile.task, tile.key), row_stride, tile.keys, width};
   }
-  /// The same rows of the next head, to be fetched; none after the last. The hardware does not see
-  /// that they follow.
+  /// Rows of the next head to prefetch, which the hardware cannot predict; none after the last.
   Ahead next(const Real* rows, const HeadTask& task, int64_t heads) const {
     if (task.head + 1 == heads) return {};
     const auto bytes = static_cast<int64_t>(sizeof(Real));
@@ -164,8 +163,7 @@ struct SharesScratch {
   TileMemory<Integer<Real>> rank_KQ;
 };
 
-/// A tile's rows, transposed. Rows of padding repeat the last one, so that their softmax is as
-/// quick as its.
+/// A tile's rows, transposed. Padding repeats the last row, so that its softmax is as fast.
 template <class Real>
 const Real* transposed(const TopKShape<Real>& shape, const TopKTile& tile,
                        const HeadsOf<Real>& from, TileMemory<Real>& to) {
@@ -191,7 +189,7 @@ void mask_window(const TopKShape<Real>& shape, const TopKTile& tile, Real* logit
   }
 }
 
-/// The share of each key in each query's output, [K, Q]. Fetches keys and values of the next head.
+/// Probability of each key for each query, [K, Q]. Prefetches keys and values of the next head.
 template <class Real>
 Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputHeads<Real>& of,
                 SharesScratch<Real>& scratch) {
@@ -213,13 +211,13 @@ Real* shares_of(const TopKShape<Real>& shape, const TopKTile& tile, const InputH
                   .c_stride = Q,
                   .ahead = {next_of(of.keys), next_of(of.values)}});
   if (shape.has_window()) mask_window(shape, tile, share_KQ);
-  // Scaled after the choice: rounding of scaled queries would make equal logits differ.
+  // Scaled after the choice: rounding of scaled queries would create ties between logits.
   attention_tiles::softmax_of_highest<Real>({share_KQ, tile.keys, Q}, shape.options.k, shape.scale,
                                             scratch.rank_KQ.get(tile.keys * Q));
   return share_KQ;
 }
 
-/// Times the weights of the tile's queries.
+/// Multiplies by the weights of the tile's queries.
 template <class Real>
 void weight_rows(const TopKShape<Real>& shape, const TopKTile& tile, const HeadsOf<Real>& outputs) {
   if (shape.weight_R == nullptr) return;
@@ -230,7 +228,7 @@ void weight_rows(const TopKShape<Real>& shape, const TopKTile& tile, const Heads
   }
 }
 
-/// a [K, Q] and rows b [K, W], whose product is one of queries' rows.
+/// Factors a [K, Q] and b [K, W] of a product that gives rows of queries.
 template <class Real>
 struct RowProduct {
   const Real* a_KQ;
@@ -238,7 +236,7 @@ struct RowProduct {
   HeadsOf<Real> to;
 };
 
-/// The tile's rows = aᵀ b, of which they take the first H columns. Fetches the next head's queries.
+/// The tile's rows = first H columns of aᵀ b. Prefetches the next head's queries.
 template <class Real>
 void write_rows(const TopKShape<Real>& shape, const TopKTile& tile, const RowProduct<Real>& product,
                 const HeadsOf<Real>& queries, TileMemory<Real>& memory) {
@@ -294,14 +292,14 @@ struct TopKBackwardScratch {
   bool is_written = false;  ///< the task's gradients of keys and values are in place
 };
 
-/// Rows of a tile behind each other, as products read whole vectors of them.
+/// Copies a tile's rows contiguously, padded for vector loads.
 template <class Real>
 RealRows<Real> rows_of(const TopKTile& tile, const HeadsOf<Real>& from, TileMemory<Real>& to) {
   return vector_rows(RowsAt<Real>{from.queries(tile), from.row_stride, tile.rows(), from.width},
                      to);
 }
 
-/// Rows [N, W] to which the gradients of a task's keys or values are added.
+/// Accumulators [N, W] for the gradients of a task's keys or values.
 template <class Real>
 struct KeySums {
   Real* data;
@@ -325,7 +323,7 @@ void add_to_keys(const TopKShape<Real>& shape, const TopKTile& tile, const Real*
                   .keep = sum.keep});
 }
 
-/// What a backward pass reads and writes.
+/// Inputs and outputs of the backward pass.
 template <class Real>
 struct BackwardCall {
   InputHeads<Real> of;
@@ -335,13 +333,14 @@ struct BackwardCall {
   Real* weight_grad_AR;  ///< of each head; null: there are no weights
 };
 
-/// A tile's shares, and the gradients of them or of their logits.
+/// A tile's probabilities, and the gradients of them or of their logits.
 template <class Real>
 struct ShareGrads {
   Real *share_KQ, *grad_KQ;
 };
 
-/// Gradients of a tile's logits in place of those of its shares, and its shares times the weights.
+/// Replaces gradients of probabilities by those of logits, and probabilities by their weighted
+/// ones.
 template <class Real>
 void differentiate_shares(const TopKShape<Real>& shape, const TopKTile& tile,
                           const BackwardCall<Real>& call, const ShareGrads<Real>& shares,
@@ -403,7 +402,7 @@ void differentiate_tile(const TopKShape<Real>& shape, const TopKTile& tile,
               key_grad);
 }
 
-/// A task's sums over its tiles, to memory; zeros without any.
+/// Writes a task's accumulated gradients; zeros if it has no tiles.
 template <class Real>
 void write_key_sums(const TopKShape<Real>& shape, const HeadTask& task, const HeadsOf<Real>& to,
                     bool adds, const Real* sum_NW) {

@@ -20,13 +20,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Tokens that a thread takes at a time.
+/// Number of tokens per piece of work.
 constexpr int64_t kPartTokens = 64;
 
-/// Whether the loops of causal_conv_rows.h do it: not on GPUs.
+/// True if the loops of causal_conv_rows.h apply: on CPUs.
 bool has_loops(const torch::Tensor& x) { return x.device().is_cpu(); }
 
-/// work(sequence, first token, last token + 1) over parts of all sequences, side by side.
+/// Calls work(sequence, first token, last token + 1) for pieces of all sequences in parallel.
 template <class Work>
 void for_parts(int64_t sequences, int64_t tokens, const Work& work) {
   const int64_t parts = (tokens + kPartTokens - 1) / kPartTokens;
@@ -80,7 +80,7 @@ variable_list backward_loops(const torch::Tensor& grad, const torch::Tensor& x,
   return {dx, sums.totals()[0]};
 }
 
-/// By LibTorch's operators, for GPUs: y = sum over taps of a shifted x.
+/// Convolution by LibTorch operators, for GPUs: y = sum over taps of a shifted x.
 torch::Tensor convolve(const torch::Tensor& padded, const torch::Tensor& weight) {
   const int64_t S = padded.size(1) - 2;
   return padded.narrow(1, 0, S) * weight[0] + padded.narrow(1, 1, S) * weight[1] +

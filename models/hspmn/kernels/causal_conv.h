@@ -9,19 +9,19 @@
 // B sequences  S tokens  C channels
 namespace shoal {
 
-/// The tokens that a token's convolution reads: itself and the two before it.
+/// Width of the convolution: a token reads itself and the two tokens before it.
 inline constexpr int64_t kConvTaps = 3;
 
-/// y[t] = w[0] x[t - 2] + w[1] x[t - 1] + w[2] x[t] for each channel; the tokens before the first
-/// are `before_B2C`, or zeros if that is undefined.
+/// Causal depthwise convolution, y[t] = w[0] x[t - 2] + w[1] x[t - 1] + w[2] x[t] per channel. The
+/// two tokens before the first are `before_B2C`, or zeros if it is undefined.
 ///
 /// Shapes: x [B, S, C] contiguous, weight [3, C] -> [B, S, C]. Differentiable in x and weight.
 /// bfloat16 is computed in float32.
 torch::Tensor causal_conv(const torch::Tensor& x_BSC, const torch::Tensor& weight_3C,
                           const torch::Tensor& before_B2C = {});
 
-/// A causal convolution of each channel with itself over three tokens.
-/// Parameter: weight [3, C], U(-a, a) with a = 1 / sqrt(3), PyTorch's for such a convolution.
+/// Causal depthwise convolution over three tokens.
+/// Parameter: weight [3, C] from U(-a, a), a = 1 / sqrt(3), as PyTorch initialises such a layer.
 class CausalConvImpl : public ModuleBase {
  public:
   CausalConvImpl(int64_t channels, const torch::TensorOptions& options);

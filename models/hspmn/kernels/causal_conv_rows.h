@@ -5,7 +5,7 @@
 // S tokens of a sequence  C channels
 namespace shoal {
 
-/// A sequence, its taps [3, C], and where the result goes.
+/// Input sequence, taps [3, C] and output sequence of a convolution.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;
@@ -14,7 +14,7 @@ struct ConvRows {
   int64_t tokens, channels;
 };
 
-/// The gradient of the taps, which is added to.
+/// Arrays for the gradient of the taps, which is added to grad_3C.
 template <class Real>
 struct TapGradient {
   const Real* grad_SC;
@@ -23,11 +23,11 @@ struct TapGradient {
   int64_t tokens, channels;
 };
 
-// Loops of causal_conv over the tokens [first, last) of a sequence; one thread.
+// Loops of causal_conv over tokens [first, last) of a sequence, on one thread.
 
 template <class Real>
 void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last);
-/// dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
+/// Input gradient, dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
 template <class Real>
 void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first, int64_t last);
 template <class Real>

@@ -31,7 +31,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Arguments without gradients.
+/// Non-tensor arguments of a call.
 struct SparseCall {
   SparseQueries queries;
   double scale;
@@ -120,7 +120,7 @@ void check_call(const variable_list& heads, const SparseQueries& queries) {
   check_queries(queries, heads[0].size(0), heads[1].size(0), heads[1].size(2));
 }
 
-/// [C, N, H] -> [1, M, C G, H]: query heads that share keys are rows of one product.
+/// [C, N, H] -> [1, M, C G, H]: query heads that share keys become rows of one product.
 torch::Tensor rows_by_key_head(const torch::Tensor& x_CNH, int64_t key_heads) {
   const int64_t C = x_CNH.size(0), N = x_CNH.size(1), H = x_CNH.size(2);
   return x_CNH.reshape({C, key_heads, N / key_heads, H})
@@ -128,7 +128,7 @@ torch::Tensor rows_by_key_head(const torch::Tensor& x_CNH, int64_t key_heads) {
       .reshape({1, key_heads, C * N / key_heads, H});
 }
 
-/// And back.
+/// Inverse of rows_by_key_head.
 torch::Tensor rows_by_query(const torch::Tensor& x_1MRH, at::IntArrayRef sizes_CNH) {
   const int64_t C = sizes_CNH[0], N = sizes_CNH[1], H = sizes_CNH[2], M = x_1MRH.size(1);
   return x_1MRH.reshape({M, C, N / M, H}).transpose(0, 1).reshape({C, N, H});
@@ -180,7 +180,7 @@ torch::Tensor sparse_query_attention_portable(const torch::Tensor& query_RNH,
       outputs.push_back(rows_by_query(y_1MRH, query_CNH.sizes()));
     }
   }
-  // Without queries, zero times everything: its gradients are zeros.
+  // Without queries the result depends on the inputs by a factor of 0, so that gradients are zeros.
   if (outputs.empty()) return query_RNH * 1.0 + (key_BMSH.sum() + value_BMSH.sum()) * 0.0;
   return torch::cat(outputs);
 }

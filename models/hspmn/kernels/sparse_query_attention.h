@@ -9,40 +9,39 @@
 // R queries of all sequences
 namespace shoal {
 
-/// The tokens that attend: those of sequence b are rows [offset_b1[b], offset_b1[b + 1]).
+/// The query tokens of each sequence: sequence b has rows [offset_b1[b], offset_b1[b + 1]).
 struct SparseQueries {
-  /// int64: query r attends to keys 0 .. limit_R[r] of its sequence; does not descend in a
-  /// sequence.
+  /// int64: query r attends to keys 0 to limit_R[r] of its sequence, inclusive. Limits within a
+  /// sequence are in ascending order.
   torch::Tensor limit_R;
-  /// [B + 1], first 0, last R; a sequence may have no query.
+  /// [B + 1], first 0, last R; a sequence may have no queries.
   std::vector<int64_t> offset_b1;
 };
 
-/// softmax(scale q kᵀ) v of some tokens over all keys up to their own: sparse queries on dense keys
-/// (SQDK). Query head n reads head n M / N of keys and values.
+/// Sparse queries on dense keys (SQDK): softmax(scale q kᵀ) v of some tokens over all keys up to
+/// their limits. Grouped-query attention: query head n reads key and value head n M / N.
 ///
 /// Shapes: query [R, N, H]; key, value [B, M, S, H] -> [R, N, H]. float32, float64 or bfloat16, all
-/// alike; bfloat16 is computed in float32. Any strides, the last dimension of keys and values
-/// dense: they may be views of a projection's output or of a cache, whose rows after a sequence's
-/// last limit are not read.
-/// Differentiable in all three. The log-sum-exp of each row is kept for the backward pass; no
-/// tensor of R x S exists. Gradients of keys and values after the last query are zeros.
-/// On the CPU the bits of a query's result are independent of other queries, sequences and the
-/// number of threads; those of gradients of other sequences and the number of threads.
+/// alike; bfloat16 is computed in float32. Strides are free, but the last dimension of keys and
+/// values must be dense: they may be views of a projection's output or of a cache. Rows of keys and
+/// values beyond a sequence's last limit are not read; their gradients are zero.
+/// Differentiable in all three inputs. The backward pass uses the saved log-sum-exp of each row; no
+/// tensor of R x S exists. On the CPU results are bitwise independent of the number of threads, a
+/// query's output also of other queries and sequences, and gradients also of other sequences.
 /// Source: HSPMN v2.1, section 2.
 torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
                                      const torch::Tensor& value_BMSH, const SparseQueries& queries,
                                      double scale);
 
-/// How the portable path computes.
+/// Options of sparse_query_attention_portable.
 struct PortableAttention {
-  double scale = 1.0;  ///< of the logits
-  int64_t chunks = 8;  ///< runs of a sequence's queries
+  double scale = 1.0;  ///< factor of the logits
+  int64_t chunks = 8;  ///< each sequence's queries are split into this many consecutive runs
 };
 
-/// The same by LibTorch's attention with a mask, on any device: each run of queries over the keys
-/// up to its last limit, so that about 1 / chunks of the work is masked out. Copies the limits to
-/// the host.
+/// sparse_query_attention by LibTorch's attention with a mask, on any device: each part of the
+/// queries over the keys up to its last limit, so that about 1 / chunks of the work is masked out.
+/// Copies the limits to the host.
 torch::Tensor sparse_query_attention_portable(const torch::Tensor& query_RNH,
                                               const torch::Tensor& key_BMSH,
                                               const torch::Tensor& value_BMSH,

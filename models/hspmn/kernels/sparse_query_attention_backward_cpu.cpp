@@ -17,9 +17,9 @@ namespace {
 using namespace sparse_query_tiles;
 using attention_tiles::multiply;
 
-/// Memory of the gradients of keys and values that a thread sums up in the second cache.
+/// Memory for the gradients of keys and values that a thread accumulates in the second-level cache.
 constexpr int64_t kGradBytes = 2 * 1056 * 64 * 4;
-/// Parts of a sequence's keys that threads share, at most: each has its own gradients of queries.
+/// Maximum number of parts of a sequence's keys, each with its own gradients of queries.
 constexpr int64_t kMostParts = 4, kLeastPartKeys = 1024;
 
 /// Keys [first, last) of sequence b and head m, whose gradients one thread computes.
@@ -34,7 +34,8 @@ struct QueryBackwardCall {
   const Value *query_RNH, *grad_RNH;
   HeadRows<const Value> keys, values;
   const Real *log_sum_RN, *delta_RN;
-  /// [parts, R, N, H]: gradients of queries; a part has rows of those that attend to it.
+  /// Gradients of queries per part, [parts, R, N, H]; only rows that attend to the part are
+  /// written.
   Real* query_grad;
   int64_t part_elements;
   HeadRows<Value> key_grad, value_grad;
@@ -47,7 +48,7 @@ struct BackwardScratch {
   TileMemory<Integer<Real>> limit;
 };
 
-/// Keys and queries of a step: keys [first, last) of the chunk that starts at `chunk`.
+/// One step: keys [first, last) of the chunk that starts at `chunk`, and a tile of queries.
 struct Step {
   QueryTile tile;
   int64_t rows, Q, chunk, first, last;
@@ -58,7 +59,7 @@ int64_t keys_of_part(int64_t tokens) {
   return std::max(kKeys, round_up((tokens + parts - 1) / parts, kKeys));
 }
 
-/// What a tile of queries brings along for all keys.
+/// Arrays of a query tile that are shared by all keys.
 template <class Value, class Real>
 void load_queries(const QueryBackwardCall<Value>& call, const Step& step,
                   BackwardScratch<Real>& scratch) {
@@ -79,7 +80,7 @@ void load_queries(const QueryBackwardCall<Value>& call, const Step& step,
   std::fill_n(scratch.query_grad_QW.get(Q * W), Q * W, Real(0));
 }
 
-/// Adds what at most kKeys keys and a tile of queries give to gradients.
+/// Accumulates gradients from a query tile and at most kKeys keys.
 template <class Value, class Real>
 void differentiate_keys(const QueryBackwardCall<Value>& call, const Step& step,
                         BackwardScratch<Real>& scratch) {
@@ -134,7 +135,7 @@ void differentiate_keys(const QueryBackwardCall<Value>& call, const Step& step,
                   .keep = 1});
 }
 
-/// Adds a tile's gradient to the part's, or writes it.
+/// Adds a tile's gradient to the part's, or overwrites it.
 template <class Value, class Real>
 void put_query_grad(const QueryBackwardCall<Value>& call, const KeyPart& part,
                     const QueryTile& tile, bool is_first, const Real* from_QW) {
@@ -157,7 +158,7 @@ void write_gradient_rows(const Real* from_KW, int64_t W, int64_t H, int64_t coun
   }
 }
 
-/// Gradients of a part, chunk by chunk.
+/// Computes the gradients of a part, chunk by chunk.
 template <class Value, class Real>
 void differentiate_part(const QueryBackwardCall<Value>& call, const KeyPart& part,
                         BackwardScratch<Real>& scratch) {
@@ -193,7 +194,7 @@ void differentiate_part(const QueryBackwardCall<Value>& call, const KeyPart& par
   }
 }
 
-/// Of all sequences and heads.
+/// Parts of the keys of all sequences and heads.
 template <class Value>
 std::vector<KeyPart> key_parts(const SparseShape<Value>& shape) {
   const int64_t keys = keys_of_part(shape.S);
@@ -208,7 +209,7 @@ std::vector<KeyPart> key_parts(const SparseShape<Value>& shape) {
   return parts;
 }
 
-/// Logits of a part, of one query head.
+/// Number of logits of a part, per query head.
 template <class Value>
 int64_t cost_of(const SparseShape<Value>& shape, const KeyPart& part) {
   int64_t cost = 0;
@@ -218,7 +219,7 @@ int64_t cost_of(const SparseShape<Value>& shape, const KeyPart& part) {
   return cost;
 }
 
-/// Sums what the parts of the keys give to each query.
+/// Sums the query gradients of all parts.
 template <class Value, class Real>
 void sum_query_grads(const QueryBackwardCall<Value>& call, int64_t queries, Value* query_grad) {
   const int64_t keys = keys_of_part(call.shape.S), row = call.shape.N * call.shape.H;
@@ -235,7 +236,7 @@ void sum_query_grads(const QueryBackwardCall<Value>& call, int64_t queries, Valu
   });
 }
 
-/// Like `rows`, with a dense last dimension.
+/// Allocates a tensor like `rows`, with a dense last dimension.
 torch::Tensor gradient_like(const torch::Tensor& rows) {
   const torch::Tensor grad = torch::empty_like(rows);
   return grad.stride(-1) == 1 ? grad : torch::empty(rows.sizes(), rows.options());

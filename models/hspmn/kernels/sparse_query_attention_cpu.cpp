@@ -18,10 +18,10 @@ namespace {
 using namespace sparse_query_tiles;
 using attention_tiles::multiply;
 
-/// Keys of a part: the softmax starts anew with each, and parts are added up in order, so that
-/// results are independent of whether threads share the keys of a query.
+/// Number of keys in a part. The softmax starts anew with each part, and parts are added in order,
+/// so that results do not depend on whether threads share the keys of a query.
 constexpr int64_t kPartKeys = 22 * kKeys;
-/// With fewer tiles threads share keys.
+/// Minimum number of tiles per thread; with fewer, threads share keys.
 constexpr int64_t kTilesPerThread = 8;
 
 template <class Value>
@@ -34,8 +34,8 @@ struct ForwardCall {
   Real* log_sum_RN;
 };
 
-/// Results of a tile for some of the keys: sum_k exp(logit - highest) value, by row, and the sum of
-/// the factors.
+/// Partial results of a tile: sum over some keys of exp(logit - highest) value per row, and the sum
+/// of the factors.
 template <class Real>
 struct PartResult {
   Real *out_QW, *highest_Q, *sum_Q;
@@ -52,7 +52,7 @@ int64_t num_parts(const SparseShape<Value>& shape, const QueryTile& tile) {
   return shape.limit_R[tile.last - 1] / kPartKeys + 1;
 }
 
-/// Numbers in a PartResult.
+/// Number of elements in a PartResult.
 template <class Value>
 int64_t part_size(const SparseShape<Value>& shape) {
   return shape.most_rows() * (shape.W + 2);
@@ -117,7 +117,7 @@ void attend_part(const ForwardCall<Value>& call, const QueryTile& tile, int64_t 
   }
 }
 
-/// Adds a part of the keys to those before it, for rows that see any of it.
+/// Merges a part into the result of the parts before it, for rows that see any of its keys.
 template <class Value, class Real>
 void add_part(const SparseShape<Value>& shape, const QueryTile& tile, int64_t part,
               const PartResult<Real>& added, const PartResult<Real>& whole) {
@@ -171,7 +171,8 @@ void attend_by_tile(const ForwardCall<Value>& call, const std::vector<QueryTile>
       costs, [&](size_t i, auto& scratch) { attend_tile(call, tiles[i], scratch); });
 }
 
-/// The same with as many tasks as there are parts, for few tiles: their results wait in memory.
+/// Attends with one task for each part of the keys, for few tiles; keeps the parts' results in
+/// memory.
 template <class Value>
 void attend_by_part(const ForwardCall<Value>& call, const std::vector<QueryTile>& tiles) {
   using Real = typename ForwardCall<Value>::Real;
@@ -223,7 +224,7 @@ std::tuple<torch::Tensor, torch::Tensor> forward_cpu(at::TensorList heads,
                                   data<Value>(out),
                                   data<Real>(log_sum)};
     const std::vector<QueryTile> tiles = query_tiles(call.shape);
-    // Both give the same bits.
+    // Both ways give equal bits.
     const bool are_few =
         static_cast<int64_t>(tiles.size()) < kTilesPerThread * at::get_num_threads();
     (are_few ? attend_by_part<Value> : attend_by_tile<Value>)(call, tiles);

@@ -21,7 +21,7 @@ using sparse_query_cuda::Forward;
 using sparse_query_cuda::Inputs;
 using sparse_query_cuda::StridedRows;
 
-/// Two for each multiprocessor of the largest GPUs.
+/// Thread blocks that fill a GPU: two per multiprocessor of the largest ones.
 constexpr int64_t kEnoughBlocks = 264;
 constexpr int64_t kLeastPartKeys = 256;
 
@@ -64,7 +64,7 @@ struct SparseCudaCall {
   }
 };
 
-/// Parts of the keys, so that few queries fill the GPU, too.
+/// Number of key parts, chosen so that few queries fill the GPU, too.
 template <class Value>
 int64_t num_key_parts(const Inputs<Value>& in) {
   constexpr int64_t kRows = sparse_query_cuda::kRows<Value>;

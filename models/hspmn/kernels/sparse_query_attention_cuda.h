@@ -9,20 +9,20 @@ struct CUstream_st;
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  W head width
 // R queries of all sequences  P parts of the keys
 
-/// Kernels of models/hspmn/kernels/sparse_query_attention.h. Pointers are to GPU memory; each call
-/// is queued on the stream. Sums are float64 for float64, else float32.
+/// CUDA launchers of models/hspmn/kernels/sparse_query_attention.h. Pointers are to GPU memory;
+/// calls are queued on the stream. Sums are accumulated in float64 for float64, else in float32.
 namespace shoal::sparse_query_cuda {
 
-/// Widest heads that the kernels take.
+/// Largest head width that the kernels support.
 inline constexpr int64_t kMostWidth = 128;
-/// Keys that a block holds at once.
+/// Number of keys in a thread block's tile.
 inline constexpr int kKeys = 32;
 
-/// Packed rows of a block's tile: the G query heads that share keys are rows of one tile.
+/// Rows of a thread block's query tile; the G query heads that share keys are rows of one tile.
 template <class Value>
 inline constexpr int kRows = sizeof(Value) == 8 ? 4 : 16;
 
-/// [B, M, S, W] with dense rows.
+/// A tensor [B, M, S, W] with contiguous rows and these strides.
 template <class Value>
 struct StridedRows {
   const Value* data;
@@ -36,12 +36,12 @@ struct Inputs {
   const int64_t* limit_R;
   const int64_t* offset_b1;
   int64_t B, S, N, M, W, R;
-  int64_t most_queries;  ///< of a sequence
+  int64_t most_queries;  ///< maximum over the sequences
   double scale;
 };
 
-/// Output and log-sum-exp. With more than one part, each part of `part_keys` keys (a multiple of
-/// kKeys) leaves its own in the last two, which are merged.
+/// Output and log-sum-exp of the forward pass. With several parts, each of `part_keys` keys (a
+/// multiple of kKeys), partial results are stored in the last two arrays and then merged.
 template <class Value>
 struct Forward {
   Value* out_RNW;
@@ -53,8 +53,8 @@ struct Forward {
 template <class Value>
 void launch_forward(const Inputs<Value>& inputs, const Forward<Value>& job, CUstream_st* stream);
 
-/// `dot_RN` is <grad, output>. Gradients of keys and values are contiguous [B, M, S, W]; all of
-/// them are written, in an order that does not vary.
+/// Arrays of the backward pass. `dot_RN` is the inner product <grad, output>. Gradients of keys and
+/// values are contiguous [B, M, S, W] and wholly overwritten, in a deterministic order.
 template <class Value>
 struct Backward {
   const Value* grad_RNW;

@@ -12,7 +12,7 @@
 #include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 
-/// What the forward and backward passes of sparse queries on dense keys share on the CPU.
+/// Tiles for sparse queries on dense keys on the CPU, shared by forward and backward pass.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
 // Q rows of a tile: the G heads of some queries  K keys of a tile
@@ -27,15 +27,15 @@ using attention_tiles::RowsAt;
 using attention_tiles::TileMemory;
 using attention_tiles::vector_rows;
 
-/// Rows and keys of a tile, for which the caches have room.
+/// Rows and keys per tile, chosen to fit into the caches.
 inline constexpr int64_t kRows = 96, kKeys = 96;
 
-/// A tile's queries [first, last) of sequence b with head m of keys and values.
+/// A tile: queries [first, last) of sequence b, for key and value head m.
 struct QueryTile {
   int64_t b, m, first, last;
 };
 
-/// Keys or values, const, or their gradients.
+/// Strided view [B, M, S, H] of keys or values (const Value) or of their gradients.
 template <class Value>
 struct HeadRows {
   Value* data;
@@ -53,7 +53,7 @@ struct HeadRows {
   RowsAt<std::remove_const_t<Value>> rows(const QueryTile& tile, int64_t s, int64_t count) const {
     return {row(tile.b, tile.m, s), row_stride, count, width};
   }
-  /// Rows from s on, to be fetched early; they may lie behind the last one.
+  /// Rows to prefetch, from s on; they may lie past the end.
   attention_tiles::Ahead ahead(const QueryTile& tile, int64_t s) const {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
     return {row(tile.b, tile.m, s), row_stride * kBytes, width * kBytes};
@@ -90,26 +90,26 @@ struct SparseShape {
         limit_R(limit.const_data_ptr<int64_t>()),
         offset_b1(offset),
         scale(static_cast<Real>(scale)) {}
-  /// Rows of a tile, and rounded up to whole vectors.
+  /// Number of rows in a tile, exact and rounded up to whole vectors.
   int64_t rows_of(const QueryTile& tile) const { return (tile.last - tile.first) * G; }
   int64_t padded_rows_of(const QueryTile& tile) const {
     return round_up(rows_of(tile), kLanes<Real>);
   }
-  /// Row q of a tile in [R, N].
+  /// Index in [R, N] of row q of a tile.
   int64_t row_of(const QueryTile& tile, int64_t q) const {
     return (tile.first + q / G) * N + tile.m * G + q % G;
   }
   int64_t most_rows() const { return round_up(positions * G, kLanes<Real>); }
 };
 
-/// Where the rows of a tile go: as they are, zeros behind each, and transposed.
+/// Destinations of a tile's rows: a row-major copy padded with zeros, and a transposed one.
 template <class Real>
 struct GatheredRows {
   Real* rows_QW;  ///< null: not needed
   Real* rows_HQ;
 };
 
-/// Copies the rows of a tile from [R, N, H], times a factor; rows of padding are zeros.
+/// Copies a tile's rows from [R, N, H], multiplied by `factor`; padding rows are zeros.
 template <class Value>
 void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const Value* from_RNH,
                  vector_math::Real<Value> factor,
@@ -129,7 +129,7 @@ void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const V
     std::fill(to.rows_HQ + h * Q + rows, to.rows_HQ + h * Q + Q, Real(0));
 }
 
-/// The reverse: rows [Q, W], each times its factor, to [R, N, H].
+/// Reverse of gather_rows: writes rows [Q, W], each multiplied by its factor, to [R, N, H].
 template <class Value, class Factor>
 void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
                   const vector_math::Real<Value>* from_QW, const Factor& factor, Value* to_RNH) {
@@ -141,7 +141,7 @@ void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
   }
 }
 
-/// The limits of a tile's rows; those of padding are the last one's.
+/// Copies the key limits of a tile's rows; padding rows repeat the last limit.
 template <class Value, class Index>
 void gather_limits(const SparseShape<Value>& shape, const QueryTile& tile, int64_t padded_rows,
                    Index* limit_Q) {
@@ -151,7 +151,7 @@ void gather_limits(const SparseShape<Value>& shape, const QueryTile& tile, int64
   }
 }
 
-/// All tiles of queries, those of one sequence and head in order.
+/// All tiles of queries, in ascending order within a sequence and head.
 template <class Value>
 std::vector<QueryTile> query_tiles(const SparseShape<Value>& shape) {
   std::vector<QueryTile> tiles;

@@ -15,17 +15,17 @@ struct MemoryTables {
   torch::Tensor scale_u;  ///< [u], positive: multiplies a unit's scores; undefined is 1
 };
 
-/// The softmax-weighted sum of the values of the k keys with the largest <query, key>, in the
-/// tables of each row's unit; rows are sorted by unit, and rows_u[i] of them belong to unit i.
-/// [R, D] -> [R, D]. Equal scores go to the lower key; the softmax is over the k chosen alone.
+/// Key-value lookup: for each row, the sum of the values of the k keys with the largest <query,
+/// key> in its unit's table, weighted by the softmax over these k scores. Rows are sorted by unit,
+/// and rows_u[i] of them belong to unit i. [R, D] -> [R, D]. Ties go to the lower key.
 ///
-/// The scores of all keys are never in memory together. Gradients of queries and keys run through
-/// the chosen keys; those of the tables are dense, each written once, with sums in the order of the
-/// rows whatever the number of threads, and exactly zero for keys that no row chose. One node of
-/// the autograd graph. float32 or float64. A score that is NaN is passed over; a row with fewer
-/// than k others becomes NaN, and so do the gradients that it contributes to. TORCH_CHECK on sizes
-/// that do not fit, unless 1 <= k <= K, and on tables that are not contiguous or of another dtype
-/// than the rows. Source: Nexus layer, algorithm A2; Lample et al. 2019.
+/// The scores of all keys are never in memory together. Gradients of queries and keys flow through
+/// the chosen keys only; those of the tables are dense, each written once, summed in the order of
+/// the rows for any number of threads, and exactly zero for keys that no row chose. One node of the
+/// autograd graph. float32 or float64. NaN scores are skipped; a row with fewer than k others
+/// becomes NaN, as do the gradients it contributes to. TORCH_CHECK on sizes that do not fit, unless
+/// 1 <= k <= K, and on tables that are not contiguous or of another dtype than the rows. Source:
+/// Nexus layer, algorithm A2; Lample et al. 2019.
 torch::Tensor memory_lookup(const torch::Tensor& query_RD, const std::vector<int64_t>& rows_u,
                             const MemoryTables& tables, int64_t k);
 

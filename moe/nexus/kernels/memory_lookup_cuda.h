@@ -30,21 +30,21 @@ struct Sums {
 template <class Real>
 void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream);
 
-/// Back through these to the scores and the queries; and which key of all units each hit is of.
+/// Backward pass of Sums to scores and queries; also writes each hit's key, counted over all units.
 template <class Real>
 struct RowsBackward {
   const Real* y_grad;
   const int64_t* chosen_Rk;
   const Real* weight_Rk;
   Real* score_grad_Rk;  ///< of scale * score
-  Real* query_grad;     ///< nullptr: not wanted
+  Real* query_grad;     ///< nullptr: not computed
   int64_t* key_H;
 };
 template <class Real>
 void launch_rows_backward(const Tables<Real>& tables, const RowsBackward<Real>& job,
                           CUstream_st* stream);
 
-/// Each key's and each value's gradient: sums over its hits in the order of the rows.
+/// Gradients of keys and values: sums over each key's hits, in the order of the rows.
 template <class Real>
 struct TablesBackward {
   const Real *y_grad, *query;

@@ -44,7 +44,7 @@ class CifarSet final : public SampleSet {
       end_of_file_.push_back(size_);
     }
     if (most && *most > size()) {
-      throw DataError(fmt::format("{} and the files beside it have {}, data asks for {} of them",
+      throw DataError(fmt::format("{} and the files beside it have {}; samples is {}",
                                   paths.front(), counted(size(), "record"), *most),
                       "lower samples, or name more files");
     }

@@ -15,7 +15,7 @@ namespace shoal {
 /// CIFAR-10 or CIFAR-100 in the official binary layout.
 class CifarSource : public DataSource {
  public:
-  static constexpr int64_t kSide = 32;  ///< of the files' images, pixels
+  static constexpr int64_t kSide = 32;  ///< side of the files' images, pixels
   struct SplitOptions {
     std::optional<std::vector<std::string>> files;
     std::optional<int64_t> samples;
@@ -57,12 +57,12 @@ class CifarSource : public DataSource {
           field("valid", &Options::valid, "what is evaluated on", changes_scores()),
           inlined(&Options::images)};
     }
-    /// Refuses other class counts and a file named twice.
+    /// Refuses class counts other than 10 and 100, and a file named twice.
     void validate(Problems& problems) const;
 
-    /// Where the files are.
+    /// Folder of the files.
     std::string folder() const;
-    /// The files of a split as they will be opened.
+    /// Paths of a split's files.
     std::vector<std::string> paths(Split split) const;
   };
 
@@ -79,7 +79,7 @@ class CifarSource : public DataSource {
   explicit CifarSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Those of batches.meta.txt, or of fine_label_names.txt for 100 classes, beside the files.
+  /// Names from batches.meta.txt, or fine_label_names.txt for 100 classes, beside the files.
   std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
   /// Refuses a file in both splits.
@@ -89,7 +89,7 @@ class CifarSource : public DataSource {
 
  private:
   ImageShape image() const { return {3, options_.image_size, options_.image_size}; }
-  /// Null where images are taken as they are.
+  /// The crop of a split; null if images are used as they are.
   std::shared_ptr<const Crop> crop_of(const SplitOptions& split, const std::string& key) const;
 
   Options options_;

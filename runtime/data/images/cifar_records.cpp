@@ -78,7 +78,8 @@ std::optional<BadCifarRecord> find_bad_label(std::span<const uint8_t> bytes, Cif
 
 [[noreturn]] void throw_bad_record(const BadCifarRecord& bad, CifarLayout layout,
                                    const std::string& path) {
-  throw DataError(path + ": " + bad.what, "the file is damaged or is no " + dataset_name(layout) +
+  throw DataError(path + ": " + bad.what, "the file is damaged or is not a " +
+                                              dataset_name(layout) +
                                               " file: fetch it again, or set data.classes");
 }
 

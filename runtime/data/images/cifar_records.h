@@ -26,17 +26,17 @@ struct CifarRecord {
   std::vector<uint8_t> pixel_CHW;
 };
 
-/// A record whose label is too large.
+/// A record whose label is out of range.
 struct BadCifarRecord {
   int64_t index = 0;
-  std::string what;  ///< with record, byte offset, label and limit
+  std::string what;  ///< message with record, byte offset, label and limit
 };
 
 /// An open CIFAR file. The constructor checks size and every label; pixels stay on disk and are
 /// read record by record, so that ranks of one machine share them in the page cache.
 class CifarFile {
  public:
-  /// Throws: DataError if the file is missing (lists what its folder holds), is no regular file,
+  /// Throws: DataError if the file is missing (lists the folder's content), is not a regular file,
   /// has a wrong size or more than `most_bad` wrong labels.
   CifarFile(const std::string& path, CifarLayout layout, size_t most_bad = 0);
   ~CifarFile();
@@ -45,7 +45,7 @@ class CifarFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  ///< records
-  /// Records that must not be read, in order; none unless `most_bad` allows them.
+  /// Records with wrong labels, in order; empty unless `most_bad` allows them.
   const std::vector<BadCifarRecord>& bad_records() const { return bad_records_; }
 
   /// Reads record `index`, 0 <= index < size(). Safe from several threads at once.
@@ -53,7 +53,7 @@ class CifarFile {
   CifarRecord read(int64_t index) const;
 
  private:
-  /// Unchecked; closed by the destructor also where a check throws.
+  /// Opens without checks; the destructor closes the file even if a later check throws.
   CifarFile(int descriptor, const std::string& path, CifarLayout layout)
       : path_(path), layout_(layout), descriptor_(descriptor) {}
 

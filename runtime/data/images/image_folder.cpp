@@ -39,7 +39,7 @@ SplitPlace place_of(const ImageFolderSource::Options& options, Split split) {
   return split == Split::kTrain ? place(options.train) : place(options.valid);
 }
 
-/// The same place by the names of the files themselves, absolute, as far as they are there.
+/// The place with links resolved, as absolute paths, as far as these exist.
 SplitPlace without_links(SplitPlace place) {
   const auto resolve = [](std::string& path) {
     std::error_code failed;

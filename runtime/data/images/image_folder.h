@@ -13,9 +13,9 @@
 
 namespace shoal {
 
-/// JPEG and PNG files in folders, as ImageNet's users have them: data.path/train/CLASS/NAME.JPEG.
-/// A crop turns images of any size into squares; the loader applies it, because training draws
-/// another one for each view.
+/// JPEG and PNG files in class folders, as ImageNet is usually stored:
+/// data.path/train/CLASS/NAME.JPEG. A crop turns images of any size into squares; the loader
+/// applies it, because training draws a new one for each view.
 class ImageFolderSource : public DataSource {
  public:
   template <Split kSplit>
@@ -69,13 +69,13 @@ class ImageFolderSource : public DataSource {
   explicit ImageFolderSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// The names of the validation split's class folders.
+  /// Names of the validation split's class folders.
   std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
-  /// Refuses the same folder, or the same list of a folder, in both splits.
+  /// Refuses one folder, or one list of a folder, in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
-  /// Lists the images, and opens none.
+  /// Lists the images without opening them.
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

@@ -84,9 +84,10 @@ std::vector<ImageEntry> images_of_classes(const fs::path& root, int64_t num_clas
         "move it into one, or set data.classes: none");
   }
   if (std::ssize(names.folders) != num_classes) {
-    throw DataError(fmt::format("{}: {}, and data.classes is {}", root.string(),
-                                counted(std::ssize(names.folders), "class folder"), num_classes),
-                    "set data.classes to the number of folders, or to none if they are no classes");
+    throw DataError(
+        fmt::format("{}: {}, and data.classes is {}", root.string(),
+                    counted(std::ssize(names.folders), "class folder"), num_classes),
+        "set data.classes to the number of folders, or to none if they are not classes");
   }
   ImageFinder finder(root);
   for (int64_t label = 0; label < num_classes; ++label) {

@@ -12,10 +12,10 @@
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 
-/// What sources share that decode images of any size.
+/// Shared by sources that decode images of any size.
 namespace shoal {
 
-/// Keys of `data` that these sources have, inlined in their own options.
+/// Keys of `data` of these sources, inlined in their options.
 struct PhotographOptions {
   int64_t image_size = 224;
   std::optional<int64_t> decode_side;
@@ -46,23 +46,23 @@ struct PhotographOptions {
 ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop, const Choice<Crop>& valid_crop);
 
-/// What `on_corrupt` makes of images that cannot be decoded. Skipped ones are replaced by the next
-/// image that can, the first after the last. Which one that is depends on the files alone. Decoding
-/// all of them at opening would take too long, so corrupt ones are known from their first reading
-/// on; what this process has met is counted then, not what other ranks or earlier runs have.
+/// Applies `on_corrupt` to images that cannot be decoded. A skipped image is replaced by the next
+/// one that can be decoded, after the last by the first, so the replacement depends only on the
+/// files. Corrupt images are found when they are first read, since decoding all of them at opening
+/// would take too long; counts cover this process only, not other ranks or earlier runs.
 class CorruptImages {
  public:
   using Decode = std::function<Sample(int64_t index)>;
 
-  /// Of `size` images. A process skips at most size / 10,000 of them, of a smaller set one.
+  /// `size`: number of images. A process skips at most size / 10,000 of them, but at least one.
   CorruptImages(int64_t size, OnCorrupt on_corrupt) : size_(size), on_corrupt_(on_corrupt) {}
 
-  /// The image at `index`, or the one that replaces it. Safe from several threads at once. Throws:
-  /// what `decode` throws, but for a CorruptImage that is skipped; DataError once too many are.
+  /// The image at `index`, or its replacement. Safe from several threads at once. Throws: what
+  /// `decode` throws, except for a CorruptImage that is skipped; DataError once too many are.
   Sample read(int64_t index, const Decode& decode) const;
-  /// The indices met so far, in order.
+  /// Indices of the corrupt images found so far, in order.
   std::vector<int64_t> met() const;
-  /// Which files these are and what is wrong with them, a line each, of the first 10.
+  /// File and reason of the first 10 of them, a line each.
   std::vector<std::string> lines() const;
 
  private:
@@ -71,7 +71,7 @@ class CorruptImages {
 
   int64_t size_;
   OnCorrupt on_corrupt_;
-  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::mutex mutex_;  ///< guards what_of_met_
   mutable std::map<int64_t, std::string> what_of_met_;
 };
 

@@ -9,9 +9,9 @@
 
 namespace shoal {
 
-/// A rectangle of random area, shape and place, resized to the square: Szegedy et al. 2015's
-/// augmentation, in torchvision's form. Where ten draws do not fit into the image, the largest
-/// rectangle in its middle whose shape is allowed.
+/// A random rectangle resized to the square: the augmentation of Szegedy et al. 2015, in
+/// torchvision's form. If ten draws of area, shape and place do not fit into the image, takes the
+/// largest allowed rectangle in its centre.
 class RandomResizedCrop : public Crop {
  public:
   struct Options {
@@ -24,7 +24,7 @@ class RandomResizedCrop : public Crop {
                 in_range(above(0), 1)),
           field("ratio", &Options::ratio, "least and most width over height", in_range(0.01, 100))};
     }
-    /// Refuses what is no pair in order.
+    /// Refuses values that are not a pair in ascending order.
     void validate(Problems& problems) const;
   };
 

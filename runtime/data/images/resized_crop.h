@@ -20,14 +20,14 @@ struct ResizedCropOptions {
   }
 };
 
-/// A square of the image, whose shorter side is resized first: in the middle, as for evaluation, or
-/// anywhere.
+/// A square of the image after its shorter side is resized: the centre, as for evaluation, or at a
+/// random place.
 template <bool kIsRandom>
 class ResizedCrop : public Crop {
  public:
   using Options = ResizedCropOptions;
 
-  /// Throws: ConfigError if `resize` is below the size of images.
+  /// Throws: ConfigError if `resize` is below the side of the square.
   ResizedCrop(const Options& options, const Context& context);
   CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const override;
 

@@ -11,10 +11,10 @@
 namespace shoal {
 
 /// Procedural images: one shape of random place, size, colours and pixel noise on a plain ground.
-/// Class c is kind c mod 10 (disc, square, triangle, cross, ring, horizontal and vertical stripes,
-/// diamond, diagonal cross, checkers); from 11 classes on, c / 10 is the band of hues in which the
-/// coloured part lies. All kinds look the same mirrored. Needs no files: an image is a function of
-/// (seed, split, index).
+/// Class c is shape c mod 10 (disc, square, triangle, cross, ring, horizontal and vertical stripes,
+/// diamond, diagonal cross, checkers); with more than 10 classes, c / 10 selects the band of hues
+/// of the coloured part. Every shape equals its mirror image. Needs no files: an image is a
+/// function of (seed, split, index).
 class ShapesSource : public DataSource {
  public:
   template <Split kSplit>

@@ -13,23 +13,23 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// The part of `micro`, a micro-step's samples over all `world` ranks, that `rank` works on: of its
-/// G groups of `group` samples, counted from micro.first, those in [G·r/W, G·(r+1)/W), rounded
-/// down. Shares are contiguous, in rank order, and differ by one group at most; some may be empty.
-/// Only the last group of all may be short.
+/// The samples of a micro-step that `rank` processes. `micro` holds the micro-step's samples over
+/// all `world` ranks: of its G groups of `group` samples, counted from micro.first, rank r of W
+/// gets [G·r/W, G·(r+1)/W), rounded down. Shares are contiguous, in rank order, and differ by at
+/// most one group; some may be empty. Only the last group of all may be short.
 SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world);
 
-/// How the stream is cut into optimizer steps, micro-steps and routing groups.
+/// How the stream is divided into optimizer steps, micro-steps and routing groups.
 struct StepCut {
   int64_t batch = 0;       ///< samples of an optimizer step over all ranks
   int64_t accumulate = 1;  ///< micro-steps of a step; batch / accumulate is a multiple of group
-  int64_t group = 8;       ///< samples that are compared with each other while routing
+  int64_t group = 8;       ///< samples of a routing group, within which tokens compete
 
   int64_t micro_samples() const { return batch / accumulate; }
 };
 
-/// The sample at each position p of the stream: number p mod N of epoch p / N, in an order keyed by
-/// (seed, epoch). Samples run on over epoch borders; nothing but the position is state.
+/// Maps each position p of the stream to a sample: number p mod N of epoch p / N, in an order keyed
+/// by (seed, epoch). Steps may span epochs; the only state is the position.
 class DataOrder {
  public:
   /// num_samples = N; without `shuffle`, position p is sample p mod N.
@@ -38,7 +38,7 @@ class DataOrder {
 
   /// The sample at a position >= 0, N > 0. Safe from several threads at once.
   int64_t sample_at(int64_t position) const;
-  /// The pass over the data that a position is in, from 0.
+  /// The epoch of a position, from 0.
   int64_t epoch_of(int64_t position) const { return position / num_samples_; }
 
  private:

@@ -276,7 +276,7 @@ TrainLoader::TrainLoader(const SampleSet& samples, const LoaderSettings& setting
   TORCH_CHECK(samples.size() > 0, "there are no samples to train on");
   const StepCut& cut = settings.cut;
   TORCH_CHECK(cut.micro_samples() % cut.group == 0, "a micro-step of ", cut.micro_samples(),
-              " samples is no multiple of the routing group of ", cut.group);
+              " samples is not a multiple of the routing group of ", cut.group);
 }
 
 Batch TrainLoader::next() {
@@ -297,7 +297,7 @@ void TrainLoader::seek(int64_t cursor) {
   const int64_t batch = maker_.settings().cut.batch;
   if (cursor < 0 || cursor % batch != 0) {
     throw ConfigError("train.batch: the run stopped after " + std::to_string(cursor) +
-                          " samples, which is no whole number of steps of " +
+                          " samples, which is not a whole number of steps of " +
                           std::to_string(batch) + " samples",
                       ExitCode::kMismatch);
   }
@@ -315,7 +315,7 @@ EvalLoader::EvalLoader(const SampleSet& samples, const LoaderSettings& settings)
     : maker_(samples, settings, false), num_samples_(samples.size()) {
   const int64_t micro = settings.cut.micro_samples();
   TORCH_CHECK(micro % settings.cut.group == 0, "an evaluation batch of ", micro,
-              " samples is no multiple of the routing group of ", settings.cut.group);
+              " samples is not a multiple of the routing group of ", settings.cut.group);
   num_batches_ = (num_samples_ + micro - 1) / micro;
   const auto make = [this, micro](int64_t index) {
     const int64_t first = std::min(index * micro, num_samples_);

@@ -14,19 +14,19 @@
 namespace shoal {
 
 /// Makes items first, first + 1, ... ahead of time in one thread, at most `depth` of them waiting.
-/// With depth 0 there is no thread and `next` makes the item. Torch-free.
+/// With depth 0 there is no thread, and `next` makes the item. Torch-free.
 template <class Item>
 class Prefetcher {
  public:
   using Make = std::function<Item(int64_t index)>;
 
-  /// Throws Error (exit 11) where the system refuses the thread.
+  /// Throws Error (exit 11) if the system refuses the thread.
   Prefetcher(Make make, int64_t first, int64_t depth)
       : make_(std::move(make)), index_(first), depth_(static_cast<size_t>(depth)) {
     if (depth > 0) thread_ = start_thread("data.prefetch", [this] { run(); });
   }
 
-  /// Waits for the item being made, then drops it and what is ready.
+  /// Waits for the item being made, then drops it and all ready ones.
   ~Prefetcher() {
     if (!thread_.joinable()) return;
     {
@@ -40,7 +40,7 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item in order. An exception of `make` arrives in the place of its item, and again at
+  /// The next item in order. An exception of `make` is thrown in place of its item, and again by
   /// each later call.
   Item next() {
     if (depth_ == 0) {

@@ -8,7 +8,7 @@
 #include "runtime/data/data_source.h"
 #include "runtime/random/random_stream.h"
 
-/// What sources share that draw their samples: a sample is a function of (seed, split, index).
+/// Shared by sources that generate samples: a sample is a function of (seed, split, index).
 namespace shoal {
 
 /// The recipe's section `data.train` or `data.valid`.
@@ -22,14 +22,14 @@ struct DrawnSplit {
   }
 };
 
-/// How many samples a split of these options has.
+/// Number of samples of a split.
 template <class Options>
 int64_t samples_of(const Options& options, Split split) {
   return split == Split::kTrain ? options.train.samples : options.valid.samples;
 }
 
-/// The numbers of one split, shared with no other. `use` and `step` tell those apart that one
-/// source draws: of another kind, or of another try where what does not fit is drawn again.
+/// The random stream of one split, unlike any other's. `use` and `step` separate the draws of one
+/// source: `use` by kind, `step` by attempt where unfit draws are repeated.
 inline Stream drawn_stream(int64_t seed, std::string_view use, Split split, uint64_t step = 0) {
   const std::string name = std::string(use) + (split == Split::kTrain ? ".train" : ".valid");
   return {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name(name), step};

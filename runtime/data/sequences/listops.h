@@ -14,8 +14,8 @@ namespace shoal {
 
 /// ListOps of the Long Range Arena: nested MIN, MAX, MED (median) and SM (sum modulo 10) of digits;
 /// the label is the value. Expressions are drawn, or read from the files that LRA's generator
-/// writes, `Source<TAB>Target`. Tokens: listops_expression.h; parentheses are left out, the
-/// brackets that close are kept.
+/// writes, `Source<TAB>Target`. Tokens: listops_expression.h; parentheses are left out, closing
+/// brackets are kept.
 class ListOpsSource : public DataSource {
  public:
   struct SplitOptions {
@@ -31,7 +31,7 @@ class ListOpsSource : public DataSource {
                 "LRA's files (basic_train.tsv) in data.path, read whole instead of drawing samples",
                 unset_word("none"), not_empty(), at_least_one(), file_path())};
     }
-    /// Refuses a number of samples beside files.
+    /// Refuses `samples` together with `files`.
     void validate(Problems& problems) const;
   };
   struct Options {
@@ -53,10 +53,10 @@ class ListOpsSource : public DataSource {
                 "what is evaluated on; if drawn, never an expression of the training",
                 changes_scores())};
     }
-    /// Refuses a file named twice and, where a split is drawn, a rule that hardly draws any.
+    /// Refuses a file named twice and, where a split is drawn, a rule that accepts too few draws.
     void validate(Problems& problems) const;
 
-    /// The files of a split as they will be opened; none if it is drawn.
+    /// Paths of a split's files; empty if it is drawn.
     std::vector<std::string> paths(Split split) const;
   };
 
@@ -71,8 +71,7 @@ class ListOpsSource : public DataSource {
   explicit ListOpsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Refuses a file in both splits, and files in one of them alone: they may hold any expression
-  /// that is drawn.
+  /// Refuses a file in both splits, and files in only one: they might hold any drawn expression.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

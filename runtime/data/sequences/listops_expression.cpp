@@ -106,7 +106,7 @@ void ListOpsRule::check_drawing(Problems& problems, const std::string& section) 
   if (longest <= min_length) {
     problems.add(section + "max_depth",
                  fmt::format("expressions of depth {} with {} arguments have {} tokens at most, "
-                             "min_length asks for more than {}",
+                             "min_length requires more than {}",
                              max_depth, max_args, longest, min_length));
     return;
   }

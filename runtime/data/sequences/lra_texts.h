@@ -10,8 +10,8 @@
 
 namespace shoal {
 
-/// The Long Range Arena's texts to classify by their bytes, from local files of a sample a line,
-/// columns between tabs, without a header:
+/// The Long Range Arena's tasks of classifying texts by their bytes, from local files with one
+/// sample a line, tab-separated columns and no header:
 ///
 /// - Text, one text: `label, text`. LRA reads movie reviews.
 /// - Retrieval, two: `label, id1, id2, text1, text2`, with label 1 where they belong together, 0
@@ -59,7 +59,7 @@ class LraTextsSource : public DataSource {
     /// Refuses a file named twice in a split.
     void validate(Problems& problems) const;
 
-    /// The files of a split as they will be opened.
+    /// Paths of a split's files.
     std::vector<std::string> paths(Split split) const;
   };
 
@@ -85,7 +85,7 @@ class LraTextsSource : public DataSource {
   /// Refuses a file in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
-  /// Reads all lines once and refuses bad ones, those without a byte of text too.
+  /// Reads all lines once and refuses malformed ones, also those without text.
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

@@ -10,11 +10,11 @@
 
 namespace shoal {
 
-/// Easy tokens around hard ones: islands of ListOps in filler that a Markov chain of order 1 draws.
-/// Each island ends with `=`, the only labelled token, whose label is the digit that is the
-/// expression's value. The chain is a function of the seed alone; islands lie anywhere in it, and
-/// it goes on behind them. Tokens: those of ListOps (listops_expression.h), `=` and the filler's.
-/// The paper of HSPMN names such a task and does not define it; this is ours.
+/// Easy tokens around hard ones: islands of ListOps in filler drawn from a first-order Markov
+/// chain. Each island ends with `=`, the only labelled token, whose label is the digit that is the
+/// expression's value. The chain depends on the seed alone; islands lie at random places in it, and
+/// it continues behind them. Tokens: those of ListOps (listops_expression.h), `=` and the filler's.
+/// The HSPMN paper names such a task without defining it; this definition is ours.
 class MixedComplexitySource : public DataSource {
  public:
   /// The recipe's section `data.filler`.
@@ -54,7 +54,7 @@ class MixedComplexitySource : public DataSource {
           field("valid", &Options::valid,
                 "what is evaluated on; never an expression of the training", changes_scores())};
     }
-    /// Refuses expressions that are hardly drawn, and a sequence too short for the longest islands.
+    /// Refuses expressions that are drawn too rarely, and sequences too short for the islands.
     void validate(Problems& problems) const;
   };
 

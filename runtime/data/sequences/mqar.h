@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// What lies between the queries.
+/// The tokens between the queries.
 enum class MqarFiller { kRandom, kZero };
 
 template <>
@@ -21,11 +21,11 @@ struct EnumNames<MqarFiller> {
 };
 
 /// Multi-query associative recall: pairs of a key and a value, then each key once more, whose label
-/// is its value; no other token has a label. Keys are from the lower half of the vocabulary,
-/// values from the upper half, all different within a sample. A query lies an even number of tokens
-/// behind the pairs; with n places for queries, place i of 1 to n is chosen with probability
-/// proportional to i^(power_a - 1). Other tokens are filler: any token of the vocabulary, or 0.
-/// Source: Arora et al. 2023 (Zoology), multiquery_ar.
+/// is its value; other tokens have no label. Keys are from the lower half of the vocabulary, values
+/// from the upper half, all different within a sample. A query lies an even number of tokens behind
+/// the pairs; with n places for queries, place i of 1 to n is chosen with probability proportional
+/// to i^(power_a - 1). Other tokens are filler: any token of the vocabulary, or 0. Source: Arora et
+/// al. 2023 (Zoology), multiquery_ar.
 class MqarSource : public DataSource {
  public:
   struct Options {

@@ -10,11 +10,11 @@
 
 namespace shoal {
 
-/// Pathfinder-like images, one grey channel: two long dashed curves, two dots and shorter curves
-/// that distract. Label 1: the dots are the ends of one long curve; 0: each is an end of another.
-/// Both labels are equally frequent, with the same curves in number and length, and with dots whose
-/// places have the same distribution. The curves are not those of Linsley et al. 2018, nor of the
-/// Long Range Arena's files: accuracies do not compare with theirs.
+/// Pathfinder-like images, one grey channel: two long dashed curves, two dots and shorter
+/// distractor curves. Label 1: the dots are the two ends of one long curve; 0: they are ends of
+/// different ones. Both labels are equally frequent, with equal numbers and lengths of curves and
+/// equally distributed dots. Accuracies do not compare with those on the files of Linsley et al.
+/// 2018 or the Long Range Arena, whose curves differ.
 class PathfinderSource : public DataSource {
  public:
   struct Options {
@@ -49,7 +49,7 @@ class PathfinderSource : public DataSource {
                 changes_scores()),
           inlined(&Options::images)};
     }
-    /// Refuses curves that hardly find room in the image, or are too many to try.
+    /// Refuses curves that rarely fit into the image, or too many of them to place.
     void validate(Problems& problems) const;
   };
 

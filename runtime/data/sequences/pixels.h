@@ -7,10 +7,9 @@
 
 namespace shoal {
 
-/// The images of another source as sequences: a token a pixel, its grey value from 0 to 255, rows
-/// one after the other. Colours become grey as in the Long Range Arena (tf.image.rgb_to_grayscale):
-/// 0.2989 red + 0.5870 green + 0.1140 blue. Labels are the images'. Images are read as they are:
-/// neither augmented nor normalised.
+/// The images of another source as sequences: one token a pixel, its grey value from 0 to 255, row
+/// by row. Colours become grey as in the Long Range Arena (tf.image.rgb_to_grayscale): 0.2989 red +
+/// 0.5870 green + 0.1140 blue. Labels are the images'. Images are neither augmented nor normalised.
 class PixelsSource : public DataSource {
  public:
   struct Options {
@@ -34,7 +33,7 @@ class PixelsSource : public DataSource {
   PixelsSource(const Options& options, const Context& context);
 
   DataShape shape() const override;
-  /// What the images' source refuses.
+  /// Checks the images' source.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

@@ -10,24 +10,24 @@
 
 namespace shoal {
 
-/// How the lines of a file are read.
+/// Layout of a file's lines.
 struct TabbedLayout {
-  std::vector<std::string> columns;  ///< names; the last column may hold tabs
-  size_t label_column = 0;           ///< a whole number below `classes`; "1.0" is one too
+  std::vector<std::string> columns;  ///< names; only the last column may hold tabs
+  size_t label_column = 0;           ///< a whole number below `classes`; "1.0" counts as one
   int64_t classes = 2;
-  bool has_header = false;  ///< whether the first line holds the columns' names
+  bool has_header = false;  ///< true if the first line names the columns
 
   /// "label<TAB>text".
   std::string text() const;
 };
 
-/// Text files of one labelled record a line, columns between tabs, mapped one after the other.
-/// Lines end with \n or \r\n. Memory: 8 bytes a line. Free of torch.
+/// Text files of one labelled record a line, tab-separated, memory-mapped and read one after the
+/// other. Lines end with \n or \r\n. Memory: 8 bytes a line. Free of torch.
 class TabbedFiles {
  public:
   struct Record {
     int64_t label = 0;
-    std::vector<std::string_view> columns;  ///< the label's too; they lie in the mapped file
+    std::vector<std::string_view> columns;  ///< including the label's; views into the mapped file
   };
 
   /// Reads all lines once. Throws: DataError naming file and line unless each has all columns and
@@ -37,7 +37,7 @@ class TabbedFiles {
   int64_t size() const { return end_of_file_.empty() ? 0 : end_of_file_.back(); }
   /// Record `index`, 0 <= index < size(). Safe from several threads at once.
   Record read(int64_t index) const;
-  /// "FILE: line 3", of a record.
+  /// The place of a record, "FILE: line 3".
   std::string where(int64_t index) const;
 
  private:

@@ -126,7 +126,7 @@ class TextFiles {
     if (made_) parts.push_back("tokenizer " + made_->identity());
     return join_words(parts);
   }
-  /// Of the tokenizer where a file needed it.
+  /// Identity of the tokenizer if a file needed it.
   std::string tokenizer_identity() const { return made_ ? made_->identity() : ""; }
 
  private:

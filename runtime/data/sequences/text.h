@@ -12,15 +12,15 @@
 
 namespace shoal {
 
-/// Text, split into tokens: files of text, which are encoded once into the user's cache folder, and
-/// token caches (*.bin, `shoal data tokenize`). The files of a split are one stream of tokens, and
-/// a sample is a window of it: `sequence` tokens, each labelled by the next one.
+/// Text, split into tokens: text files, encoded once into the user's cache folder, and token caches
+/// (*.bin, `shoal data tokenize`). The files of a split form one stream of tokens, and a sample is
+/// a window of it: `sequence` tokens, each labelled by the next one.
 ///
-/// With N tokens and windows of T: in training the N / T - 1 windows of an epoch, at least one,
-/// follow each other from an offset in [0, T) on, keyed by seed and epoch, so that every token but
-/// the first and, from 2 T tokens on, the last N mod T is a label in some epochs. Evaluation has
-/// the (N - 1) / T windows from token 0 on, and drops the tail; with `evaluate.stride` s windows
-/// begin s tokens apart, and of all but the first only the last s labels count.
+/// With N tokens and windows of T: a training epoch has N / T - 1 consecutive windows, at least
+/// one, from an offset in [0, T) on, keyed by seed and epoch, so that over the epochs every token
+/// but the first and, from 2 T tokens on, the last N mod T is a label. Evaluation has the (N - 1) /
+/// T windows from token 0 on, and drops the tail; with `evaluate.stride` s windows begin s tokens
+/// apart, and all but the first score only their last s labels.
 class TextSource : public DataSource {
  public:
   struct SplitOptions {
@@ -54,7 +54,7 @@ class TextSource : public DataSource {
     /// Refuses a file named twice in a split.
     void validate(Problems& problems) const;
 
-    /// The files of a split as they will be opened.
+    /// Paths of a split's files.
     std::vector<std::string> paths(Split split) const;
   };
 

@@ -121,7 +121,7 @@ std::optional<std::string_view> take_word(std::string_view& rest, char end) {
   return word;
 }
 
-/// The same of an integer of 0 or more.
+/// take_word for an integer >= 0.
 std::optional<int64_t> take_number(std::string_view& rest, char end) {
   const std::optional<std::string_view> word = take_word(rest, end);
   if (!word) return std::nullopt;

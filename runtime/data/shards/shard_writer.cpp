@@ -22,7 +22,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Of a member in an archive, its header included.
+/// Bytes of a member in an archive, its header included.
 int64_t member_bytes(size_t size) {
   const auto blocks = (static_cast<int64_t>(size) + kTarBlockBytes - 1) / kTarBlockBytes;
   return (1 + blocks) * kTarBlockBytes;
@@ -30,7 +30,7 @@ int64_t member_bytes(size_t size) {
 
 std::vector<ImageEntry> images_to_pack(const PackPlan& plan) {
   if (!std::filesystem::is_directory(plan.folder)) {
-    throw DataError(plan.folder + ": is no folder", "name a folder of JPEG and PNG files");
+    throw DataError(plan.folder + ": is not a folder", "name a folder of JPEG and PNG files");
   }
   if (!plan.has_classes) return images_of_folder(plan.folder, std::nullopt);
   const std::vector<std::string> classes = class_folders(plan.folder);

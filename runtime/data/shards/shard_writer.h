@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-/// What became of images.
+/// Totals of the written shards.
 struct PackedShards {
   int64_t num_shards = 0;
   int64_t num_samples = 0;
@@ -22,17 +22,17 @@ struct PackedShards {
 };
 
 /// Writes FOLDER/shard-000000.tar and so on, each with its index; their bytes are a function of the
-/// samples alone. All are complete and on the disk, under names with .tmp behind, before finish()
-/// gives them their own: a folder of shards holds all of them, whenever the program is killed but
-/// during these renames. After an error the folder is the caller's to clear. Throws: StorageError.
+/// samples alone. Shards are written completely, under names ending in .tmp, before finish()
+/// renames them, so a program that is killed leaves all or none, except during these renames. After
+/// an error the caller has to clear the folder. Throws: StorageError.
 class ShardWriter {
  public:
-  /// A shard has at most `shard_bytes`, unless its only sample has more.
+  /// A shard has at most `shard_bytes`, unless it holds a single larger sample.
   ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  /// The next sample: the members NNNNNNNNN.ENDING and, of a labelled one, NNNNNNNNN.cls.
+  /// Adds a sample: the members NNNNNNNNN.ENDING and, if labelled, NNNNNNNNN.cls.
   void add(std::span<const std::byte> image, std::string_view ending, std::optional<int64_t> label);
   PackedShards finish();
 
@@ -45,15 +45,16 @@ class ShardWriter {
   FileSystem& files_;
   std::string folder_;
   int64_t shard_bytes_;
-  std::unique_ptr<OutputFile> file_;  ///< the shard being written; null between two
+  std::unique_ptr<OutputFile> file_;  ///< the shard being written; null between shards
   std::string buffer_;
-  int64_t file_bytes_ = 0;  ///< of it so far
+  int64_t file_bytes_ = 0;  ///< size of that shard so far
   PackedShards packed_;
 };
 
-/// Packs the images of a folder into shards in `out`, an empty folder, in the order of
-/// images_of_folder; with `has_classes` each with its class, a folder of its own. Images are not
-/// decoded. Throws: DataError as images_of_folder, and without class folders; StorageError.
+/// Options of pack_images, which packs the images of a folder into shards in `out`, an empty
+/// folder, in the order of images_of_folder. With `has_classes` each class has its own folder.
+/// Images are not decoded. Throws: DataError as images_of_folder, and without class folders;
+/// StorageError.
 struct PackPlan {
   std::string folder;
   std::string out;

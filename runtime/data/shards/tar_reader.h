@@ -11,26 +11,26 @@ namespace shoal {
 
 /// A regular file in a tar archive.
 struct TarMember {
-  std::string name;    ///< as the archive has it
-  int64_t offset = 0;  ///< of its bytes in the archive
+  std::string name;    ///< as in the archive
+  int64_t offset = 0;  ///< of its first byte in the archive
   int64_t size = 0;    ///< bytes
   bool operator==(const TarMember&) const = default;
 };
 
-/// Headers take one block, and the bytes of a member begin and end at borders of blocks.
+/// Size of a block: a header is one, and a member's bytes are padded to whole ones.
 inline constexpr int64_t kTarBlockBytes = 512;
 
-/// The regular files of a tar archive in its order, in the formats ustar, pax and GNU with their
-/// long names and sizes. Folders and global pax headers are passed over. Nothing is extracted.
+/// Lists the regular files of a tar archive in order; formats ustar, pax and GNU, with their long
+/// names and sizes. Folders and global pax headers are skipped. Nothing is extracted.
 ///
-/// Archives may be hostile. Refused are names that are absolute, have a component "..", or are
+/// Archives are not trusted. Refused are names that are absolute, have a component "..", or are
 /// longer than 4 KiB; links, devices, FIFOs, sparse files and other kinds of members; wrong
-/// checksums and numbers; a member that reaches past the end, an archive that is cut short, one
-/// with bytes behind its end, and one without files. What is allocated is in proportion to the
-/// archive's own bytes. `path`: for messages. Throws: DataError with the byte and the member.
+/// checksums and numbers; a member that reaches past the end, a truncated archive, bytes after its
+/// end, and an archive without files. Allocations are in proportion to the archive's size. `path`:
+/// for messages. Throws: DataError with the byte and the member.
 std::vector<TarMember> list_tar(std::span<const std::byte> archive, const std::string& path);
 
-/// A member's name for messages: its beginning, bytes that are no letters as '?'.
+/// A member's name for messages, shortened, with '?' for bytes that are not printable.
 std::string shown_name(std::string_view name);
 
 }  // namespace shoal

@@ -29,7 +29,7 @@ std::vector<std::string> shard_paths(const TarShardsSource::Options& options, Sp
   return split == Split::kTrain ? paths(options.train) : paths(options.valid);
 }
 
-/// The same shards by the names of the files themselves; none where there is no folder of them.
+/// The shards with links resolved; none if their folder is missing.
 std::vector<std::string> without_shard_links(const TarShardsSource::Options& options, Split split) {
   std::vector<std::string> paths;
   try {

@@ -14,8 +14,8 @@
 namespace shoal {
 
 /// JPEG and PNG files in tar archives, as WebDataset and `shoal data pack` write them
-/// (shard_index.h): samples in the order of the shards and, within one, of their members. What
-/// image_folder reads file by file, from few large files.
+/// (shard_index.h): samples in the order of the shards and, within one, of their members. Holds the
+/// data of image_folder in a few large files.
 class TarShardsSource : public DataSource {
  public:
   template <Split kSplit>
@@ -76,7 +76,7 @@ class TarShardsSource : public DataSource {
   /// Refuses a shard in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
-  /// Reads the shards' indices or, where there is none, all headers; decodes no image.
+  /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

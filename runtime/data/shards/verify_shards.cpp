@@ -12,7 +12,7 @@
 namespace shoal {
 namespace {
 
-/// Of several shards; goes on behind each finding.
+/// Verifies several shards; continues after each problem.
 class ShardVerifier {
  public:
   explicit ShardVerifier(bool decodes) : decodes_(decodes) {}

@@ -6,19 +6,19 @@
 
 namespace shoal {
 
-/// Looking ends at so many findings.
+/// Verification stops after this many findings.
 inline constexpr int64_t kMostFindings = 20;
 
-/// What is in shards and what is wrong with them.
+/// Totals of the shards and the problems found in them.
 struct VerifiedShards {
   int64_t num_shards = 0;
   int64_t num_samples = 0;
   int64_t bytes = 0;
-  std::vector<std::string> findings;  ///< each names the file and, of a sample, its member
+  std::vector<std::string> findings;  ///< each names the file and, for a sample, its member
 };
 
-/// Reads every header and class of shards, compares their indices with them, as far as there are
-/// any, and with `decodes` decodes every image.
+/// Reads every header and class of shards, compares them with the indices that exist, and with
+/// `decodes` decodes every image.
 VerifiedShards verify_shards(const std::vector<std::string>& paths, bool decodes);
 
 }  // namespace shoal

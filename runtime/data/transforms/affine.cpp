@@ -188,7 +188,8 @@ class Warping {
   void take_nearest();
 
  private:
-  /// Those of a place's pixel, and as many before as after; the border's where they lie outside.
+  /// Places the taps around a position's pixel, equally many before and after; border pixels stand
+  /// in for those outside.
   static void place_taps(RowTaps& taps, size_t num_taps, const ImageShape& shape);
   uint8_t* out(int64_t channel, int64_t y) const {
     return out_ + (channel * shape_.height + y) * shape_.width;

@@ -4,11 +4,10 @@
 
 namespace shoal {
 
-/// Blurs in place with the bytes of Pillow's GaussianBlur: three box filters along rows, then three
-/// along columns, of a width that need not be whole. `sigma` is the deviation in pixels; 0 keeps
-/// the image. Outside lie the border's pixels. Any number of channels.
-/// Source: Gwosdek et al. 2011, "Theoretical foundations of Gaussian convolution by extended box
-/// filtering".
+/// Blurs in place, bit for bit as Pillow's GaussianBlur: three box filters along rows, then three
+/// along columns, of fractional width. `sigma` is the standard deviation in pixels; 0 keeps the
+/// image. Borders are extended by their pixels. Any number of channels. Source: Gwosdek et al.
+/// 2011, "Theoretical foundations of Gaussian convolution by extended box filtering".
 void gaussian_blur(EditedImage& image, double sigma);
 
 }  // namespace shoal

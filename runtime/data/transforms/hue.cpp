@@ -14,7 +14,7 @@ struct HsvChunk {
   int32_t hue[kChunk], saturation[kChunk], value[kChunk];
 };
 
-/// The same pixels in the image.
+/// Colour planes of the pixels in the image.
 struct RgbPlanes {
   uint8_t *red, *green, *blue;
 };

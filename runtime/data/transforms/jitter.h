@@ -6,7 +6,7 @@
 
 namespace shoal {
 
-/// How far brightness, contrast and saturation may move from 1, and the hue from 0.
+/// Largest change of brightness, contrast and saturation from factor 1, and of the hue from 0.
 struct JitterStrengths {
   double brightness = 0.0;
   double contrast = 0.0;
@@ -14,10 +14,9 @@ struct JitterStrengths {
   double hue = 0.0;  ///< turns of a circle
 };
 
-/// Changes the four in random order, each by a factor (of the hue: a turn) drawn evenly; those of
-/// strength 0 are left alone. In place; images have red, green and blue. Takes five draws from
-/// `first` on.
-/// Source: torchvision's ColorJitter.
+/// Changes the four in random order, each by a factor (the hue: by a turn) drawn uniformly; skips
+/// those of strength 0. In place; images have red, green and blue. Takes five draws from `first`
+/// on. Source: torchvision's ColorJitter.
 void jitter_colours(const JitterStrengths& strengths, const TransformDraws& draws, uint32_t first,
                     EditedImage& image);
 

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// How warped images of a policy are read.
+/// Interpolation of a policy's warps.
 enum class WarpInterpolation { kNearest, kBilinear, kBicubic, kRandom };
 
 template <>
@@ -19,7 +19,7 @@ struct EnumNames<WarpInterpolation> {
                                     std::pair{WarpInterpolation::kRandom, "random"}};
 };
 
-/// What levels mean for an operation, where there are several habits.
+/// Meaning of levels, where implementations differ.
 enum class LevelScale {
   kPlain,       ///< RandAugment: from one extreme (black, grey, inverted) to the other
   kIncreasing,  ///< timm's `inc1`: the effect grows with the level
@@ -30,21 +30,20 @@ enum class LevelScale {
 struct LevelledOperation {
   PixelOperation operation;
   double probability = 0.5;
-  double level = 10.0;  ///< of 10; timm's magnitude
+  double level = 10.0;  ///< of 10; called magnitude in timm
 };
 
-/// The operation's argument at a level. `is_negative`: to the left instead of to the right, or, of
-/// increasing scales, below a factor of 1.
-/// Source: timm, data/auto_augment.py.
+/// The operation's argument at a level. `is_negative`: the opposite direction or, on increasing
+/// scales, a factor below 1. Source: timm, data/auto_augment.py.
 double argument_at(const LevelledOperation& step, LevelScale scale, bool is_negative);
 
-/// How a policy does its operations.
+/// Settings shared by a policy's operations.
 struct PolicyStyle {
   LevelScale scale = LevelScale::kPlain;
   WarpInterpolation interpolation = WarpInterpolation::kBilinear;
 };
 
-/// Does the operation or, by chance, nothing. Takes the draws from `first` on, kDrawsPerStep.
+/// Applies the operation with its probability. Takes the draws from `first` on, kDrawsPerStep.
 void apply(const LevelledOperation& step, const PolicyStyle& style, const TransformDraws& draws,
            uint32_t first, EditedImage& image);
 

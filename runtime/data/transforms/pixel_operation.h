@@ -8,24 +8,24 @@
 
 namespace shoal {
 
-/// A change of an image that chance does not decide; its argument is in brackets.
+/// A deterministic change of an image, with its argument in brackets.
 enum class PixelOperation {
   kAutoContrast,
   kEqualise,
   kInvert,
   kGrey,
   kRotate,       ///< [degrees anticlockwise]
-  kPosterise,    ///< [bits that are kept]
-  kSolarise,     ///< [least byte that is inverted]
-  kSolariseAdd,  ///< [what is added to bytes below 128]
-  kColour,       ///< [factor]; so are the next three
+  kPosterise,    ///< [number of bits kept]
+  kSolarise,     ///< [smallest byte that is inverted]
+  kSolariseAdd,  ///< [amount added to bytes below 128]
+  kColour,       ///< [factor], as for the next three
   kContrast,
   kBrightness,
   kSharpness,
   kHue,         ///< [turns of a circle, in [-0.5, 0.5]]
-  kBlur,        ///< [deviation in pixels]
-  kShearX,      ///< [columns a row]
-  kShearY,      ///< [rows a column]
+  kBlur,        ///< [standard deviation in pixels]
+  kShearX,      ///< [columns per row]
+  kShearY,      ///< [rows per column]
   kTranslateX,  ///< [share of the width]
   kTranslateY,  ///< [share of the height]
 };
@@ -52,8 +52,8 @@ struct EnumNames<PixelOperation> {
                                     std::pair{PixelOperation::kTranslateY, "translate_y"}};
 };
 
-/// In place. Images have red, green and blue. `interpolation`: of rotations, shears and
-/// translations.
+/// Applies the operation in place. Images have red, green and blue. `interpolation`: for rotations,
+/// shears and translations.
 void apply(PixelOperation operation, double argument, Interpolation interpolation,
            EditedImage& image);
 

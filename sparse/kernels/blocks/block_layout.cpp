@@ -13,11 +13,11 @@
 namespace shoal {
 namespace {
 
-/// Tokens of a piece of work: as many as share the weights in the nearest caches, and for gradients
-/// as many as leave x and dy in the second one.
+/// Tokens per piece of work. Products: as many as share the weights in the first-level cache.
+/// Gradients: as many as keep x and dy in the second-level cache.
 constexpr int64_t kBlockTokens = 64, kDotTokens = 256;
 
-/// The blocks of a grid that are on, by rows.
+/// Positions of the active blocks in a grid, by rows.
 struct BlockMatrix {
   std::vector<int32_t> start{0}, column;
 
@@ -60,7 +60,7 @@ torch::Tensor multiply_by_blocks(const BlockProgram& program, const torch::Tenso
   return y;
 }
 
-/// Square blocks, by rows and, for the gradient of x, by columns.
+/// Block layout, stored by rows and, for the gradient of x, also by columns.
 class BlockLayout : public SparseLayout {
  public:
   BlockLayout(const torch::Tensor& mask_mn, int64_t size, const SparseOrder& order)
@@ -69,7 +69,7 @@ class BlockLayout : public SparseLayout {
         places_(order),
         by_output_(blocks_that_are_on(mask_mn, size)),
         by_input_(blocks_that_are_on(mask_mn, size).t()) {
-    // The blocks of the transpose, by their places among those of S.
+    // Blocks of the transpose, as indices into the blocks of S.
     std::vector<int32_t> next = by_input_.start;
     block_of_transpose_.resize(by_input_.column.size());
     for (size_t z = 0; z < by_output_.column.size(); ++z) {
@@ -155,13 +155,13 @@ class BlockLayout : public SparseLayout {
   torch::Tensor empty_values(const torch::TensorOptions& options) const {
     return torch::empty({num_weights()}, options);
   }
-  /// dy with the outputs as S has them.
+  /// dy with outputs in the order of S.
   torch::Tensor in_order(const torch::Tensor& dy_Tm) const {
     if (places_.output_at.empty()) return dy_Tm;
     const torch::Tensor at = torch::tensor(places_.output_at, torch::kInt32);
     return at::index_select(dy_Tm, 1, at);
   }
-  /// work(block, place of its first weight in S).
+  /// Calls work(block, index of its first weight in S) for all blocks.
   template <class Work>
   void for_blocks(const Work& work) const {
     for (int64_t i = 0; i < rows() / size_; ++i) {

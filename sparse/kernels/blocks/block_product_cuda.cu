@@ -15,7 +15,7 @@ __device__ Real& at_place(const Side<Real>& side, int64_t token, int64_t place) 
   return side.data[token * side.width + (side.at == nullptr ? place : side.at[place])];
 }
 
-/// kTokens tokens at kSide places; zeros for tokens that are not there.
+/// Loads kTokens tokens of kSide columns; zeros for missing tokens.
 template <class Real>
 __device__ void load_tokens(const Product<Real>& job, int64_t place, Real (*tile)[kSide + 1]) {
   for (int t = static_cast<int>(threadIdx.y); t < kTokens; t += kSide) {
@@ -25,8 +25,8 @@ __device__ void load_tokens(const Product<Real>& job, int64_t place, Real (*tile
   }
 }
 
-/// The weights of kSide outputs from `row` on and kSide inputs from `column` on of a block, as
-/// this product takes them: output by input. Lanes read neighbours.
+/// Loads the weights of kSide outputs from `row` on and kSide inputs from `column` on of a block,
+/// output by input, transposed if this product needs it. Lanes read neighbouring weights.
 template <bool kTransposed, class Real>
 __device__ void load_weights(const Real* block, int64_t size, int64_t row, int64_t column,
                              Real (*tile)[kSide + 1]) {
@@ -37,7 +37,7 @@ __device__ void load_weights(const Real* block, int64_t size, int64_t row, int64
   }
 }
 
-/// One tile: kTokens tokens, kSide outputs.
+/// Computes one tile: kTokens tokens, kSide outputs.
 template <bool kTransposed, class Real>
 __global__ void product_kernel(Product<Real> job) {
   __shared__ Real token_tile[kTokens][kSide + 1];
@@ -66,7 +66,7 @@ __global__ void product_kernel(Product<Real> job) {
   }
 }
 
-/// One tile of kSide x kSide weights of one block.
+/// Computes one tile of gradients: kSide x kSide weights of one block.
 template <class Real>
 __global__ void dots_kernel(Dots<Real> job) {
   __shared__ Real dy_tile[kSide][kSide + 1];

@@ -6,11 +6,11 @@ struct CUstream_st;
 
 // b side of a block, a multiple of 16  z blocks
 
-/// Kernels of square blocks on a GPU. Values are [z, b, b], output by input. Pointers are to GPU
-/// memory; each call is queued on the stream. There are tokens and blocks.
+/// CUDA launchers for block-sparse products. Values are [z, b, b], output by input. Pointers are to
+/// GPU memory; calls are queued on the stream. Numbers of tokens and blocks must be positive.
 namespace shoal::block_cuda {
 
-/// A row of `width` numbers for each token. Place i is at at[i], or, of a null `at`, at i.
+/// Dense matrix of `width` columns, a row per token. Logical column i is stored at at[i]; null: i.
 template <class Real>
 struct Side {
   Real* data;
@@ -18,9 +18,9 @@ struct Side {
   const int32_t* at;
 };
 
-/// to = the matrix times from, or, transposed, its transpose times from. Row i of the blocks of
-/// this factor has the blocks [start[i], start[i + 1]), each of its column and of its place among
-/// the values.
+/// Product of the matrix, or its transpose if `is_transposed`, with the tokens `from`. Row i of
+/// blocks of that factor has the blocks [start[i], start[i + 1]); `column` holds a block's column,
+/// `block` its index in the values.
 template <class Real>
 struct Product {
   int64_t size;  ///< b
@@ -34,8 +34,8 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Sums over tokens of dy and x, for each weight of the blocks in these rows and columns, of each
-/// part of `part_tokens` by itself: [parts, z, b, b].
+/// Gradient of the values: products of dy and x summed over tokens, for the blocks at (row,
+/// column). Each part of `part_tokens` tokens is summed separately: [parts, z, b, b].
 template <class Real>
 struct Dots {
   int64_t size, count;  ///< b, z

@@ -16,10 +16,10 @@ namespace {
 
 constexpr int64_t kLanes = Simd<float>::kLanes;
 
-/// Tokens that share the weights while these are in the nearest caches.
+/// Number of tokens that share the weights while these are in the first-level caches.
 constexpr int64_t kTileTokens = 64;
 
-/// Where the program's input i is in x.
+/// Maps an input of the program to a column of x.
 struct SamePlace {
   SHOAL_INLINE int64_t operator()(int64_t i) const { return i; }
 };
@@ -37,7 +37,7 @@ SHOAL_INLINE void put(const typename Simd<Real>::Lanes& lanes, const int32_t* pl
   for (int64_t i = 0; i < kLanes; ++i) y[place[i]] = lanes[i];
 }
 
-/// kTokens tokens of y from (token, output) on, V vectors of outputs of block row `row`.
+/// Computes kTokens tokens of y from (token, output) on, V vectors of outputs of block row `row`.
 template <class Real, int kTokens, int V, class Place>
 SHOAL_INLINE void multiply_part(const BlockProduct<Real>& product, const Place& place,
                                 const TokenRows<const Real>& x, const TokenRows<Real>& y,
@@ -75,7 +75,7 @@ SHOAL_INLINE void multiply_part(const BlockProduct<Real>& product, const Place& 
   }
 }
 
-/// All tokens of a tile, kTokens at a time.
+/// Computes all tokens of a tile, kTokens at a time.
 template <class Real, int kTokens, int V, class Place>
 SHOAL_INLINE void multiply_tile(const BlockProduct<Real>& product, const Place& place,
                                 const TokenRows<const Real>& x, const TokenRows<Real>& y) {
@@ -110,7 +110,7 @@ SHOAL_INLINE void multiply_tiles(const BlockProduct<Real>& product, const TokenR
   }
 }
 
-/// kInputs inputs of a block from c on, V vectors of its outputs.
+/// Gradient of kInputs inputs of a block from c on, V vectors of its outputs.
 template <class Real, int kInputs, int V, class Place>
 SHOAL_INLINE void dot_part(const BlockDots<Real>& dots, const Place& place, int64_t input,
                            int64_t output, Real* gradient) {
@@ -163,7 +163,8 @@ SHOAL_INLINE void dot_rows(const BlockDots<Real>& dots, int64_t first, int64_t l
   }
 }
 
-/// Tokens and vectors of outputs that registers hold the sums of; inputs and outputs of gradients.
+/// Shape of the sums held in registers: tokens by vectors of outputs; in gradients inputs by
+/// outputs.
 enum class Part { kPairs, kSingles, kNarrow };
 
 Part part_of(const BlockProgram& program) {

@@ -10,11 +10,11 @@
 
 // T tokens  m outputs  n inputs  b side of a block  z blocks
 
-// multiply: x [T, n] by a matrix of blocks, values [z, b, b], or, is_transposed, dy [T, m] by its
-// transpose. `blocks`: where each row of blocks starts, and of each block its column and its place
-// among the values. `at` are the places of either side in memory (null: the same). dots: for each
-// weight sums over tokens of dy and x, of blocks in these rows and columns, in parts of the tokens,
-// [parts, z, b, b].
+// multiply: x [T, n] times a matrix of blocks, values [z, b, b], or, if is_transposed, dy [T, m]
+// times its transpose. `blocks`: start of each row of blocks, and column and index of each block.
+// `at`: columns of either side in memory (null: the same). dots: products of dy and x summed over
+// tokens for each weight of the blocks in these rows and columns, in parts of the tokens, [parts,
+// z, b, b].
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "sparse_block_multiply(Tensor from, Tensor values, Tensor[] blocks, Tensor? from_at, "
@@ -27,7 +27,7 @@ namespace {
 
 using MaybeIndex = std::optional<torch::Tensor>;
 
-/// Square blocks, by rows and, for the gradient of x, by columns.
+/// Block layout on a GPU, stored by rows and, for the gradient of x, also by columns.
 class GpuBlockLayout : public GpuLayout {
  public:
   GpuBlockLayout(const torch::Tensor& mask_mn, int64_t size, const SparseOrder& order)
@@ -81,7 +81,7 @@ class GpuBlockLayout : public GpuLayout {
     static const MultiplyOperator op("shoal::sparse_block_multiply");
     return op;
   }
-  /// A view [m / b, n / b, b, b].
+  /// View [m / b, n / b, b, b] of a matrix.
   torch::Tensor grid_of(const torch::Tensor& weight_mn) const {
     return weight_mn.view({rows() / size_, size_, columns() / size_, size_}).transpose(1, 2);
   }

@@ -13,10 +13,10 @@
 namespace shoal {
 namespace {
 
-/// Places of a range that is worth a thread.
+/// Minimum number of elements in a range for a thread.
 constexpr int64_t kLeastPlaces = 256;
 
-/// Rows of numbers in the order of a matrix's side: place i is at `at[i]`, or at i.
+/// Rows in the order of a side of the matrix: element i is stored at `at[i]`, or at i.
 template <class Real>
 struct Side {
   Real* data;
@@ -36,7 +36,7 @@ void read_side(const Side<const Real>& side, int64_t token, Real* to) {
   for (int64_t i = 0; i < side.width; ++i) to[i] = from[side.at[i]];
 }
 
-/// The places of a range, plus the bias, which is in the order of `side`'s memory.
+/// Writes a range of elements plus the bias, which is in the order of `side`'s memory.
 template <class Real>
 void write_side(const Real* from, const IndexRange& range, const Real* bias, const Side<Real>& side,
                 int64_t token) {
@@ -47,7 +47,7 @@ void write_side(const Real* from, const IndexRange& range, const Real* bias, con
   }
 }
 
-/// Memory for some tokens of both sides, as the loops want them.
+/// Padded copies of both sides for some tokens, in the layout of the loops.
 template <class Real>
 class Rows {
  public:
@@ -88,7 +88,7 @@ class Rows {
   std::vector<Real> longer_, shorter_;
 };
 
-/// Calls work(rows, tokens, range) for groups of tokens and ranges of `places`, side by side.
+/// Calls work(rows, tokens, range) in parallel for groups of tokens and ranges of `places`.
 template <class Real, class Work>
 void for_groups(const DiagonalProgram& program, int64_t tokens, int64_t places, const Work& work) {
   const int64_t groups = divide_up(tokens, kDiagonalTokens);
@@ -146,7 +146,7 @@ void to_longer(const DiagonalProduct<Real>& product, const Side<const Real>& sho
                    });
 }
 
-/// Whole diagonals.
+/// Diagonal layout.
 class DiagonalLayout : public SparseLayout {
  public:
   DiagonalLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
@@ -222,14 +222,14 @@ class DiagonalLayout : public SparseLayout {
             static_cast<int64_t>(offsets_.size()), offsets_.data(), stride_};
   }
 
-  /// work(place among the values, place in S) for all weights, row by row: S is read in order, and
-  /// a few lines of memory of each diagonal.
+  /// Calls work(index of the value, index in S) for all weights, row by row: it reads S in order,
+  /// and a few cache lines of each diagonal.
   template <class Work>
   void for_weights(const Work& work) const {
     const DiagonalProgram own = program();
     const auto begin = offsets_.begin(), end = offsets_.end();
     for (int64_t r = 0; r < rows(); ++r) {
-      // Along the columns r + offset, or, of a tall matrix, r - offset; before and after they wrap.
+      // Columns r + offset, or in a tall matrix r - offset, before and after wrapping around.
       for (const int64_t turn : {int64_t{0}, own.longer}) {
         auto first = is_tall_ ? std::upper_bound(begin, end, r + turn - own.shorter)
                               : std::lower_bound(begin, end, turn - r);
@@ -243,7 +243,7 @@ class DiagonalLayout : public SparseLayout {
       }
     }
   }
-  /// From one side of S to the other.
+  /// Product from one side of S to the other.
   template <class Real>
   void multiply_sides(const torch::Tensor& values, const Real* bias, const Side<const Real>& from,
                       const Side<Real>& to, bool goes_to_longer) const {

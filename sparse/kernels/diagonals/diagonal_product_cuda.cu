@@ -10,7 +10,7 @@ constexpr int kPlaces = 128;   // of a block, one a thread
 constexpr int kTokens = 8;     // whose sums a thread has in registers
 constexpr int kDiagonals = 8;  // the same, in dots
 
-/// Places of the side that is read which shared memory holds at once: 32 KiB.
+/// Elements of the input side that shared memory holds at once: 32 KiB.
 template <class Real>
 constexpr int kWindow = (32 << 10) / (kTokens * static_cast<int>(sizeof(Real)));
 
@@ -19,7 +19,7 @@ __device__ Real& at_place(const Side<Real>& side, int64_t token, int place) {
   return side.data[token * side.width + (side.at == nullptr ? place : side.at[place])];
 }
 
-/// The block's tokens at the places from `first` on; zeros for tokens that are not there.
+/// Loads the block's tokens from element `first` on; zeros for missing tokens.
 template <class Real>
 __device__ void load_window(const Product<Real>& job, int first, Real (*window)[kWindow<Real>]) {
   const int64_t token = int64_t{blockIdx.x} * kTokens;
@@ -32,7 +32,7 @@ __device__ void load_window(const Product<Real>& job, int first, Real (*window)[
   }
 }
 
-/// Adds to the sums of one place what the window holds for it.
+/// Accumulates the terms in the window for one output element.
 template <bool kToLonger, class Real>
 __device__ void add_window(const Product<Real>& job, int place, int first,
                            const Real (*window)[kWindow<Real>], Real (&sum)[kTokens]) {

@@ -6,9 +6,10 @@ struct CUstream_st;
 
 // D weights of a diagonal, the shorter side  P the longer side  K diagonals
 
-/// Kernels of diagonals on a GPU. Weight j of a diagonal joins place j of the shorter side with
-/// place (j + its offset) mod P of the longer one. Pointers are to GPU memory; each call is queued
-/// on the stream. There are tokens and diagonals, and sides are counted in 31 bits.
+/// CUDA launchers for products with diagonals. Weight j of a diagonal links element j of the
+/// shorter side with element (j + offset) mod P of the longer one. Pointers are to GPU memory;
+/// calls are queued on the stream. There must be tokens and diagonals, and sides must be below
+/// 2^31.
 namespace shoal::diagonal_cuda {
 
 struct Diagonals {
@@ -16,7 +17,7 @@ struct Diagonals {
   const int32_t* offset_K;
 };
 
-/// A row of `width` numbers for each token. Place i is at at[i], or, of a null `at`, at i.
+/// Dense matrix of `width` columns, a row per token. Logical column i is stored at at[i]; null: i.
 template <class Real>
 struct Side {
   Real* data;
@@ -24,7 +25,7 @@ struct Side {
   const int32_t* at;
 };
 
-/// to = the matrix, or its transpose, times from.
+/// Product of the matrix, or of its transpose, with the tokens `from`.
 template <class Real>
 struct Product {
   Diagonals diagonals;
@@ -37,8 +38,8 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Sums over tokens of shorter[j] longer[j + offset], of each part of `part_tokens` by itself:
-/// [parts, K, D].
+/// Gradient of the values: shorter[j] longer[j + offset] summed over tokens, separately for each
+/// part of `part_tokens` tokens: [parts, K, D].
 template <class Real>
 struct Dots {
   Diagonals diagonals;

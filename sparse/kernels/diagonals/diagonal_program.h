@@ -5,9 +5,9 @@
 // D weights of a diagonal, the shorter side  P the longer side  K diagonals  t tokens
 namespace shoal {
 
-/// Some diagonals of a matrix (sparse/patterns/diagonal.h) as loops read them. Weight j of a
-/// diagonal joins place j of the shorter side with place (j + its offset) mod P of the longer one:
-/// both directions of the product, and those of the transpose, use the same values.
+/// Diagonals of a matrix (sparse/patterns/diagonal.h) for CPU loops. Weight j of a diagonal links
+/// element j of the shorter side with element (j + offset) mod P of the longer one, so products
+/// with the matrix and with its transpose read the same values.
 ///
 /// Values [K, stride] have kDiagonalPad zeros before and after the D weights of each diagonal.
 struct DiagonalProgram {
@@ -17,27 +17,27 @@ struct DiagonalProgram {
   int64_t stride = 0;
 };
 
-/// Vectors may read so far beyond the ends of a diagonal.
+/// Elements that vector loads may read beyond either end of a diagonal.
 inline constexpr int64_t kDiagonalPad = 16;
-/// Tokens that registers hold the sums of.
+/// Number of tokens whose sums are kept in registers.
 inline constexpr int64_t kDiagonalTokens = 8;
 
-/// n, rounded up to whole vectors.
+/// Rounds n up to whole vectors.
 inline int64_t whole_vectors(int64_t n) {
   return (n + kDiagonalPad - 1) / kDiagonalPad * kDiagonalPad;
 }
 
-/// A row of numbers for each token, `stride` apart. Those of the longer side go on with their
-/// beginning, for D + kDiagonalPad more; those of the shorter side have kDiagonalPad zeros before
-/// and after.
+/// Rows of elements, one per token, `stride` apart. Rows of the longer side repeat their beginning
+/// after their end, for D + kDiagonalPad elements; rows of the shorter side have kDiagonalPad zeros
+/// before and after.
 template <class Real>
 struct DiagonalRows {
   Real* data;
   int64_t stride;
 };
 
-/// What the loops read and add to, of some tokens and the places [first, last) of the side that is
-/// written: multiples of 16, but for its end. One thread.
+/// One loop, on one thread: its tokens, and the range [first, last) of the written side, whose
+/// bounds are multiples of 16 or its end.
 template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;
@@ -48,8 +48,8 @@ struct DiagonalLoop {
 template <class Real>
 void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
                          const DiagonalRows<const Real>& longer, const DiagonalRows<Real>& shorter);
-/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]. This `longer` does
-/// not go on behind P.
+/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]. Here rows of `longer`
+/// end at P.
 template <class Real>
 void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer);

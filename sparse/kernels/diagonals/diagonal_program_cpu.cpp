@@ -17,24 +17,24 @@ namespace {
 constexpr int64_t kLanes = Simd<float>::kLanes;
 static_assert(kLanes == kDiagonalPad);
 
-/// Offsets of the diagonals that are multiplied before the next ones reach at most so far: what
-/// they read of eight tokens stays in the first cache while the places move on.
+/// Range of offsets that are multiplied together: what they read of eight tokens stays in the
+/// first- level cache while the position advances.
 constexpr int64_t kWindow = 512;
 
-/// The first diagonal behind `begin` that is out of its window.
+/// The first diagonal after `begin` outside its window.
 SHOAL_INLINE int64_t end_of_window(const DiagonalProgram& program, int64_t begin) {
   int64_t end = begin;
   while (end < program.count && program.offsets[end] - program.offsets[begin] < kWindow) ++end;
   return end;
 }
 
-/// The first of the diagonals whose offsets are greater than `offset`.
+/// The first diagonal with an offset greater than `offset`.
 SHOAL_INLINE int64_t first_above(const DiagonalProgram& program, int64_t offset) {
   return std::upper_bound(program.offsets, program.offsets + program.count, offset) -
          program.offsets;
 }
 
-/// Sixteen places of kTokens tokens.
+/// Computes sixteen elements of kTokens tokens.
 template <class Real, int kTokens>
 struct Sums {
   using Lanes = typename Simd<Real>::Lanes;
@@ -80,8 +80,8 @@ struct ToShorter {
       }
     }
   }
-  /// Of a single token the values take most of the time: a few diagonals at once are read from
-  /// their beginning to their end.
+  /// For a single token, reading the values takes most of the time: a few diagonals at once are
+  /// read from beginning to end.
   template <int kTokens>
   static SHOAL_INLINE int64_t end_of_part(const DiagonalProgram& program, int64_t begin) {
     if constexpr (kTokens == 1) return std::min(program.count, begin + 4);
@@ -104,7 +104,7 @@ struct ToLonger {
       Real* to = longer.data + token * longer.stride + p;
       Sums<Real, kTokens> sums;
       sums.load(to, longer.stride);
-      // The diagonals that meet some of these places, before and after they wrap around.
+      // Diagonals that overlap these elements, before and after wrapping around.
       for (const int64_t place : {p, p + program.longer}) {
         const int64_t end = first_above(program, place + kLanes - 1);
         for (int64_t k = first_above(program, place - program.shorter); k < end; ++k) {
@@ -116,7 +116,7 @@ struct ToLonger {
       sums.store(to, longer.stride);
     }
   }
-  /// One token, whose values are read in order, as those of ToShorter.
+  /// One token, with values read in order as in ToShorter.
   SHOAL_INLINE void run_by_diagonals(int64_t token) const {
     const DiagonalProgram& program = loop.program;
     const Real* x = shorter.data + token * shorter.stride;
@@ -171,7 +171,7 @@ struct Dots {
   }
 };
 
-/// All tokens, as many at a time as registers have room for.
+/// Calls work for all tokens, as many at a time as fit into registers.
 template <int kMost, class Work>
 SHOAL_INLINE void run_all(const Work& work) {
   const int64_t tokens = work.loop.tokens;

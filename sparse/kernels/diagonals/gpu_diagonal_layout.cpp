@@ -9,10 +9,10 @@
 
 // T tokens  m outputs  n inputs  D weights of a diagonal  K diagonals
 
-// multiply: from one side of the matrix to the other, of `to_width` places, with values [K, D];
-// `at` are the places of either side in memory (null: the same). dots: for each weight sums over
-// tokens of shorter [T, D] and longer [T, P], in parts of the tokens, [parts, K, D].
-// sparse/kernels/diagonals/diagonal_program.h has the places that a weight connects.
+// multiply: product from one side of the matrix to the other, of `to_width` elements, with values
+// [K, D]; `at`: columns of either side in memory (null: the same). dots: products of shorter [T, D]
+// and longer [T, P] summed over tokens for each weight, in parts of the tokens, [parts, K, D].
+// sparse/kernels/diagonals/diagonal_program.h defines the elements that a weight links.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "sparse_diagonal_multiply(Tensor from, Tensor values, Tensor offset, Tensor? from_at, "
@@ -25,7 +25,7 @@ namespace {
 
 using MaybePlaces = std::optional<torch::Tensor>;
 
-/// Whole diagonals.
+/// Diagonal layout on a GPU.
 class GpuDiagonalLayout : public GpuLayout {
  public:
   GpuDiagonalLayout(const torch::Tensor& mask_mn, const SparseOrder& order)

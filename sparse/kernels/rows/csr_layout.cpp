@@ -14,7 +14,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kRowTileTokens = kGroupTokens * kTileGroups;
-/// Up to so many tokens are multiplied one by one.
+/// Up to this number, tokens are multiplied one by one.
 constexpr int64_t kFewRowTokens = 3;
 constexpr int64_t kLeastOutputs = 64;
 
@@ -82,7 +82,7 @@ torch::Tensor multiply_by_rows(const RowProgram& program, const torch::Tensor& x
   return y;
 }
 
-/// Adds to the gradient of the values of some outputs what some tokens give.
+/// Accumulates the gradient of the values of some outputs over some tokens.
 template <class Real>
 void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
               const TokenRows<const Real>& dy, const IndexRange& outputs, Real* gradient) {
@@ -101,7 +101,7 @@ void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
   }
 }
 
-/// Any mask by rows and, for the gradient of x, by columns.
+/// CSR layout for any mask, stored by rows and, for the gradient of x, also by columns.
 class CsrLayout : public SparseLayout {
  public:
   CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : SparseLayout(mask_mn) {
@@ -174,7 +174,7 @@ class CsrLayout : public SparseLayout {
       by_output_.start.push_back(static_cast<int32_t>(by_output_.input.size()));
     }
   }
-  /// A counting sort of the weights by their inputs.
+  /// Sorts the weights by their inputs (counting sort).
   void transpose_rows() {
     by_input_.num_inputs = rows();
     by_input_.start.assign(static_cast<size_t>(columns()) + 1, 0);

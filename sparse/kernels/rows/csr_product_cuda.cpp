@@ -33,7 +33,7 @@ using DenseFactor = std::unique_ptr<const cusparseDnMatDescr, Destroy>;
 
 // ---- arguments
 
-/// cuSPARSE's name of a dtype, and 1 and 0 in it.
+/// cuSPARSE's name of a dtype, with 1 and 0 of that type.
 struct Scalars {
   cudaDataType type;
   const void *one, *zero;
@@ -47,7 +47,7 @@ Scalars scalars_of(at::ScalarType dtype) {
   return {CUDA_R_32F, &kOneFloat, &kZeroFloat};
 }
 
-/// Contiguous [T, width] as the matrix [width, T].
+/// A contiguous [T, width] as the column-major matrix [width, T].
 DenseFactor by_columns(const Tensor& x) {
   const int64_t T = x.size(0), width = x.size(1);
   cusparseConstDnMatDescr_t made = nullptr;
@@ -57,7 +57,7 @@ DenseFactor by_columns(const Tensor& x) {
   return DenseFactor(made);
 }
 
-/// The same of a matrix that cuSPARSE writes.
+/// Like by_columns, for a matrix that cuSPARSE writes.
 DenseMatrix result_by_columns(const Tensor& y) {
   const int64_t T = y.size(0), width = y.size(1);
   cusparseDnMatDescr_t made = nullptr;
@@ -67,7 +67,7 @@ DenseMatrix result_by_columns(const Tensor& y) {
   return DenseMatrix(made);
 }
 
-/// Contiguous [T, width] as it is.
+/// A contiguous [T, width] as a row-major matrix.
 DenseFactor by_rows(const Tensor& x) {
   const int64_t T = x.size(0), width = x.size(1);
   cusparseConstDnMatDescr_t made = nullptr;
@@ -87,9 +87,9 @@ SparseMatrix with_values(const GpuCsrMatrix& matrix, const Tensor& values) {
   return SparseMatrix(made);
 }
 
-// ---- what is prepared once
+// ---- cached preparations
 
-/// Calls that may share a workspace. A handle belongs to one thread and device.
+/// Calls with equal keys may share a workspace. A handle belongs to one thread and device.
 struct ProductKey {
   bool is_dots;
   int64_t tokens;
@@ -110,7 +110,7 @@ ProductKey key_of(bool is_dots, const Tensor& x) {
           current_stream()};
 }
 
-/// cuSPARSE keeps in a descriptor which workspace was prepared for it.
+/// A matrix descriptor with its workspace; cuSPARSE stores in the descriptor that it is prepared.
 struct Prepared {
   ProductKey key;
   SparseMatrix matrix;
@@ -119,7 +119,7 @@ struct Prepared {
 
 using PreparedList = std::list<Prepared>;  // the last used first
 
-/// What is prepared for such calls, with these values.
+/// Returns the cached preparation for such calls, with these values.
 Prepared& prepared_for(const ProductKey& key, GpuCsrMatrix& matrix, const Tensor& values) {
   if (matrix.prepared == nullptr) matrix.prepared = std::make_shared<PreparedList>();
   auto& list = *static_cast<PreparedList*>(matrix.prepared.get());
@@ -138,7 +138,7 @@ Prepared& prepared_for(const ProductKey& key, GpuCsrMatrix& matrix, const Tensor
 
 // ---- calls
 
-/// Of one product: some versions of cuSPARSE write only zeros behind 65,535 x 16 columns.
+/// Limit of one product: some versions of cuSPARSE write only zeros behind 65,535 x 16 columns.
 constexpr int64_t kMostTokens = 65535 * 16;
 
 /// The three functions with which cuSPARSE computes c = a b.
@@ -150,7 +150,7 @@ struct CusparseProduct {
   Algorithm algorithm;  ///< whose results are the same in each run
 };
 
-/// Of a sparse a.
+/// Products with a sparse a.
 constexpr CusparseProduct kSparseTimesDense{"cusparseSpMM", cusparseSpMM_bufferSize,
                                             cusparseSpMM_preprocess, cusparseSpMM,
                                             CUSPARSE_SPMM_CSR_ALG3};
@@ -159,7 +159,7 @@ constexpr CusparseProduct kSampledDenseTimesDense{"cusparseSDDMM", cusparseSDDMM
                                                   cusparseSDDMM_preprocess, cusparseSDDMM,
                                                   CUSPARSE_SDDMM_ALG_DEFAULT};
 
-/// Runs a product after it was prepared, if this is its first time.
+/// Runs a product, after preparing it at the first call.
 template <class Calls, class A, class B, class C>
 void run(const Calls& product, const A& a, const B& b, const C& c, Prepared& prepared) {
   constexpr cusparseOperation_t kNoTranspose = CUSPARSE_OPERATION_NON_TRANSPOSE;
@@ -181,7 +181,7 @@ void run(const Calls& product, const A& a, const B& b, const C& c, Prepared& pre
   call(product.run, prepared.workspace.mutable_data_ptr(), "");
 }
 
-/// y = the products of some tokens.
+/// Computes y for some of the tokens.
 void multiply_part(GpuCsrMatrix& matrix, const Tensor& values, const Tensor& x, const Tensor& y) {
   Prepared& prepared = prepared_for(key_of(/*is_dots=*/false, x), matrix, values);
   run(kSparseTimesDense, prepared.matrix, by_columns(x), result_by_columns(y), prepared);
@@ -201,7 +201,8 @@ Tensor csr_multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, co
 Tensor csr_dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
-  // Zeros: cuSPARSE does not document that SDDMM ignores its output's old values where beta is 0.
+  // Zeros, since cuSPARSE does not document that SDDMM ignores old values of its output if beta is
+  // 0.
   Tensor gradient = torch::zeros({matrix->num_weights()}, x.options());
   Prepared& prepared = prepared_for(key_of(/*is_dots=*/true, x), *matrix, gradient);
   run(kSampledDenseTimesDense, by_columns(dy), by_rows(x), prepared.matrix, prepared);

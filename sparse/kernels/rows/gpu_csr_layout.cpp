@@ -9,8 +9,8 @@
 
 // T tokens  r rows of a matrix  c its columns  z weights
 
-// multiply: x [T, c] by the rows of a matrix with these values, [T, r]. dots: for each weight
-// the sum over tokens of dy [T, r] and x [T, c] in its row and column, [z]. T and z are not 0.
+// multiply: x [T, c] times the rows of a matrix with these values, [T, r]. dots: products of dy [T,
+// r] and x [T, c] summed over tokens for each weight, [z]. T and z are positive.
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.class_<shoal::GpuCsrMatrix>("CsrMatrix");
   m.def(
@@ -28,7 +28,7 @@ using GpuCsrMatrixPtr = c10::intrusive_ptr<GpuCsrMatrix>;
 using CsrOperator =
     Operator<torch::Tensor(const GpuCsrMatrixPtr&, const torch::Tensor&, const torch::Tensor&)>;
 
-/// From the weights' rows, ascending, and columns.
+/// Makes a matrix from the rows, ascending, and columns of its weights.
 GpuCsrMatrixPtr make_csr_matrix(const torch::Tensor& row, const torch::Tensor& column,
                                 int64_t num_rows, int64_t num_columns) {
   auto matrix = c10::make_intrusive<GpuCsrMatrix>();
@@ -38,7 +38,8 @@ GpuCsrMatrixPtr make_csr_matrix(const torch::Tensor& row, const torch::Tensor& c
   return matrix;
 }
 
-/// Any mask by rows and, for the gradient of x, by columns: P S Q and its transpose.
+/// CSR layout on a GPU for any mask, by rows and, for the gradient of x, by columns: P S Q and its
+/// transpose.
 class GpuCsrLayout : public GpuLayout {
  public:
   GpuCsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : GpuLayout(mask_mn) {

@@ -5,29 +5,29 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// A sparse matrix by its outputs, as loops read it: output i has the values
-/// [start[i], start[i + 1]), each of the input in `input`.
+/// Sparse matrix in CSR format for CPU loops: output i has the values [start[i], start[i + 1]),
+/// whose inputs are in `input`.
 struct RowProgram {
   int64_t num_outputs = 0, num_inputs = 0;
   const int32_t* start = nullptr;
   const int32_t* input = nullptr;
 };
 
-/// Tokens of a tile come in groups of 16 lanes, of which it has up to four.
+/// Number of tokens in a group, one per vector lane, and maximum number of groups in a tile.
 inline constexpr int64_t kGroupTokens = 16;
 inline constexpr int64_t kTileGroups = 4;
 
-/// Up to 64 tokens, token by token: rows of `width` numbers, `stride` apart.
+/// Up to 64 tokens, a row of `width` elements each, rows `stride` apart.
 template <class Real>
 struct TokenRows {
   Real* data;
   int64_t stride, width, tokens;
 };
 
-// Loops over one tile; one thread. A tile of x is [inputs, groups * 16 tokens] with zeros behind
-// the last token.
+// Loops over one tile, on one thread. A tile is the transpose of x, [inputs, groups * 16 tokens],
+// with zeros after the last token.
 
-/// to [columns, rows] = the transpose of from [rows, columns]; rows of either are so far apart.
+/// to [columns, rows] = transpose of from [rows, columns], with the given distances between rows.
 template <class Real>
 struct Transposition {
   const Real* from;
@@ -38,7 +38,7 @@ struct Transposition {
 template <class Real>
 void transpose_matrix(const Transposition<Real>& matrix);
 
-/// The tile of some tokens: their transpose.
+/// Transposes tokens into a tile.
 template <class Real>
 void transpose_tokens(const TokenRows<const Real>& x, int64_t groups, Real* tile);
 
@@ -48,16 +48,16 @@ struct RowProduct {
   const Real* values;
   const Real* bias;  ///< may be null
 };
-/// y of the outputs [first, last).
+/// Computes y for outputs [first, last).
 template <class Real>
 void multiply_rows(const RowProduct<Real>& product, const Real* tile, int64_t first, int64_t last,
                    const TokenRows<Real>& y);
-/// The same of one token, which needs no tile.
+/// Computes the outputs [first, last) of y for one token, which needs no tile.
 template <class Real>
 void multiply_rows_once(const RowProduct<Real>& product, const Real* x, int64_t first, int64_t last,
                         Real* y);
 
-/// The inputs of the gradient of values: the tiles of x and of dy, [last - first, groups * 16].
+/// Arguments of the gradient of values; dy_tile is [last - first, groups * 16].
 template <class Real>
 struct RowDots {
   const RowProgram& program;
@@ -65,11 +65,11 @@ struct RowDots {
   const Real* x_tile;
   int64_t groups;
 };
-/// Adds to the gradient of the values of the outputs [first, last).
+/// Accumulates the gradient of the values of outputs [first, last).
 template <class Real>
 void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 
-/// Groups that a tile of so many tokens has.
+/// Number of groups in a tile of so many tokens.
 inline int64_t groups_of(int64_t tokens) { return (tokens + kGroupTokens - 1) / kGroupTokens; }
 
 }  // namespace shoal

@@ -5,8 +5,8 @@
 
 #include "runtime/device/cpu_clones.h"
 
-// Vectors are written out. The compiler's own would gather the inputs of a single token, at half
-// the speed of loading them one by one.
+// Vectors are explicit, since the compiler would gather the inputs of a single token, at half the
+// speed of loading them one by one.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 #pragma GCC optimize("no-tree-vectorize")
 
@@ -63,7 +63,7 @@ SHOAL_INLINE void transpose_square(const double* from, int64_t from_stride, doub
   }
 }
 
-/// to[c][r] = from[r][c]; rows of both are so far apart.
+/// to[c][r] = from[r][c], with the given distances between rows.
 template <class Real>
 SHOAL_INLINE void transpose_rows(const Real* from, int64_t from_stride, int64_t rows,
                                  int64_t columns, Real* to, int64_t to_stride) {
@@ -141,7 +141,7 @@ SHOAL_INLINE void multiply_rows_of(const RowProduct<Real>& product, const Real* 
   }
 }
 
-/// Adds to the gradients of a few weights of one output.
+/// Accumulates the gradients of a few weights of one output.
 template <class Real, int V, int kWeights>
 SHOAL_INLINE void dot_weights(const int32_t* input, const LanesOf<Real>* dy, const Real* tile,
                               Real* gradient) {

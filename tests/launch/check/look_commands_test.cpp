@@ -343,7 +343,7 @@ TEST_F(LookCommands, KeysFindThoseInsideOtherSections) {
   keys({.name = "train"}, section);
   EXPECT_THAT(section.str(), Not(HasSubstr("data.train")));  // what begins so comes first
   keys({.name = "change.chunks"}, part);                     // words are whole
-  EXPECT_THAT(part.str(), HasSubstr("no key is called 'change.chunks'; these may be meant:"));
+  EXPECT_THAT(part.str(), HasSubstr("unknown key 'change.chunks'; these may be meant:"));
 }
 
 TEST_F(LookCommands, KeysSuggestTheNearest) {
@@ -432,7 +432,7 @@ TEST_F(LookCommands, NearestRecipesAreOfTheFileName) {
   EXPECT_THAT(nearest_recipes("zebra.yaml", root), ElementsAre());
 }
 
-/// Of the tree that this test was built in.
+/// Recipes of the tree that this test was built in.
 std::vector<std::string> shipped_recipes() {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<std::string> files;

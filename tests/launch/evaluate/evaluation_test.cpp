@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Of 11 images in two batches, on this grid.
+/// Evaluates 11 images in two batches, on this grid.
 Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides,
                        int64_t most_pictures = 0) {
   const Recipe recipe = testing::equality_recipe(overrides);

@@ -115,7 +115,7 @@ TEST_F(ExpertMapsCommand, TellsWhichRegionsChooseWhichUnit) {
   EXPECT_NEAR(layer["all"]["vertical"]["mean"].get<double>(), 0.5, 1e-12);
   ASSERT_EQ(json["left_out"].size(), 3u);
   EXPECT_EQ(json["left_out"][0]["layer"], "channels");
-  EXPECT_EQ(json["left_out"][1]["reason"], "its 7 tokens are no patches");
+  EXPECT_EQ(json["left_out"][1]["reason"], "its 7 tokens are not patches");
   EXPECT_EQ(json["left_out"][2]["layer"], "unrouted");
   EXPECT_THAT(read_file(scratch_.file("maps/index.html")), HasSubstr("image-008.bright.png"));
   EXPECT_THAT(read_file(scratch_.file("maps/image-008.bright.png")), HasSubstr("IHDR"));

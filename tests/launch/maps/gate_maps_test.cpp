@@ -53,7 +53,7 @@ class GateMapsCommand : public ::testing::Test {
   const Environment nothing_ = [](const std::string&) { return std::nullopt; };
 };
 
-/// Of the open gates of a model's first validation samples: [G gates, N samples, S tokens].
+/// Open gates of a model's first validation samples: [G gates, N samples, S tokens].
 struct OpenGates {
   torch::Tensor is_open_GNS, is_labelled_NS;
 };

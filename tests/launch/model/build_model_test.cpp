@@ -37,7 +37,7 @@ TEST(CheckStride, IsForWindowsOfAStream) {
   const Recipe recipe = with("evaluate.stride=3"), coarse = with("evaluate.stride=7");
   EXPECT_EQ(problem(recipe, *make_source(recipe)), "");
   EXPECT_THAT(problem(coarse, *make_source(coarse)), HasSubstr("7 would leave tokens out"));
-  EXPECT_THAT(problem(recipe, Sentences()), HasSubstr("data.source sentences are no windows"));
+  EXPECT_THAT(problem(recipe, Sentences()), HasSubstr("data.source sentences are not windows"));
   EXPECT_EQ(problem(with("evaluate.every=1ep"), Sentences()), "");
 }
 

@@ -30,7 +30,7 @@ class Chains {
         chains_(chain_layers(session_.model().sparse->masks().layers(),
                              session_.model().sparse->forms().permutations)) {}
 
-  /// Of each chain its layers, those that put the neurons out before the one that takes them in.
+  /// Layers of each chain, those that put the neurons out before the one that takes them in.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const LayerChain& chain : chains_) {

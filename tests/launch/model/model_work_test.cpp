@@ -17,7 +17,7 @@ Keys followed_by(Keys first, const Keys& second) {
   return first;
 }
 
-/// Of a recipe that is given by overrides alone.
+/// Work of a recipe that is given by overrides alone.
 std::optional<ModelWork> work(const Keys& overrides) {
   const Keys all = followed_by({"train={duration: 1step, batch: 8}"}, overrides);
   return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, 1).counts.work;
@@ -184,7 +184,7 @@ TEST(ModelWork, CountsANexusLayer) {
                    dense - kImageTokens * mlp + mixing + 3 * (4 * mlp + 2 * memory));
 }
 
-/// Of a decoder of one block that is 64 wide, with 1024 tokens, 16 of which are anchors.
+/// Multiply-adds of a decoder with one block, 64 wide, with 1024 tokens, 16 of which are anchors.
 double gated_work(const std::string& gate) {
   return work({"data={source: text, sequence: 1024, train: {files: [a]}, valid: {files: [b]}, "
                "tokenizer: {name: gpt2, vocab: v, merges: m}}",

@@ -88,7 +88,7 @@ TEST(LoadScale, NamesItsColours) {
 
 using Cell = std::pair<int64_t, int64_t>;  // row, column
 
-/// Of the cell in a row and a column of load_picture, whose cells are of equal size.
+/// Colour of the cell in a row and a column of load_picture, whose cells are of equal size.
 Rgb cell_of(const Picture& picture, const Cell& cell, const Cell& cells) {
   const int64_t height = picture.height / cells.first, width = picture.width / cells.second;
   return picture.pixels.at(static_cast<size_t>((cell.first * height + height / 2) * picture.width +

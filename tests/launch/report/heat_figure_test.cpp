@@ -22,7 +22,7 @@ LoadPanel panel_of(const std::vector<std::vector<double>>& load, int64_t memory_
   return make_load_panel(history);
 }
 
-/// As the page holds a picture of these pixels.
+/// Address of a picture of these pixels in the page.
 std::string address_of(int64_t width, const std::vector<Rgb>& pixels) {
   return png_address({width, static_cast<int64_t>(pixels.size()) / width, pixels});
 }

@@ -87,8 +87,8 @@ TEST(RunData, RefusesWhatIsNoRun) {
     }
     return std::string();
   };
-  EXPECT_THAT(refusal(scratch.file("none")), HasSubstr("is not there; name a folder that"));
-  EXPECT_THAT(refusal(scratch.path()), HasSubstr("is no run: it has none of resolved.yaml"));
+  EXPECT_THAT(refusal(scratch.file("none")), HasSubstr("does not exist; name a folder that"));
+  EXPECT_THAT(refusal(scratch.path()), HasSubstr("is not a run: it has none of resolved.yaml"));
   fs::create_directories(scratch.file("step-00000001"));
   write_file(scratch.file("step-00000001/manifest.json"), "{}");
   EXPECT_THAT(refusal(scratch.file("step-00000001")), HasSubstr("is a checkpoint, not a run"));

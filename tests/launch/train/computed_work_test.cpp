@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// Of a layer whose tokens made ten choices.
+/// Statistics of a layer whose tokens made ten choices.
 MoeStats choices(const std::string& layer, int64_t kept) {
   StatSums sums;
   sums.load_U = torch::full({2}, 5.0, torch::kFloat64);

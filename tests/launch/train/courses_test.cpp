@@ -28,7 +28,7 @@ std::vector<std::string> changes(const std::vector<std::string>& before,
                                  steps_done);
 }
 
-/// Of a run whose train.duration alone changes.
+/// Lines for a run in which only train.duration changes.
 std::vector<std::string> of_durations(const std::vector<std::string>& overrides,
                                       const std::string& before, const std::string& now,
                                       int64_t steps_done) {

@@ -56,7 +56,7 @@ TEST(MocoInTraining, TheMomentumEncoderFollowsBeforeItMakesKeys) {
   }
 }
 
-/// Of a training's second step. `momentum`: constant; `follow`: moves the key encoder by hand
+/// Loss of a training's second step. `momentum`: constant; `follow`: moves the key encoder by hand
 /// before that step.
 double second_loss(const std::string& momentum, double follow) {
   SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}",

@@ -146,7 +146,7 @@ const std::vector<Case>& lone_cases() {
       {"UnknownSource",
        {{"shapes", "shaeps"}, {"10ep", "2Btok"}, {"patch: 4", "patch: 5"}},
        {},
-       {"r.yaml:2:16: data.source: no data source is called 'shaeps'; " + kSources +
+       {"r.yaml:2:16: data.source: unknown data source 'shaeps'; " + kSources +
         "; did you mean 'shapes'?"}},
       {"TypoInTheTopLevel",
        {{"parallel:", "paralel:"}, {"patch: 4", "patch: 5"}, {"10ep", "2Btok"}},
@@ -156,7 +156,7 @@ const std::vector<Case>& lone_cases() {
       {"NoOverride",
        {{"patch: 4", "patch: 5"}},
        {"parallel.expert_ranks"},
-       {"command line: parallel.expert_ranks: is no override; write key=value or ~key"},
+       {"command line: parallel.expert_ranks: is not an override; write key=value or ~key"},
        3},
       {"NoRanks",
        {{"expert_ranks: 2", "expert_ranks: 0"}},
@@ -174,7 +174,7 @@ const std::vector<Case>& lone_cases() {
       {"UnknownOptimizer",
        {{"adamw", "adam"}},
        {},
-       {"r.yaml:13:19: optimizer.name: no optimizer is called 'adam'; one of: adamw, lamb, sgd; "
+       {"r.yaml:13:19: optimizer.name: unknown optimizer 'adam'; one of: adamw, lamb, sgd; "
         "did you mean 'adamw'?"}},
       {"BrokenReference",
        {{"batch: 16", "batch: \"${run.bach}\""}},

@@ -119,7 +119,7 @@ class ResumeItems : public ::testing::Test {
   }
 
   static constexpr int kStepsOn = 3;
-  /// Of the steps after the save, the first is skipped, the others are good.
+  /// Makes a step after the save; the first is skipped, the others are good.
   Outcome step_on(Session& session, int index) const {
     Outcome outcome;
     if (index == 0) {
@@ -353,7 +353,7 @@ TEST_F(ResumeItemsOfCht, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.stopped.backbone.");
 }
 
-/// The same with masks that are drawn, and go on changing.
+/// Masks that are drawn, and go on changing.
 class ResumeItemsOfChtS : public ResumeItems {
  protected:
   ResumeItemsOfChtS()
@@ -387,7 +387,7 @@ TEST_F(ResumeItemsOfSoftPermutations, EachAloneIsMissed) {
   expect_each_item_is_missed(grid, "sparsity.soft.m.backbone.");
 }
 
-/// The same, hard at the save.
+/// Permutations that are hard at the save.
 class ResumeItemsOfHardPermutations : public ResumeItems {
  protected:
   ResumeItemsOfHardPermutations()

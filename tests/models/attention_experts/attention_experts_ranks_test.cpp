@@ -177,7 +177,7 @@ TEST(AttentionExpertsRanks, RoutersWithTwoExpertsAToken) {
   expect_equal_on_all_layouts({two});
 }
 
-/// Of the options on one rank, equal on all: tokens whose output is zero.
+/// Number of tokens whose output is zero with these options on one rank; equal on all layouts.
 int64_t tokens_left_out(const AttentionExpertsOptions& options) {
   const LayerResult serial = expect_equal_on_all_layouts({options});
   return (serial.tensors.at("y").abs().amax(2) == 0).sum().item<int64_t>();

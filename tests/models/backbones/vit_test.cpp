@@ -54,7 +54,7 @@ TEST(Vit, HasTheParametersOfItsExperts) {
 std::string tiny_vit(const std::string& more = "") {
   return "model: {backbone: vit, patch: 2, width: 6, depth: 2, heads: 2, hidden: 7" + more + "}";
 }
-/// The same four wide, which the fixed positions divide.
+/// A tiny ViT of width 4, which the fixed positions divide.
 const std::string kFixed =
     "model: {backbone: vit, patch: 2, width: 4, depth: 2, heads: 2, hidden: 7, positions: sin_cos}";
 

@@ -93,7 +93,7 @@ TEST_F(ForeignWeightsFiles, IndexThatDoesNotFitItsShardsIsRefused) {
 }
 
 TEST_F(ForeignWeightsFiles, WhatIsNotSafetensorsIsRefusedByName) {
-  EXPECT_THAT(refusal(folder_.file("none")), HasSubstr("none' is not there"));
+  EXPECT_THAT(refusal(folder_.file("none")), HasSubstr("none' does not exist"));
   write_file(folder_.file("pytorch_model.bin"), "PK\x03\x04 and so on");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("launch/pickle_to_safetensors"));
   EXPECT_THAT(refusal(folder_.file("pytorch_model.bin")),
@@ -116,7 +116,8 @@ TEST_F(ForeignWeightsFiles, LinksThatLeadNowhereAreNamed) {
     std::filesystem::remove(folder_.file(name));
   }
   std::filesystem::create_symlink("gone", folder_.file("link"));
-  EXPECT_THAT(refusal(folder_.file("link")), HasSubstr("link' is a link to 'gone', which is not"));
+  EXPECT_THAT(refusal(folder_.file("link")),
+              HasSubstr("link' is a link to 'gone', which does not"));
 }
 
 TEST_F(ForeignWeightsFiles, SizesOfHostileShapesAreRefused) {

@@ -43,10 +43,10 @@ TEST(WeightName, PadsWithZerosAndDropsThem) {
   EXPECT_TRUE(at::equal(padded.to_theirs(ours, torch::kFloat64), rows));
 }
 
-/// Their names, and ours.
+/// The other program's names, and ours.
 using NameMap = std::map<std::string, std::string>;
 
-/// Of a model with one block.
+/// Names of a model with one block.
 template <typename Options>
 NameMap names_of(const std::string& name, Options options, const DataShape& data) {
   options.depth = 1;

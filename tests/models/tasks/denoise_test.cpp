@@ -61,7 +61,7 @@ struct DenoiseCase {
   torch::Dtype dtype = torch::kFloat64;
 };
 
-/// Of the keys in `options`; its output is the noisy image.
+/// A task with the keys in `options`, whose output is the noisy image.
 std::shared_ptr<Task> make_denoise(const std::string& options, const DenoiseCase& test = {}) {
   const DenoiseRecipe recipe =
       config::load_options_text<DenoiseRecipe>("task: {name: denoise" + options + "}", "recipe")

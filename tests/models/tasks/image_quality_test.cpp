@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-/// Of the specification: [1, 3, 32, 32].
+/// Pattern of the specification: [1, 3, 32, 32].
 torch::Tensor pattern(double row, double column, double channel) {
   const torch::Tensor c = torch::arange(3, torch::kFloat64).view({3, 1, 1}) * channel;
   const torch::Tensor h = torch::arange(32, torch::kFloat64).view({1, 32, 1}) * row;

@@ -67,7 +67,7 @@ void clear_grads(const std::vector<torch::Tensor>& tensors) {
   for (torch::Tensor tensor : tensors) tensor.mutable_grad().reset();
 }
 
-/// The same values and gradients as torch's operators, the largest relative error.
+/// Expects the values and gradients of torch's operators, within the largest relative error.
 void expect_plain(const torch::Tensor& rows, const Ids& rows_u, const ExpertWeights& weights,
                   double tolerance) {
   std::vector<torch::Tensor> tensors = tensors_of(weights);

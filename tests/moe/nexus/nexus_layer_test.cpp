@@ -225,7 +225,7 @@ TEST(NexusLayer, TheOrderOfTokensDoesNotMatter) {
   EXPECT_LT((alone(x.index_select(1, order)) - expected).abs().max().item<double>(), 1e-14);
 }
 
-/// As an observer of one forward pass is shown them.
+/// The dispatch weights that an observer of one forward pass receives.
 torch::Tensor dispatch_weights(Alone& alone, const torch::Tensor& x) {
   torch::Tensor seen;
   alone.layer.observe([&seen](const torch::Tensor& dispatch_BNUs) { seen = dispatch_BNUs; });

@@ -42,7 +42,7 @@ class CapacityGpu : public testing::OnGpu {
     }
     return routing;
   }
-  /// The same rows; what follows them on the GPU is padding.
+  /// Expects equal rows; rows after them on the GPU are padding.
   static void expect_same_rows(const TokenAssignments& expected, const TokenAssignments& found) {
     expect_same(expected.rows_U, found.rows_U);
     expect_same(expected.num_kept, found.num_kept);

@@ -18,7 +18,7 @@ using testing::run_grid;
 using testing::wave;
 using torch::Tensor;
 
-/// The same numbers on all ranks.
+/// A parameter with the same numbers on all ranks.
 Parameter filled(const std::string& name, const std::vector<int64_t>& sizes,
                  const std::vector<int64_t>* unit_ids = nullptr) {
   const torch::NoGradGuard no_grad;

@@ -119,8 +119,8 @@ BytePairs random_merges(Draws& draws) {
   return pairs;
 }
 
-/// As OpenAI's encoder.py does it: the first merge that applies, at all of its places, until none
-/// does.
+/// Merges as OpenAI's encoder.py does: the first merge that applies, at all of its places, until
+/// none does.
 std::vector<std::string> merge_plainly(const BytePairs& merges, const std::string& word) {
   std::vector<std::string> parts;
   for (const char c : word) parts.emplace_back(1, c);

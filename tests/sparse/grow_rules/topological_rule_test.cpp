@@ -43,10 +43,10 @@ std::vector<double> pair_frequencies(int64_t cells, const Draw& draw) {
   return frequency;
 }
 
-/// That two draws without replacement take these two, in any order, with chances p.
+/// Probability that two draws without replacement take two cells of probabilities p and q.
 double chance_of_pair(double p, double q) { return p * q / (1 - p) + q * p / (1 - q); }
 
-/// Of a frequency among these draws, at most.
+/// Five standard deviations of a frequency among these draws, at most.
 constexpr double kFiveDeviations = 5 * 0.5 / 100;
 
 void expect_frequencies(const std::vector<double>& found, const std::vector<double>& chance) {

@@ -27,7 +27,7 @@ struct SparseCase {
   std::function<SparseLayoutPtr(const torch::Tensor&, const SparseOrder&)> make;
 
   SparseLayoutPtr layout() const { return make(mask_mn, order); }
-  /// The same on a GPU, with its mask and orders there.
+  /// The layout on a GPU, with its mask and orders there.
   SparseLayoutPtr layout_on(const torch::Device& device) const {
     const auto moved = [&](const torch::Tensor& places) {
       return places.defined() ? places.to(device) : places;
@@ -121,7 +121,7 @@ struct SparseProblem {
         weight(some_numbers({c.rows(), c.columns()}, 11, dtype).requires_grad_()),
         bias(some_numbers({c.rows()}, 12, dtype).requires_grad_()) {}
 
-  /// The same on a GPU.
+  /// The problem on another device.
   SparseProblem on(const torch::Device& device) const {
     SparseProblem moved = *this;
     for (torch::Tensor* tensor : {&moved.x, &moved.weight, &moved.bias}) {

@@ -22,7 +22,7 @@ class SparseProductGpu : public testing::OnGpu {
   torch::Tensor bias_ = on_gpu(some_numbers({24}, 3)).requires_grad_();
   torch::Tensor x_ = on_gpu(some_numbers({2, 5, 20}, 4)).requires_grad_();
 
-  /// Of the output, and of the gradients of x, the weights that are on, and the bias.
+  /// Compares the output, and the gradients of x, the weights that are on, and the bias.
   void expect_dense(const SparseProduct& product, const torch::Tensor& dense,
                     const torch::Tensor& mask) const {
     const torch::Tensor y = product.multiply(x_, weight_, bias_),

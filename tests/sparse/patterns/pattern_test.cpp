@@ -243,7 +243,7 @@ TEST(Patterns, RefuseWhatDoesNotFitByLayer) {
   EXPECT_THAT(error("{name: block, size: 2}", 3, 4, 0.5),
               HasSubstr("do not divide 3 x 4 weights; leave the layer out"));
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 12, 8, 0.5), HasSubstr("a grid of 8 x 8"));
-  EXPECT_THAT(error("{name: butterfly, grid: 6}", 12, 12, 0.5), HasSubstr("no power of two"));
+  EXPECT_THAT(error("{name: butterfly, grid: 6}", 12, 12, 0.5), HasSubstr("not a power of two"));
   EXPECT_THAT(error("{name: butterfly, grid: 8}", 8, 8, 0.2), HasSubstr("use a larger grid"));
   EXPECT_THAT(error("{name: butterfly}", 9, 8, 0.5), HasSubstr("no power of two divides 9 x 8"));
   EXPECT_THAT(error("{name: butterfly}", 64, 48, 0.1), HasSubstr("a butterfly of 16 blocks"));

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, TopologicalUpdates,
                                            "cht_s", "cht_s, chain_removal: true",
                                            "cht_s, selection: top, score: ch2_l3p"));
 
-/// Of each weight that grows: none, unless it was dropped in the same update.
+/// A weight that grows has no moments, unless it was dropped in the same update.
 TEST(PruneGrow, WeightsThatStayOrRegrowAtOnceKeepTheirMoments) {
   Mlp mlp("{name: set, every: 1step, until: 200step, decay: constant, fraction: 0.9}");
   int64_t grown = 0;

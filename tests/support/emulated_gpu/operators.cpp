@@ -94,7 +94,7 @@ class Lent {
   bool has_cpu_ = false;
 };
 
-/// The same value with each tensor replaced.
+/// The value with each tensor replaced.
 template <class Replace>
 IValue replaced(const IValue& value, const Replace& replace) {
   if (value.isTensor()) return replace(value.toTensor());

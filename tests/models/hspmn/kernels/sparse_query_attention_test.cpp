@@ -126,8 +126,8 @@ void expect_equal(const Results& found, const Results& expected, const std::stri
   }
 }
 
-/// Of a result: sums of some hundred products and of some thousand probabilities, each in order,
-/// relative to the largest number. sqrt(1000) roundings and some.
+/// Error of a result: sums of some hundred products and of some thousand probabilities, each in
+/// order, relative to the largest number. sqrt(1000) roundings and some.
 double tolerance_of(torch::Dtype dtype) {
   switch (dtype) {
     case torch::kFloat64:

@@ -57,7 +57,7 @@ IslandParts take_apart(const Sample& sample) {
   return parts;
 }
 
-/// Of a bracketed expression; `at` ends behind it.
+/// Value of a bracketed expression; `at` ends behind it.
 int64_t island_value(const std::vector<int64_t>& tokens, size_t& at) {
   const int64_t token = tokens.at(at++);
   if (token < kListOpsMin) return token - kListOpsDigit;
