@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Products between activations.
+/// Multiply-adds of products between activations.
 struct ActivationProducts {
   /// What the names of the parameters begin with whose results they multiply: the products follow
   /// the last of them.
@@ -18,9 +18,9 @@ struct ActivationProducts {
   double multiply_adds = 0;
 };
 
-/// How often a model's parameters are multiplied, from which its FLOPs are counted. A backbone
-/// implements it, and a task whose parameters beside its backbone take other than one row a sample
-/// and view; the FLOPs of a backbone that does not are unknown.
+/// Counts how often a model's parameters are multiplied, from which FLOPs follow. Implemented by
+/// backbones, and by tasks with parameters that take other than one row a sample and view; without
+/// it the FLOPs are unknown.
 class ProductCounts {
  public:
   virtual ~ProductCounts() = default;

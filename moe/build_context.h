@@ -14,8 +14,8 @@ namespace shoal {
 struct BuildContext {
   RankGrid* grid = nullptr;
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
-  bool is_causal = false;     ///< whether a token may not see later ones of its sample
-  bool reads_tokens = false;  ///< whether layers are told vocabulary ids (StepContext::token_bS)
+  bool is_causal = false;     ///< true if a token must not see later ones of its sample
+  bool reads_tokens = false;  ///< true if layers need vocabulary ids (StepContext::token_bS)
   PlacementRule placement = PlacementRule::kContiguous;
   /// Logged loads for kByLoad, equal on all ranks. Layers without an entry are placed contiguously.
   UnitLoads unit_load = {};

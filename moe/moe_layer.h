@@ -47,7 +47,7 @@ struct MoeOptions {
         field("shared", &MoeOptions::shared, "experts applied to every token"),
         field("exchange", &MoeOptions::exchange, "how rows are exchanged between ranks")};
   }
-  /// Puts the losses that `auto` stands for in its place.
+  /// Replaces `auto` losses by the router's usual ones.
   void resolve();
   void validate(Problems& problems) const;
 };
@@ -59,9 +59,9 @@ struct MoeOptions {
 ///
 /// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
 /// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
-/// losses. A token whose choices were all dropped gets zero, or the shared experts' output alone.
-/// Padding (StepContext::length_b) gets zero, and nothing else depends on it: it is taken out
-/// before the router. With one expert rank nothing is exchanged.
+/// losses. The output of a token whose choices were all dropped is zero, or the shared experts'
+/// output alone. Padding (StepContext::length_b) is removed before routing; it gets zero and
+/// affects no other output. With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage {
  public:
   /// Builds the layer; without a context.grid it has one expert rank and cannot run. `inits`: first

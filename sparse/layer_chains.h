@@ -9,8 +9,8 @@
 
 namespace shoal {
 
-/// The sparse layers that follow each other in MLPs and experts, by their names: `X.fc1` and with a
-/// gate `X.gate` before `X.fc2`. No chain where one of the two sides is dense.
+/// Finds chains of sparse layers in MLPs and experts, by name: `X.fc1`, and with a gate `X.gate`,
+/// before `X.fc2`. There is no chain if either side is dense.
 std::vector<LayerChain> chain_layers(const std::vector<SparseLayer>& layers,
                                      const std::vector<std::shared_ptr<Permutation>>& permutations);
 

@@ -14,9 +14,9 @@
 
 namespace shoal {
 
-/// How the density of all sparse layers is shared out among them.
+/// How the overall density is distributed over the sparse layers.
 enum class DensityDistribution {
-  kUniform,  ///< all have it
+  kUniform,  ///< the same for all
   kErk,      ///< erk_densities
 };
 
@@ -26,11 +26,11 @@ struct EnumNames<DensityDistribution> {
                                     std::pair{DensityDistribution::kErk, "erk"}};
 };
 
-/// How the products of sparse layers are computed.
+/// Implementation of the products of sparse layers.
 enum class SparseExecution {
-  kAuto,         ///< by sparse kernels where these are faster
-  kMaskedDense,  ///< with a dense matrix that has zeros
-  kSparse,       ///< by sparse kernels
+  kAuto,         ///< sparse kernels where they are faster
+  kMaskedDense,  ///< a dense matrix with zeros
+  kSparse,       ///< sparse kernels
 };
 
 template <>
@@ -40,7 +40,7 @@ struct EnumNames<SparseExecution> {
                                     std::pair{SparseExecution::kSparse, "sparse"}};
 };
 
-/// A density of its own for some layers.
+/// A separate density for some layers.
 struct LayerDensity {
   std::string match;
   double density = 1.0;

@@ -12,16 +12,15 @@ namespace shoal {
 /// `shoal check RECIPE [key=value …] [--world N] [--json]`.
 struct CheckArguments {
   config::RecipeSource source;
-  std::optional<int64_t> world;  ///< ranks to check for; parallel.expert_ranks if not given
+  std::optional<int64_t> world;  ///< number of ranks to check for; default: parallel.expert_ranks
   bool json = false;
-  bool expressivity = false;  ///< bounds of the linear regions of sparse MLPs
+  bool expressivity = false;  ///< bound the number of linear regions of sparse MLPs
   bool memory = false;        ///< measure activations by trial steps
 };
 
-/// Reads a recipe, builds its model without allocating (but for trial steps with --memory), and
-/// checks it against the number of ranks. Notes, and no more, if run.device is cuda and this
-/// machine lacks the plug-in or a GPU. Throws ConfigError: exit 10 for the recipe, 11 for the
-/// ranks.
+/// Checks a recipe against the number of ranks; builds its model without allocating, except for
+/// trial steps with --memory. A missing plug-in or GPU for run.device cuda is only noted. Throws
+/// ConfigError: exit 10 for the recipe, 11 for the ranks.
 ExitCode check(const CheckArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -28,7 +28,7 @@ struct ModelCounts {
   /// Optimizer::state_kinds, Optimizer::entry_kinds.
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds
-  std::optional<ModelWork> work;  ///< nothing if it is not known
+  std::optional<ModelWork> work;  ///< nothing if unknown
 };
 
 /// A model on the meta device, where nothing is allocated and no data is opened, and its counts.

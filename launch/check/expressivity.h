@@ -9,15 +9,15 @@
 
 namespace shoal {
 
-/// One way to train the MLPs of a model.
+/// Bound for one way to train the MLPs of a model.
 struct Expressivity {
   std::string setting;
   RegionBound bound;
 };
 
-/// The sparse MLPs of the model, taken as one ReLU MLP of all their layers in order (PA-DST,
-/// appendix C): dense or with free masks, with their masks, and with permutations in front of them.
-/// Throws ConfigError if no layer of an MLP is sparse.
+/// Bounds for the model's sparse MLPs, treated as one ReLU MLP of all their layers in order
+/// (PA-DST, appendix C): dense or with free masks, with their masks, and with permutations before
+/// them. Throws ConfigError if no layer of an MLP is sparse.
 std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers);
 
 /// Prints the table of appendix C.1.

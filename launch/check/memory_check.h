@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// Where a training is to run.
+/// Device and number of ranks of a training.
 struct RunPlace {
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   int64_t ranks = 1;  ///< how many run on this machine

@@ -18,14 +18,14 @@ namespace shoal {
 /// are measured (measure_activations), by two training steps of a few samples on this machine's
 /// processor, with the recipe's model and drawn samples, and grow in proportion to the samples.
 struct MemoryEstimate {
-  std::vector<std::pair<std::string, int64_t>> classes;  ///< `weights`, …, 0 where there is none
-  /// Files of text, which are mapped: page cache, of which all ranks of a machine use one copy and
-  /// which the system takes back where memory is short. In no sum.
+  std::vector<std::pair<std::string, int64_t>> classes;  ///< `weights`, …; 0 for absent classes
+  /// Page cache of mapped text files, of which all ranks of a machine share one copy and which the
+  /// system reclaims when memory is short. In no sum.
   int64_t page_cache_bytes = 0;
   int64_t samples = 0;            ///< in the largest micro-batch of a rank
   double bytes_of_sample = 0;     ///< bytes that one more sample takes; 0: not measured
   bool has_activations = false;   ///< activations of all samples; else the sum is a lower bound
-  std::string not_measured = {};  ///< why they are not all there
+  std::string not_measured = {};  ///< why activations are not fully covered
 
   int64_t total() const;
 };
@@ -34,10 +34,10 @@ struct MemoryEstimate {
 /// allocated.
 MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 
-/// Adds `activations` and `process`, the program itself. Trains for some seconds at most, in memory
-/// of its own; `available`: bytes that it may take. Leaves not_measured set where that is too
-/// little or too slow, or the trial fails; where one trial alone is quick enough, `activations` are
-/// those of its samples. After recycle_tensor_memory.
+/// Adds `activations` and `process`, the program itself, by a trial training of some seconds;
+/// `available`: bytes that it may use. Sets not_measured if memory or time do not suffice, or the
+/// trial fails; if only one trial is fast enough, `activations` cover its samples. Call after
+/// recycle_tensor_memory.
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate);
 
@@ -51,7 +51,7 @@ void keep_device_classes(MemoryEstimate& estimate);
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 
-/// Rows of a table: what takes how much, their sum, and what `ranks` of them on one machine take.
+/// Table of the classes, their sum, and the memory of `ranks` such ranks on one machine.
 std::string to_text(const MemoryEstimate& estimate, int64_t ranks);
 
 /// Advice where a rank of `world` finds `available_of_rank` bytes: the largest train.batch that

@@ -11,8 +11,7 @@
 
 namespace shoal {
 
-/// One interval of training as the console shows it. Rates cover the interval, the rest its last
-/// step.
+/// One interval of training for the console. Rates cover the interval, other values its last step.
 struct Progress {
   int64_t step = 0, total_steps = 0;
   double loss = 0, lr = 0, grad_norm = 0;
@@ -20,47 +19,49 @@ struct Progress {
   std::string unit = "img";     ///< name of an item
   int64_t ranks = 1;
   std::optional<double> dropped_share;  ///< share of the routed choices, mean of the MoE layers
-  std::optional<double> load_max_over_mean;  ///< the largest of the MoE layers
+  std::optional<double> load_max_over_mean;  ///< largest over the MoE layers
   std::vector<std::string> layers;           ///< LayerLog::Report::shown: `attend 41.2%`
-  std::optional<double> all_to_all_ms;  ///< per step, waiting for exchanges, this rank; not on GPUs
-  double data_wait_share = 0;           ///< share of the interval's time
-  std::optional<double> mfu;  ///< mean of all ranks; unset where FLOPs or peak are not known
-  int64_t memory_bytes = 0;   ///< resident set of this rank
+  std::optional<double>
+      all_to_all_ms;           ///< waiting for exchanges per step, on this rank; unset on GPUs
+  double data_wait_share = 0;  ///< share of the interval's time
+  std::optional<double> mfu;   ///< mean of all ranks; unset where FLOPs or peak are not known
+  int64_t memory_bytes = 0;    ///< resident set of this rank
   double seconds_left = 0;
-  bool is_measured = true;  ///< false before the first interval's end: only step and time are known
-  std::string activity;     ///< what steps wait for, `evaluation 35%`; else ""
+  bool is_measured =
+      true;              ///< false before the end of the first interval: only step and time are set
+  std::string activity;  ///< activity that delays steps, `evaluation 35%`; else ""
 };
 
-/// `evaluation 35%`.
+/// Progress of an activity as text, `evaluation 35%`.
 std::string share_done(const std::string& what, int64_t done, int64_t total);
 
-/// `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
+/// Line for a log, `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
 std::string progress_line(const Progress& progress);
 
-/// For a terminal: a bar and the line, in at most `columns` columns. What does not fit is left out,
-/// from the least important on; step and time left stay.
+/// Line for a terminal, with a bar, in at most `columns` columns. Leaves out what does not fit,
+/// least important values first; keeps step and time left.
 std::string live_line(const Progress& progress, int64_t columns);
 
-/// Rank 0's progress on standard error: on a terminal one line that is rewritten in place, with a
-/// bar; elsewhere one line an interval, so that log files stay readable.
+/// Rank 0's progress on standard error: on a terminal one line with a bar, rewritten in place;
+/// elsewhere one line for each interval, so that log files stay readable.
 class Console {
  public:
   using Clock = std::chrono::steady_clock;
-  /// `terminal`: rewrite in place; `width`: columns of the terminal, unless the stream's terminal
-  /// itself knows how many it has; `period`: of pulses.
+  /// `terminal`: rewrite in place; `width`: columns, unless the stream's terminal reports its own;
+  /// `period`: least time between pulses.
   Console(std::FILE* stream, bool terminal, int64_t width,
           Clock::duration period = std::chrono::seconds(1));
   void show(const Progress& progress);
   /// Puts in the bar's place what `line` makes of the columns there are: on a terminal, once a
   /// period at most. Does nothing elsewhere.
   void pulse(const std::function<std::string(int64_t columns)>& line);
-  /// Wipes the bar.
+  /// Erases the bar.
   void clear();
-  /// Prints a whole line above the bar.
+  /// Prints a line above the bar.
   void print(const std::string& line);
-  /// Leaves the bar where it is and starts a new line.
+  /// Keeps the bar and starts a new line.
   void finish();
-  /// `tell` is called once, with the reason, when something cannot be written; it is dropped.
+  /// Sets a callback for the first failed write, with the reason; the text itself is lost.
   void when_lost(std::function<void(const std::string& why)> tell) { tell_lost_ = std::move(tell); }
 
  private:
@@ -80,8 +81,8 @@ class Console {
 /// The columns of the terminal that a file descriptor is; nothing if it is none.
 std::optional<int64_t> terminal_columns(int file);
 
-/// A console on standard error. `columns`: those of the terminal that a launcher hands standard
-/// error on to; none: it is looked for here.
+/// A console on standard error. `columns`: width of the terminal to which a launcher forwards
+/// standard error; default: detected here.
 Console make_console(std::optional<int64_t> columns = std::nullopt);
 
 }  // namespace shoal

@@ -18,12 +18,12 @@ class TokenGateImpl;
 struct SparsePlan;
 struct SparseScope;
 
-/// A model built from a recipe, its parameters filled from the recipe's seed.
+/// A model built from a recipe, with parameters initialised from the recipe's seed.
 struct BuiltModel {
-  std::shared_ptr<Task> task;                     ///< owns all modules
-  std::vector<Parameter> parameters;              ///< of the task, in registration order
-  std::vector<Parameter> buffers;                 ///< saved with them, and not trained by gradients
-  std::vector<std::shared_ptr<MoeStage>> stages;  ///< of all its backbones
+  std::shared_ptr<Task> task;         ///< owns all modules
+  std::vector<Parameter> parameters;  ///< of the task, in registration order
+  std::vector<Parameter> buffers;     ///< saved with parameters, not trained by gradients
+  std::vector<std::shared_ptr<MoeStage>> stages;  ///< MoE stages of all its backbones
   std::shared_ptr<SparseModel> sparse;            ///< null without `sparsity`
 };
 
@@ -33,8 +33,8 @@ struct ModelPlace {
   torch::Device device = torch::kMeta;
 };
 
-/// Throws ConfigError (exit 11) that names a stage with more units than a device of this kind can
-/// route to.
+/// Throws ConfigError (exit 11) that names a stage with more units than this kind of device
+/// supports.
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device);
 
 /// Builds the task and its backbones for samples of this shape; parameters that optimizer.rules
@@ -47,14 +47,14 @@ BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelP
 /// What decides which layers of the recipe's model are sparse. `model` has its task and parameters.
 SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model);
 
-/// The stage that owns a stack of its units' parameters; null for a parameter that is no stack.
-/// Throws std::logic_error for a stack that belongs to no stage.
+/// The stage that owns a stacked parameter of its units; null for other parameters. Throws
+/// std::logic_error if no stage owns the stack.
 std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel& model);
 
 /// What its backbones and sparse layers log.
 LayerLogs layer_logs_of(const BuiltModel& model);
 
-/// All modules inside Task::untrained.
+/// All modules in Task::untrained, recursively.
 std::set<const torch::nn::Module*> untrained_modules(const Task& task);
 
 }  // namespace shoal

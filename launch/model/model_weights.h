@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Weights that are saved or loaded in place, by the names that a checkpoint has for them.
+/// Weights to save or load in place, under their names in checkpoints.
 struct ModelWeights : Stateful {
   std::vector<Parameter> list;
   SparseState sparse;  ///< that goes with them

@@ -10,28 +10,28 @@
 
 namespace shoal {
 
-/// Work of a model for one training sample, all its views, by the shapes of its parameters.
+/// Work of a model for one training sample with all its views, computed from the shapes of its
+/// parameters.
 struct ModelWork {
   /// Forward pass of all encoders. A MoE layer counts the units that a token is routed to, dropped
   /// ones too; a sparse layer its weights that are on; attention as it is masked.
   double multiply_adds = 0;
-  /// Two a multiply-add of the forward pass; two more where a trained weight gets a gradient, and
-  /// two more where the gradient goes on to something trained below. So layers below the first
-  /// trained one count 2, frozen ones above it 4, the first trained one 4, and all others 6. A
-  /// product between activations, such as attention's, counts 6 if something trained comes before
-  /// it, else 2. Of the first block with something trained, layers side by side, such as a router
-  /// and its experts, count as one behind the other.
-  /// What train.recompute computes again is not counted: it is no work of the model.
+  /// A multiply-add counts 2 in the forward pass, 2 more if a trained weight gets a gradient, and 2
+  /// more if the gradient continues to something trained below. So layers below the first trained
+  /// one count 2, frozen ones above it 4, the first trained one 4, and all others 6. A product
+  /// between activations, such as attention's, counts 6 if something trained precedes it, else 2.
+  /// In the first block with something trained, parallel layers, such as a router and its experts,
+  /// count as sequential. Recomputation (train.recompute) is not counted.
   double training_flops = 0;
-  /// What of training_flops routed units are, by the path of their MoE layer: where choices are
-  /// dropped, their share of it is not computed.
+  /// Part of training_flops in routed units, by the path of their MoE layer; dropped choices reduce
+  /// it.
   std::map<std::string, double> routed_training_flops = {};
-  /// Numbers in the rows that units get, over all MoE layers and choices.
+  /// Elements of the rows that units get, over all MoE layers and choices.
   double routed_numbers = 0;
 };
 
-/// Nothing where a backbone's counts are not known (ProductCounts). The model may be on `meta`;
-/// `sparse` as describe_sparse.
+/// Computes the work; nothing if a backbone's counts are unknown (ProductCounts). The model may be
+/// on `meta`; `sparse`: from describe_sparse.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -7,10 +7,9 @@
 
 namespace shoal {
 
-/// Prints a small recipe with comments that passes `check`: the model sized for
-/// the data, the task that both allow, and the balance losses that are usual for the router. Throws
-/// Error (exit 2) for names that are none, and for backbones, experts and data that do not go
-/// together, with those that do.
+/// Prints a small commented recipe that passes `check`: the model sized for the data, the task that
+/// suits both, and the router's usual balance losses. Throws Error (exit 2) for unknown names, and
+/// for backbones, experts and data that cannot be combined, listing those that can.
 ExitCode new_recipe(const NewArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

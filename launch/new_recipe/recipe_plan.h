@@ -25,12 +25,12 @@ struct Sketched {
   const typename Base::Sketch& sketch;
 };
 
-/// What a first recipe is made of.
+/// The parts of a first recipe.
 struct RecipePlan {
   Sketched<Backbone> backbone;
   Sketched<DataSource> source;
-  int64_t experts;   ///< of a layer; 0: none
-  std::string path;  ///< data.path; "": the source's
+  int64_t experts;   ///< per layer; 0: none
+  std::string path;  ///< data.path; "": the source's default
 
   bool is_of_images() const { return source.sketch.image.has_value(); }
   bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
@@ -40,7 +40,7 @@ struct RecipePlan {
     return experts > 0 && backbone.sketch.experts == Backbone::Sketch::Experts::kMay;
   }
   std::string task() const;
-  /// `gpt2_text_moe`.
+  /// Name of the run, `gpt2_text_moe`.
   std::string name() const;
 };
 

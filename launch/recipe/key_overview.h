@@ -9,18 +9,17 @@
 
 namespace shoal::config {
 
-/// Every section of a recipe on a screen: the members that it chooses among, the keys that it has
-/// with any of them, and the choices inside other sections. Lines have `columns` at most, unless
-/// one word is longer.
+/// Prints every section of a recipe: the members it chooses from, their common keys, and the
+/// choices in nested sections. Lines have at most `columns`, unless one word is longer.
 void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
 
-/// The keys that a member brings, a line each; of a section inside it the number of its keys.
-/// Returns how many lines.
+/// Prints the keys that a member adds, a line each; for a nested section its number of keys.
+/// Returns the number of lines.
 std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                          std::ostream& out);
 
-/// The keys that there are if these members are chosen: those that belong to no other of their
-/// kind.
+/// The keys that exist with these members chosen: all except those of other members of the same
+/// choices.
 std::vector<KeyInfo> keys_with(const std::vector<KeyInfo>& keys,
                                const std::vector<KeyOwner>& chosen);
 

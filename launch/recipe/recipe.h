@@ -25,7 +25,7 @@ namespace shoal {
 enum class Precision {
   kFloat32,
   kFloat64,
-  kBfloat16,  ///< compute in bfloat16; weights, gradients and all state are float32
+  kBfloat16,  ///< computes in bfloat16; weights, gradients and all state are float32
 };
 
 template <>
@@ -35,7 +35,7 @@ struct EnumNames<Precision> {
                                     std::pair{Precision::kBfloat16, "bfloat16"}};
 };
 
-/// Which norm of all gradients train.clip_norm limits.
+/// The norm of all gradients that train.clip_norm limits.
 enum class NormType { kL2, kInf };
 
 template <>
@@ -63,14 +63,14 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
-/// Largest batch, and numbers it is cut into: products of two are numbers too.
+/// Largest batch, and largest number of parts it is cut into: their products do not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 
 /// Durations that count optimizer steps.
 inline constexpr auto kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
 
-/// `run`: where and how.
+/// `run`: where and how to run.
 struct RunOptions {
   std::string name = "run";
   std::string root = "runs";
@@ -119,7 +119,7 @@ struct RunOptions {
   void validate(Problems& problems) const;
 };
 
-/// `model.init_from`: a checkpoint, or which of its weights become which of the model's.
+/// `model.init_from`: a checkpoint, and which of its weights initialise which of the model's.
 struct InitFrom {
   std::string from;
   std::vector<std::string> take;
@@ -143,7 +143,7 @@ struct InitFrom {
   bool is_partial() const { return !take.empty() || !rename.empty(); }
 };
 
-/// `model`: the backbone with its keys, and where weights come from.
+/// `model`: the backbone with its keys, and the origin of initial weights.
 struct ModelOptions {
   Choice<Backbone> backbone;
   std::optional<InitFrom> init_from;
@@ -168,7 +168,7 @@ struct ModelOptions {
   }
 };
 
-/// `train`: how long, and what a step is.
+/// `train`: length of the training, and the size of a step.
 struct TrainOptions {
   Duration duration;
   int64_t batch = 0;
@@ -216,11 +216,11 @@ struct TrainOptions {
             "(exit 30)",
             at_least(1), on_resume(OnResume::kWarned))};
   }
-  /// batch / accumulate is a multiple of group.
+  /// Checks that batch / accumulate is a multiple of group.
   void validate(Problems& problems) const;
 };
 
-/// `evaluate`: how often the validation split is run through.
+/// `evaluate`: how often to evaluate the validation split.
 struct EvaluateOptions {
   std::optional<Duration> every = Duration::epochs(1);
   std::optional<int64_t> stride;
@@ -236,7 +236,7 @@ struct EvaluateOptions {
   }
 };
 
-/// `checkpoint`: how often, and which stay. Training always ends with one.
+/// `checkpoint`: how often to save, and which checkpoints to keep. Training always ends with one.
 struct CheckpointOptions {
   std::optional<Duration> every = Duration::epochs(1);
   int64_t keep_last = 2;
@@ -259,7 +259,7 @@ struct EnumNames<PlacementRule> {
                                     std::pair{PlacementRule::kByLoad, "by_load"}};
 };
 
-/// `parallel`: how the world is used. Replicas follow from the world size.
+/// `parallel`: how ranks are used. The number of replicas follows from the number of ranks.
 struct ParallelOptions {
   int64_t expert_ranks = 1;
   bool uneven = false;
@@ -329,8 +329,8 @@ extern template const config::Type& config::type_of<Recipe>();  // seconds in ea
 
 using LoadedRecipe = config::Loaded<Recipe>;
 
-/// The recipe that a checkpoint's manifest holds, with its environment variables as they stand.
-/// `checkpoint`: what messages call it. Throws ConfigError.
+/// The recipe in a checkpoint's manifest, with its environment variables unresolved. `checkpoint`:
+/// its name in messages. Throws ConfigError.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.

@@ -26,16 +26,16 @@ std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe);
 /// function that the checkpoint's weights compute.
 std::vector<ChangedKey> evaluated_differences(const Recipe& checkpoint, const Recipe& recipe);
 
-/// The differences that deserve a warning. Throws Error (exit 12) with a two-column list if a
-/// fixed key differs, unless `override_fixed`.
+/// Returns the differences that deserve a warning. Throws Error (exit 12) with a two-column list if
+/// a fixed key differs, unless `override_fixed`.
 std::vector<ChangedKey> check_resume(const std::vector<ChangedKey>& differences,
                                      bool override_fixed);
 
-/// Whether evaluations before and after do not compare, nor do the scores by which
-/// checkpoint.keep_best chooses.
+/// True if scores before and after cannot be compared, neither in evaluations nor by
+/// checkpoint.keep_best.
 bool changes_scores(const std::vector<ChangedKey>& differences);
 
-/// Each on a line of its own, after a line end: `  path  checkpoint: before   recipe: after`.
+/// Text with each difference on a new line: `  path  checkpoint: before   recipe: after`.
 std::string describe(const std::vector<ChangedKey>& differences);
 
 }  // namespace shoal

@@ -10,10 +10,10 @@ namespace shoal {
 /// `shoal show RECIPE [key=value …] [--minimal]`.
 struct ShowArguments {
   config::RecipeSource source;
-  bool minimal = false;  ///< only what differs from the defaults
+  bool minimal = false;  ///< only values that differ from the defaults
 };
 
-/// Prints the resolved recipe, each value with where it came from; the output is a recipe again.
+/// Prints the resolved recipe, with the origin of each value; the output is a valid recipe.
 ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

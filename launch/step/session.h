@@ -26,7 +26,8 @@
 
 namespace shoal {
 
-/// A recipe in training, without files: all that an optimizer step needs and a checkpoint holds.
+/// A recipe in training, without files: everything that an optimizer step needs and a checkpoint
+/// holds.
 ///
 /// Equal recipes and data give equal results on any rank grid.
 class Session : public Stateful {
@@ -46,11 +47,11 @@ class Session : public Stateful {
   /// know how far a training is reads this counter.
   int64_t steps_done() const { return step_; }
   int64_t total_steps() const { return scale_.total_steps; }
-  /// Samples that all ranks together have taken: the data cursor.
+  /// Number of samples that all ranks together have taken: the data cursor.
   int64_t samples_done() const { return loader_.cursor(); }
-  /// Consecutive steps that were skipped, since the loss or a gradient was not finite.
+  /// Number of consecutive skipped steps, whose loss or a gradient was not finite.
   int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
-  /// All steps that were skipped, before a resume as well.
+  /// Number of all skipped steps, including those before a resume.
   int64_t skipped_steps() const { return skipped_steps_; }
   const StepScale& scale() const { return scale_; }
   Task& task() const { return *model_.task; }
@@ -59,7 +60,7 @@ class Session : public Stateful {
   RankGrid& grid() const { return grid_; }
   /// The part of a step that runs, for messages: `forward pass`.
   const char* phase() const { return phase_; }
-  /// Throws CommError if ranks have lost each other: then what the host reads is not to be used.
+  /// Throws CommError if ranks have lost each other; values read on the host must not be used then.
   void throw_if_failed() const { control_.throw_if_failed(); }
   /// Time that this rank has spent waiting for exchanges between expert ranks. Nothing on a GPU:
   /// its host waits for none of them, and the GPU's own waiting is not measured.

@@ -27,7 +27,7 @@ class ComputedWork {
  private:
   const ModelWork& work_;
   Communicator& world_;
-  std::vector<MoeStats> choices_;  ///< since the last take_share()
+  std::vector<MoeStats> choices_;  ///< choices since the last take_share()
   int64_t num_new_ = 0;            ///< steps since then
   double steps_ = 0.0;
 };

@@ -12,8 +12,8 @@ namespace shoal {
 /// step = to_steps(k * every) for some k ≥ 1. `every` counts steps, epochs, tokens or percent.
 bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 
-/// Something that happens again and again: every so many steps or epochs, which all ranks compute
-/// alike, or every so much time, which rank 0 measures and the ranks have to agree on.
+/// A recurring event: every so many steps or epochs, computed alike on all ranks, or at time
+/// intervals, which rank 0 measures and the ranks have to agree on.
 class Recurrence {
  public:
   using Clock = std::chrono::steady_clock;

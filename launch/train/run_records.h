@@ -16,21 +16,21 @@
 
 namespace shoal {
 
-/// How this process came to run.
+/// How this process was started.
 struct RunOrigin {
   const LaunchInfo& launch;
   const std::vector<std::string>& command_line;
   const DeviceChoice& device;
-  int64_t first_step = 0;  ///< steps done before
+  int64_t first_step = 0;  ///< steps done before this start
 };
 
 /// True if no step was left for this process, and nothing else that a run of this length still
 /// lacked: what the folder has of the run stays as it is.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
-/// Rank 0 writes resolved.yaml, each value with where it came from, and env.json: versions, hosts,
-/// command, ranks, threads, device, and `starts`, one for each start of the run with its first
-/// step, time, ranks and command. Collective. Throws StorageError.
+/// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
+/// ranks, threads, device, and `starts`, one for each start of the run with its first step, time,
+/// ranks and command. Collective. Throws StorageError.
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
@@ -59,9 +59,9 @@ struct Substituted {
   int64_t train = 0, valid = 0;
 };
 
-/// Writes summary.json, `notes` among the rest, and returns what the user sees at the end: a table
-/// with loss, the task's metrics and expert load, and the paths of what was written. Where
-/// leaves_run_alone, writes nothing and returns why. Rank 0 only.
+/// Writes summary.json, including `notes`, and returns the final text for the user: a table with
+/// loss, the task's metrics and expert load, and the paths of written files. If leaves_run_alone,
+/// writes nothing and returns why. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes);
 

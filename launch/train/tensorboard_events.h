@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// Turns what a training logs into events for TensorBoard.
+/// Converts a training's logged values to events for TensorBoard.
 ///
 /// Numbers of a logged step are `train/KEY`, numbers of an evaluation `evaluate/KEY`, with the keys
 /// of metrics.jsonl. For each MoE layer `experts/LAYER/load` is a histogram over its units of the
@@ -20,13 +20,13 @@ namespace shoal {
 /// (load_picture): the loads of the logged steps since the picture before.
 class TensorBoardEvents {
  public:
-  /// Layers beyond these have no histogram and no numbers of their own, so that the number of tags
-  /// is bounded. Pictures show all layers.
+  /// Layers beyond this number have no histogram and no values of their own, which bounds the
+  /// number of tags. Pictures show all layers.
   static constexpr size_t kMostLayers = 32;
 
   StepEvent step(int64_t step, const MetricsRecord& record, const std::vector<MoeReport>& moe);
   StepEvent evaluation(int64_t step, const MetricsRecord& record);
-  /// The picture of what was logged since the last one; nothing if nothing was.
+  /// The picture of values logged since the last one; nothing if there are none.
   std::optional<StepEvent> rest();
 
  private:

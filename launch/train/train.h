@@ -17,7 +17,7 @@ struct TrainArguments {
 };
 
 /// Trains a recipe on all ranks; writes the run folder and prints a summary. Throws Error (exit 10,
-/// 11) before the ranks have met; later failures end the job as by run_on_ranks().
+/// 11) before the ranks have connected; later failures end the job as in run_on_ranks().
 ExitCode train(const TrainArguments& arguments, const Environment& environment);
 
 }  // namespace shoal

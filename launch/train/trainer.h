@@ -23,27 +23,27 @@
 
 namespace shoal {
 
-/// What a run leaves behind for its summary.
+/// Results of a run, for its summary.
 struct TrainingResult {
   ExitCode code = ExitCode::kOk;
   int64_t first_step = 0, last_step = 0;
-  int64_t total_steps = 0;  ///< where train.duration ends
+  int64_t total_steps = 0;  ///< end of train.duration
   int64_t samples_per_step = 0;
   RateUnit unit = {"img"};         ///< the task's
-  std::optional<double> mfu = {};  ///< over the training without evaluations, saves included
-  int64_t skipped_steps = 0;  ///< for gradients that were not finite, since the run's first step
+  std::optional<double> mfu = {};  ///< over the training, with saves but without evaluations
+  int64_t skipped_steps = 0;  ///< with gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
   double seconds = 0.0;             ///< time of training, evaluations and saves included
   double evaluation_seconds = 0.0;  ///< time of evaluations
   std::optional<StepReport> report;
   std::optional<Evaluation> evaluation;
-  std::vector<std::string> notes;  ///< what went wrong without ending the run
+  std::vector<std::string> notes;  ///< problems that did not end the run
 };
 
-/// Runs a session to its end, or until it is asked to stop: steps, evaluations, checkpoints, logs.
+/// Runs a session to its end, or until a stop is requested: steps, evaluations, checkpoints, logs.
 class Trainer {
  public:
-  /// All but the options must outlive the trainer.
+  /// All must outlive the trainer, except the options.
   struct Parts {
     const Recipe& recipe;
     Session& session;
@@ -52,7 +52,7 @@ class Trainer {
     Console& console;
     Log& log;
     const StopSignals& signals;
-    bool evaluates_first = false;      ///< the evaluation of a finished run is still to be made
+    bool evaluates_first = false;      ///< true if the evaluation of a finished run is missing
     std::optional<MfuBasis> mfu = {};  ///< default: not reported
   };
   /// Collective. The session has been resumed or initialised.
@@ -92,8 +92,10 @@ class Trainer {
   const StopSignals& signals_;
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
-  const bool owes_score_;       ///< the resumed checkpoint lacks the score of its step's evaluation
-  const bool owes_evaluation_;  ///< for that score, or for the summary alone
+  const bool
+      owes_score_;  ///< true if the resumed checkpoint lacks the score of its step's evaluation
+  const bool owes_evaluation_;  ///< true if an evaluation is missing, for that score or for the
+                                ///< summary alone
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;
@@ -102,11 +104,11 @@ class Trainer {
   std::optional<ComputedWork> computed_;  ///< nothing without mfu_
   RouterAgreement agreement_;
   TrainingResult result_;
-  const char* pause_ = nullptr;  ///< what steps wait for, an evaluation or a save
+  const char* pause_ = nullptr;  ///< what delays steps, an evaluation or a save; else null
   int64_t evaluated_step_ = -1;  ///< the step of result_.evaluation
   int64_t begun_step_ = -1;      ///< the step of the newest save that was begun
   int64_t saved_step_ = 0;       ///< the step of the newest save that is on disk
-  bool is_interrupted_ = false;  ///< a stop was agreed on during an evaluation
+  bool is_interrupted_ = false;  ///< true if a stop was agreed on during an evaluation
   std::optional<double> best_score_, begun_score_;  ///< on disk; of the save begun last
 };
 

@@ -31,16 +31,16 @@ class TrainingLog {
   struct Start {
     const RunFolder& folder;
     Communicator& world;
-    int64_t first_step = 0;            ///< steps done
-    std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
-    LayerLogs layers = {};             ///< of the session's model
-    bool has_tensorboard = false;      ///< whether tb/ is written
+    int64_t first_step = 0;  ///< steps done
+    std::vector<std::string>
+        metrics;                   ///< names of the task's metrics, for the columns of metrics.csv
+    LayerLogs layers = {};         ///< of the session's model
+    bool has_tensorboard = false;  ///< true if tb/ is written
     /// The rate of all ranks, without dropped choices.
     std::optional<double> samples_per_second_at_peak = {};
   };
-  /// Drops what the files hold of steps after the first one. Lines that a full disk
-  /// refuses later wait for space, with one warning a file. Throws StorageError if a file cannot be
-  /// opened.
+  /// Removes records of steps after the first one from the files. Lines that a full disk refuses
+  /// wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
   /// Writes a logged step; rates are over the time since the last call.
@@ -48,12 +48,12 @@ class TrainingLog {
   void evaluation(const Evaluation& evaluation, int64_t step);
   /// Shows on a terminal, between logged steps, the steps done and what they wait for (`activity`).
   void pulse(const Session& session, const std::string& activity = "");
-  /// At the end of a training, on rank 0: throws StorageError if lines are lost, since the disk
-  /// still refuses them.
+  /// Call at the end of a training, on rank 0. Throws StorageError if lines are lost because the
+  /// disk is still full.
   void finish();
-  /// Keeps the time of an evaluation or a save out of the rates.
+  /// Excludes the time of an evaluation or a save from the rates.
   void leave_out(double seconds) { left_out_s_ += seconds; }
-  /// Keeps an evaluation's waiting for exchanges out of all_to_all_ms.
+  /// Excludes an evaluation's waiting for exchanges from all_to_all_ms.
   void leave_out_wait(double seconds) { last_wait_s_ += seconds; }
   /// Adds a step's waiting for data, logged or not.
   void count_data_wait(double seconds) { data_wait_s_ += seconds; }
@@ -77,10 +77,10 @@ class TrainingLog {
   Communicator& world_;
   Console& console_;
   Log& log_;
-  std::set<const void*> waiting_files_;  ///< whose lines a full disk refuses
+  std::set<const void*> waiting_files_;  ///< with lines that a full disk refuses
   std::optional<Files> files_;
   TensorBoardEvents events_;
-  bool has_logged_ = false;  ///< a step
+  bool has_logged_ = false;  ///< true after the first logged step
   std::chrono::steady_clock::time_point last_time_;
   std::optional<Progress> shown_;       ///< the last logged step
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
@@ -93,7 +93,7 @@ class TrainingLog {
 /// Largest load of an expert over the mean; 0 if no token was routed.
 double max_over_mean(const MoeReport& layer);
 
-/// Load, entropies and drops of all MoE layers in one table; memory units are counted apart.
+/// Table of load, entropies and drops of all MoE layers; memory units are counted separately.
 std::string expert_table(const std::vector<MoeReport>& layers);
 
 }  // namespace shoal

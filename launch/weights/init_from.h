@@ -20,9 +20,9 @@ namespace shoal {
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);
 
-/// What keeps weights of the checkpoint, those that `taken` chooses, from computing in an
-/// evaluation what they did: keys of the model (evaluated_differences) and tensors without a place
-/// in it, each after a line end; "" if nothing does. Collective.
+/// Differences that keep the checkpoint's weights, of which `taken` selects some, from computing in
+/// an evaluation what they did: keys of the model (evaluated_differences) and tensors without a
+/// place in it, each after a line end; "" if there are none. Collective.
 std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
                                     const BuiltModel& model, Communicator& world,
                                     const InitFrom& taken = {});

@@ -12,19 +12,19 @@
 
 namespace shoal {
 
-/// Which checkpoint, and how its recipe is changed.
+/// Which checkpoint to open, and changes of its recipe.
 struct CheckpointChoice {
   std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
   bool best = false;                        ///< the run's best checkpoint instead
   std::vector<std::string> overrides = {};  ///< of the recipe in the checkpoint
-  bool raw_weights = false;                 ///< not their averages, where the checkpoint has both
+  bool raw_weights = false;                 ///< not their averages, if the checkpoint has both
   bool override_model = false;              ///< --override, see add_model_override
 };
 
-/// resolve_checkpoint, which names on standard error what does not count.
+/// Calls resolve_checkpoint, with its warnings on standard error.
 std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
 
-/// A checkpoint's recipe, and the ranks that its model is to run on.
+/// A checkpoint's recipe, and the ranks that run its model.
 struct OpenedCheckpoint {
   std::string path;
   Manifest manifest;
@@ -32,12 +32,12 @@ struct OpenedCheckpoint {
   bool raw_weights = false;
   bool override_model = false;
   RankGrid grid;
-  BreakEvens break_evens = {};  ///< those of its training, else those of this machine
+  BreakEvens break_evens = {};  ///< those of its training, else of this machine
 };
 
-/// Reads the recipe and binds this job's ranks to it, for commands that use a model and do not
-/// train it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
-/// Throws as resolve_checkpoint, ConfigError, and Error where ranks differ.
+/// Reads the recipe and binds this job's ranks to it, for commands that use a model without
+/// training it: the recipe's `parallel` is ignored, experts are spread over all ranks. Collective.
+/// Throws as resolve_checkpoint, ConfigError, and Error if ranks differ.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 

@@ -16,7 +16,7 @@ using SourceOf = std::map<std::string, std::string>;
 /// A parameter's name; of a stack those of its units on this rank.
 std::vector<std::string> names_of_units(const Parameter& parameter);
 
-/// Whether a checkpoint is of a sparse training.
+/// True if a checkpoint is from sparse training.
 bool has_masks(const Manifest& checkpoint);
 
 /// The part of `offered` that goes with the weights in `source_of`: their permutations, and their

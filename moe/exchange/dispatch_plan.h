@@ -17,17 +17,18 @@
 // u units on this rank  E ranks  C pieces
 namespace shoal {
 
-/// How rows reach the ranks of their units, and how their outputs come back.
+/// How rows reach the ranks of their units, and how the units' outputs return.
 struct DispatchPlan {
-  RowIndex index;  ///< tokens of the rows in the order sent
+  RowIndex index;  ///< token of each row, in the order sent
   /// int64: which of the assignments' weights is sent at each place, and with it which row, except
   /// between nodes. Undefined: the first ones, in order.
   torch::Tensor order_A;
   /// Rows by rank. A group of one rank counts trailing padding rows, if any (GPU).
   RowCounts send_rows, recv_rows;
-  RowCounts send_weights, recv_weights;  ///< combine weights by rank
+  RowCounts send_weights, recv_weights;  ///< number of combine weights by rank
   UnitRows rows_u;                       ///< rows of each unit on this rank
-  torch::Tensor to_units_R;    ///< permutation from arrival to unit order; undefined: identity
+  torch::Tensor
+      to_units_R;  ///< permutation from order of arrival to unit order; undefined: identity
   torch::Tensor to_arrival_R;  ///< its inverse
 };
 

@@ -10,7 +10,7 @@
 // T tokens  D width  A rows this rank sends  R rows it receives  W combine weights
 namespace shoal {
 
-/// The elements of rows and of combine weights.
+/// Dtypes and width of rows and combine weights.
 struct PackedType {
   torch::Dtype row, weight;
   int64_t width;  ///< D, at least 1
@@ -22,9 +22,9 @@ struct PackedType {
 struct PackedLayout {
   PackedType type;
   torch::Dtype piece;     ///< the widest integer whose size divides that of rows and of weights
-  int64_t num_rows;       ///< of the buffer
-  torch::Tensor row_A;    ///< int64: row of the buffer that holds each row
-  torch::Tensor piece_W;  ///< int64: place of the weights, counted in integers of `piece`
+  int64_t num_rows;       ///< rows of the buffer
+  torch::Tensor row_A;    ///< int64: buffer row of each row
+  torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of `piece`
 };
 /// Lays out a buffer. `rows_E`, `weights_E`: rows and weights by rank.
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,

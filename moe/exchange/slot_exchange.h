@@ -19,11 +19,11 @@ namespace shoal {
 /// communicated.
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
-/// Sends the slots of all images to the ranks of their units, and back.
+/// Sends the slots of all images to the ranks of their units, and the outputs back.
 ///
-/// Counts are known beforehand, so nothing but slots is exchanged: a rank sends, there and back
-/// together, D s (b (U - u) + u (B - b)) elements to other ranks, and as many in the backward pass.
-/// A group of one rank exchanges nothing. Images are in the order of ranks, which is that of the
+/// Counts are known beforehand, so only slots are exchanged: a rank sends, there and back together,
+/// D s (b (U - u) + u (B - b)) elements to other ranks, and as many in the backward pass. A group
+/// of one rank exchanges nothing. Images are in the order of ranks, which is the order of the
 /// stream, so a unit's input does not depend on the number of ranks.
 class SlotExchange {
  public:

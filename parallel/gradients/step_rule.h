@@ -25,12 +25,12 @@ struct Course {
 /// `optimizer.rules` are ParameterRules, not these.
 ///
 /// Session calls every rule on all ranks, in the order of its list, and saves its state with the
-/// rest. A rule's tensors of a parameter's shape are listed with state_like, so that those of an
-/// expert stack are saved unit by unit. Rules draw nothing that depends on the rank: each replica
-/// of a parameter must change it alike.
+/// rest. Tensors with a parameter's shape are listed with state_like, so that those of an expert
+/// stack are saved unit by unit. Random draws must not depend on the rank: all replicas of a
+/// parameter must change alike.
 class StepRule : public Stateful {
  public:
-  /// Names of the parameters whose whole gradients the rule reads in this step: equal on all ranks.
+  /// Names of the parameters whose whole gradients the rule reads in this step; equal on all ranks.
   virtual std::vector<std::string> needs_whole_gradients(int64_t step) {
     (void)step;
     return {};

@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Trains the scores of soft cells, and makes their choice.
+/// Trains the scores of soft cells, and chooses the cells.
 ///
 /// Each step the temperature of the next one is set. A layer's choice is made when its distance
 /// from one is below the threshold, that of all layers at `until`; a stack of experts waits for
@@ -18,14 +18,15 @@ namespace shoal {
 /// keeps the weights to the chosen cells.
 class ChooseCells : public SoftTraining {
  public:
-  /// `cells`: one a layer of `prune_grow`, which outlives this, in its order. Throws ConfigError if
-  /// `until` is behind the end of the training, `total_steps`.
+  /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this
+  /// object. Throws ConfigError if `until` is after the end of the training, `total_steps`.
   ChooseCells(const std::vector<std::shared_ptr<SoftCells>>& cells, const SoftChoice& choice,
               int64_t total_steps, PruneGrow& prune_grow);
 
   void after_update(int64_t step, StepTensors& tensors) override;
 
-  /// Adam's state of the scores of weight X: `sparsity.cells.m.X`, `sparsity.cells.v.X`.
+  /// Adam's state for the scores of weight X is saved as `sparsity.cells.m.X` and
+  /// `sparsity.cells.v.X`.
   static constexpr const char* kMomentPrefix = "sparsity.cells.m.";
   static constexpr const char* kSquarePrefix = "sparsity.cells.v.";
   static constexpr const char* kUpdates = "sparsity.cells.updates";

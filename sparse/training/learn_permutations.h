@@ -19,15 +19,17 @@ namespace shoal {
 /// are.
 class LearnPermutations : public SoftTraining {
  public:
-  /// Throws ConfigError for durations that `scale` cannot count, and if `until` is behind the end.
+  /// Throws ConfigError for durations that `scale` cannot convert, and if `until` is after the end
+  /// of the training.
   LearnPermutations(const std::vector<std::shared_ptr<Permutation>>& permutations,
                     const LearningOptions& options, const StepScale& scale);
 
   void after_update(int64_t step, StepTensors& tensors) override;
 
-  /// The parameter, its gradient and Adam's state.
+  /// The parameter, its gradient and both of Adam's states.
   static constexpr int64_t kCopiesOfSoft = 4;
-  /// Adam's state of the permutation of weight X: `sparsity.soft.m.X`, `sparsity.soft.v.X`.
+  /// Adam's state for the permutation of weight X is saved as `sparsity.soft.m.X` and
+  /// `sparsity.soft.v.X`.
   static constexpr const char* kMomentPrefix = "sparsity.soft.m.";
   static constexpr const char* kSquarePrefix = "sparsity.soft.v.";
   static constexpr const char* kUpdates = "sparsity.soft.updates";

@@ -30,19 +30,20 @@ class PruneGrow : public StepRule {
   /// by sqrt(n / weights of its row), so that outputs keep their variance. `masks` outlive this.
   PruneGrow(SparseMasks& masks, std::shared_ptr<const GrowRule> rule, uint64_t seed, bool rescales);
 
-  /// Averages of weights that are dropped become zero as well. `average` outlives this.
+  /// Also zeroes the averages of dropped weights. `average` must outlive this object.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
-  /// Multiplies the average of this layer's weight, if there is one, as the weight was.
+  /// Multiplies the average of this layer's weight, if there is one, by the factor of the weight.
   void scale_average(size_t layer, const torch::Tensor& factor) const;
-  /// The mask of this layer becomes those cells, bool [u, C], for good. Collective over the
-  /// replicas of the weight; throws CommError where they differ.
+  /// Sets the layer's final mask to these cells, bool [u, C]. Collective over the replicas of the
+  /// weight; throws CommError if they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
-  /// Layers between whose neurons chains are removed, if the rule does so.
+  /// Sets the chains of layers whose neurons lose dead-end links, if the rule removes chains.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
 
-  /// Saved beside the masks, of rules that stop matrices one by one: whether they have.
+  /// Prefix of the saved flags, beside the masks, of matrices that have stopped, for rules with
+  /// early stop.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
@@ -71,14 +72,14 @@ class PruneGrow : public StepRule {
   void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
   torch::Tensor draw_mask(const SparseLayer& layer) const;
-  /// Stops the matrix if most of what has grown was just dropped.
+  /// Stops the matrix if most of the grown cells had just been dropped.
   void stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
                        const torch::Tensor& updated_C) const;
-  /// `kept`: kept_masks' for the layer, or undefined.
+  /// `kept`: kept_masks for the layer, or undefined.
   void update(size_t layer_index, int64_t step, StepTensors& tensors, const torch::Tensor& kept);
-  /// Zeroes weights, averages and optimizer state that were off or are off from now on.
+  /// Zeroes weights, averages and optimizer state of cells that were off or are off from now on.
   void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
-  /// Throws CommError where replicas of a matrix have different masks. Collective.
+  /// Throws CommError if replicas of a matrix have different masks. Collective.
   void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;
   bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const;
 
@@ -88,7 +89,7 @@ class PruneGrow : public StepRule {
   uint64_t seed_;
   const WeightAverage* average_ = nullptr;
   std::vector<LayerChain> chains_;
-  std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; none if the rule stops none
+  std::vector<torch::Tensor> stopped_;  ///< bool [matrices, 1] each; empty without early stop
 };
 
 }  // namespace shoal

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// Throws CommError with this message unless all ranks have the same bytes. Collective.
+/// Throws CommError with this message unless the tensor's bytes are equal on all ranks. Collective.
 void require_equal_replicas(const torch::Tensor& tensor, Communicator& replicas,
                             const std::string& message);
 

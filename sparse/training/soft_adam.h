@@ -10,11 +10,12 @@
 
 namespace shoal {
 
-/// Takes the gradient of x, which is trained beside a weight, and adds it up over the replicas. One
-/// that is not finite makes the weight's so, which skips the step; else the weight's is as it was.
+/// Takes the gradient of x, which is trained beside a weight, and sums it over the replicas. A
+/// non-finite one makes the weight's gradient non-finite too, which skips the step; otherwise that
+/// is unchanged.
 inline torch::Tensor take_gradient(const torch::Tensor& x, const std::string& weight,
                                    StepTensors& tensors) {
-  // A rank whose experts got no rows has none.
+  // On a rank whose experts got no rows it is undefined.
   const torch::Tensor gradient = x.grad().defined() ? x.grad() : torch::zeros_like(x);
   x.mutable_grad() = torch::Tensor();
   all_reduce(tensors.replicas(weight), gradient);
@@ -30,15 +31,15 @@ inline torch::Tensor take_gradient(const torch::Tensor& x, const std::string& we
 /// training does; an optimizer's shards are fixed at the start. A place in the one optimizer would
 /// change how gradients are clipped, and thus results.
 struct SoftAdam {
-  torch::Tensor m, v;  ///< as the tensor, [u, ...]; undefined without one
+  torch::Tensor m, v;  ///< shaped like the tensor, [u, ...]; undefined without a state
 
-  /// Has a state from now on, all zeros.
+  /// Starts with a state of zeros.
   void begin(const torch::Tensor& like) {
     m = torch::zeros_like(like);
     v = torch::zeros_like(like);
   }
   void end() { m = v = torch::Tensor(); }
-  /// One update of x, the `updates`th, counted from 1.
+  /// One update of x; `updates` is its number, from 1.
   void update(const torch::Tensor& x, const torch::Tensor& gradient, double lr, int64_t updates) {
     m.mul_(kBeta1).add_(gradient, 1.0 - kBeta1);
     v.mul_(kBeta2).addcmul_(gradient, gradient, 1.0 - kBeta2);
@@ -51,7 +52,7 @@ struct SoftAdam {
   struct Prefixes {
     const char *m, *v;
   };
-  /// Saved beside the weight, of a stack unit by unit.
+  /// Saves the state beside the weight, unit by unit for a stack.
   void visit_state(StateVisitor& visitor, const Parameter& weight, const Prefixes& prefixes) {
     torch::Tensor m_of_weight = weight.is_stacked() ? m : m[0];
     torch::Tensor v_of_weight = weight.is_stacked() ? v : v[0];
