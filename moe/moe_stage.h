@@ -22,8 +22,6 @@ struct MoeStageInfo {
   std::string unbalanced = {};   ///< the router's name, where nothing evens out its loads
   int64_t num_chunks = 1;        ///< parts of the rows in its exchange
   bool is_hierarchical = false;  ///< whether its exchange has two levels
-  double routed_per_token = 0;   ///< rows that units get of one token, on average, none dropped
-  int64_t values_per_row = 0;    ///< of memory units: how many values a row's result is made of
   int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
 };
 

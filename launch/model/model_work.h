@@ -30,8 +30,9 @@ struct ModelWork {
   double routed_numbers = 0;
 };
 
-/// Nothing where a backbone's counts are not known (ProductCounts). The model may be on `meta`;
-/// `sparse` as describe_sparse.
+/// Nothing where a backbone does not list its products (CountsProducts). The task lists those of
+/// its head; a task that does not has a head of modules with one row each. The model may be on
+/// `meta`; `sparse` as describe_sparse.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -18,6 +18,7 @@
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 
@@ -97,7 +98,7 @@ struct AttentionExpertsOptions {
 /// 2 D. All uniform in +-1 / sqrt(D). Statistics: load is the number of tokens of an expert, in
 /// soft mixing the sum of its weights. There is no capacity: only routers leave tokens out.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
-class AttentionExperts : public MoeStage {
+class AttentionExperts : public MoeStage, public CountsProducts {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
@@ -110,8 +111,8 @@ class AttentionExperts : public MoeStage {
   MoeOutput forward(const torch::Tensor& x_BND, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
-  /// Multiply-adds of one token between activations, if experts get equally many tokens.
-  double between_activations() const;
+  /// Counts experts that get equally many tokens, and keys and values of all tokens in each.
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   /// The weight of each expert's output, and the experts that compute a token.

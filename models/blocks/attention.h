@@ -6,6 +6,7 @@
 
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // B images  S tokens  C width  N heads  H head width = C / N
 namespace shoal {
@@ -17,7 +18,7 @@ namespace shoal {
 /// proj.weight [C, C]; both with biases. The three parts of qkv are drawn as matrices of their own,
 /// Glorot-uniform. The true gradient of the keys' biases is zero: they move all logits of a query
 /// alike.
-class AttentionImpl : public ModuleBase {
+class AttentionImpl : public ModuleBase, public CountsProducts {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
@@ -27,6 +28,7 @@ class AttentionImpl : public ModuleBase {
   /// [B, S, C] -> [B, S, C]. B may be 0. An image's result does not depend on its batch,
   /// but for rounding.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
+  void list_products(double rows, ProductList& list) const override;
 
   Linear qkv{nullptr}, proj{nullptr};
 

@@ -13,6 +13,7 @@
 #include "models/hspmn/token_gate.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // b sequences  S tokens  C width
 namespace shoal {
@@ -36,7 +37,7 @@ struct EnumNames<ContextualStream> {
 /// The reflexive stream, a causal convolution over three tokens and a SwiGLU MLP or experts, runs
 /// for every token; the contextual one for the tokens that its gate opens.
 /// Source: HSPMN v2.1, section 3; the two norms are its code's.
-class HspmnBlockImpl : public ModuleBase {
+class HspmnBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
     FeedForward::Place place;
@@ -64,6 +65,8 @@ class HspmnBlockImpl : public ModuleBase {
   /// Empty, for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
+  /// Counts a gate that is open as often as its rate says.
+  void list_products(double rows, ProductList& list) const override;
   /// Undefined unless the stream is sparse.
   const TokenGate& gate() const { return gate_; }
 

@@ -16,6 +16,7 @@
 #include "moe/nexus/slot_router.h"
 #include "parallel/comm/build_context.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 #include "runtime/random/step_context.h"
 
@@ -69,7 +70,7 @@ struct NexusOptions {
 /// wants the output of a layer norm. No residual, balance loss, capacity or drops; training is as
 /// evaluation. Statistics: a unit's load is the sum of its combine weights, entropies are over
 /// units.
-class NexusLayer : public MoeStage {
+class NexusLayer : public MoeStage, public CountsProducts {
  public:
   /// context.grid may be null where nothing is run. Throws ConfigError in a causal model: a slot
   /// sees all tokens of its image.
@@ -81,6 +82,7 @@ class NexusLayer : public MoeStage {
   /// nothing else depends on it. MoeOutput::auxiliary_loss stays undefined.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
+  void list_products(double rows, ProductList& list) const override;
   /// From now on shows each forward pass's dispatch weights [B, N, U, s]: what each slot takes of
   /// each token, sums over N are 1, no gradients. An empty observer ends it.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
@@ -94,7 +96,7 @@ class NexusLayer : public MoeStage {
   MoeStats stats(const torch::Tensor& combine_BNP, const StepContext& step) const;
 
   RankGrid* grid_;
-  int64_t num_experts_, num_slots_;
+  int64_t width_, num_experts_, num_slots_;
   UnitPlacement placement_;
   std::shared_ptr<SlotRouter> router_;
   Observer observer_;
