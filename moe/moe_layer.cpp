@@ -148,7 +148,7 @@ void MoeOptions::validate(Problems& problems) const {
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
                    const BuildContext& context, const std::optional<MlpInits>& inits)
-    : MoeStage(path), options_(options), grid_(context.grid) {
+    : MoeStage(path), options_(options), width_(width), grid_(context.grid) {
   const UnitBank::Context bank_context{width, grid_ == nullptr ? 0 : grid_->expert->rank(),
                                        placement_rule(context, path), context.tensor_options,
                                        inits};
@@ -183,9 +183,14 @@ MoeStageInfo MoeLayer::info() const {
           .unbalanced = is_balanced ? "" : options_.router.name(),
           .num_chunks = options_.exchange.chunks,
           .is_hierarchical = options_.exchange.hierarchical,
-          .routed_per_token = router_->routed_per_token(),
-          .values_per_row = bank_->values_per_row(),
           .num_memory_units = num_memory_units()};
+}
+
+void MoeLayer::list_products(double rows, ProductList& list) const {
+  const double routed = rows * router_->routed_per_token();
+  list.visit(*router_, rows);
+  list.route(path(), routed * static_cast<double>(width_), [&] { list.visit(*bank_, routed); });
+  if (shared_) list.visit(*shared_, rows);
 }
 
 int64_t MoeLayer::num_memory_units() const {

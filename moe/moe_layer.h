@@ -19,6 +19,7 @@
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
 #include "runtime/module/linear.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 #include "runtime/random/step_context.h"
@@ -62,7 +63,7 @@ struct MoeOptions {
 /// losses. The output of a token whose choices were all dropped is zero, or the shared experts'
 /// output alone. Padding (StepContext::length_b) is removed before routing; it gets zero and
 /// affects no other output. With one expert rank nothing is exchanged.
-class MoeLayer : public MoeStage {
+class MoeLayer : public MoeStage, public CountsProducts {
  public:
   /// Builds the layer; without a context.grid it has one expert rank and cannot run. `inits`: first
   /// values of routed and shared experts, in place of their own. Throws ConfigError.
@@ -72,6 +73,8 @@ class MoeLayer : public MoeStage {
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
+  /// Counts the rows of choices that are dropped, too.
+  void list_products(double rows, ProductList& list) const override;
 
   const MoeOptions& options() const { return options_; }
   const Router& router() const { return *router_; }
@@ -98,6 +101,7 @@ class MoeLayer : public MoeStage {
   int64_t num_memory_units() const;
 
   MoeOptions options_;
+  int64_t width_;
   RankGrid* grid_;
   std::shared_ptr<UnitBank> bank_;
   std::shared_ptr<Router> router_;

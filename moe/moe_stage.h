@@ -22,8 +22,6 @@ struct MoeStageInfo {
   std::string unbalanced = {};   ///< the router's name, if no loss evens out its loads
   int64_t num_chunks = 1;        ///< parts of the rows in its exchange
   bool is_hierarchical = false;  ///< true if its exchange has two levels
-  double routed_per_token = 0;   ///< mean number of units that take a token, without drops
-  int64_t values_per_row = 0;    ///< memory units: number of values summed per row
   int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
 };
 

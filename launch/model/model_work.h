@@ -30,8 +30,9 @@ struct ModelWork {
   double routed_numbers = 0;
 };
 
-/// Computes the work; nothing if a backbone's counts are unknown (ProductCounts). The model may be
-/// on `meta`; `sparse`: from describe_sparse.
+/// Computes the work; nothing if a backbone does not list its products (CountsProducts). The task
+/// lists those of its head; the head of a task that does not has modules with one row each. The
+/// model may be on `meta`; `sparse`: from describe_sparse.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -220,13 +220,11 @@ MoeStageInfo AttentionExperts::info() const {
   const bool is_soft = options_.mixing == Mixing::kSoft;
   const int64_t num_units = placement_.num_units();
   const bool is_balanced = is_soft || !router_->needs_balance_loss() || losses_.evens_out_loads();
-  return {
-      .name = path(),
-      .num_units = num_units,
-      .units_per_token = is_soft ? num_units : router_->units_per_token(),
-      .note = router_->note(),
-      .unbalanced = is_balanced ? "" : options_.router.name(),
-      .routed_per_token = is_soft ? static_cast<double>(num_units) : router_->routed_per_token()};
+  return {.name = path(),
+          .num_units = num_units,
+          .units_per_token = is_soft ? num_units : router_->units_per_token(),
+          .note = router_->note(),
+          .unbalanced = is_balanced ? "" : options_.router.name()};
 }
 
 std::vector<SparsePlace> AttentionExperts::sparse_places() const {
@@ -421,11 +419,26 @@ TopKOptions AttentionExperts::attention_of(int64_t expert) const {
   return {sizes_.heads, has_all ? sizes_.grid.tokens() : keys, options.candidates, sizes_.grid};
 }
 
-double AttentionExperts::between_activations() const {
-  const MoeStageInfo stage = info();
-  double sum = 0;
-  for (int64_t e = 0; e < stage.num_units; ++e) sum += between_activations_of_query(e);
-  return sum * stage.routed_per_token / static_cast<double>(stage.num_units);
+void AttentionExperts::list_products(double rows, ProductList& list) const {
+  const auto num_experts = static_cast<double>(placement_.num_units());
+  const double per_token =
+      options_.mixing == Mixing::kSoft ? num_experts : router_->routed_per_token();
+  const double routed = rows * per_token;
+  list.visit(*router_, rows);
+  list.route(path(), routed * static_cast<double>(sizes_.width), [&] {
+    const auto add = [&](const Bank::Layer& layer, double rows_of_layer) {
+      list.apply(layer.weight_uDD, rows_of_layer);
+      list.apply(layer.bias_uD, rows_of_layer);
+    };
+    add(bank_->query, routed);
+    add(bank_->key, rows * num_experts);
+    add(bank_->value, rows * num_experts);
+    add(bank_->out, routed);
+  });
+  if (key_value_) list.visit(*key_value_, rows);
+  double between = 0;
+  for (int64_t e = 0; e < placement_.num_units(); ++e) between += between_activations_of_query(e);
+  list.between(rows * (between * per_token / num_experts));
 }
 
 double AttentionExperts::between_activations_of_query(int64_t expert) const {

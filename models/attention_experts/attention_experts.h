@@ -18,6 +18,7 @@
 #include "moe/routing/router.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
+#include "runtime/module/products.h"
 #include "runtime/module/sparse_place.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
@@ -98,7 +99,7 @@ struct AttentionExpertsOptions {
 /// D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
 /// soft mixing the sum of its weights. There is no capacity limit; only routers drop tokens.
 /// Source: the adaptive sparse-attention denoiser, components 3 to 6.
-class AttentionExperts : public MoeStage, public HasSparsePlaces {
+class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsProducts {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
@@ -112,8 +113,8 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces {
   void after_step() override;
   MoeStageInfo info() const override;
   std::vector<SparsePlace> sparse_places() const override;
-  /// Multiply-adds of one token between activations, if experts get equally many tokens.
-  double between_activations() const;
+  /// Counts experts that get equally many tokens, and keys and values of all tokens in each.
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   /// Weight of each expert's output for each token, and which experts compute the token.

@@ -64,30 +64,12 @@ ModelOutput AdaptiveAttention::forward(const ModelInput& input, const StepContex
   return output;
 }
 
-double AdaptiveAttention::rows_of(std::string_view parameter) const {
+void AdaptiveAttention::list_products(double /*rows*/, ProductList& list) const {
   const auto tokens = static_cast<double>(positions_ND_.size(0));
-  if (parameter == "positions") return 0;
-  const bool is_of_keys = parameter.find(".experts.*.key.") != std::string_view::npos ||
-                          parameter.find(".experts.*.value.") != std::string_view::npos;
-  if (!is_of_keys) return tokens;
-  // Keys and values are of all tokens in every expert, whichever of them a token chooses.
-  const MoeStageInfo experts = moe_stages_of(*this).front()->info();
-  return tokens * static_cast<double>(experts.num_units) / experts.routed_per_token;
-}
-
-std::vector<ActivationProducts> AdaptiveAttention::between_activations() const {
-  const auto tokens = static_cast<double>(positions_ND_.size(0));
-  std::vector<ActivationProducts> products;
-  for (const auto& stage : moe_stages_of(*this)) {
-    const auto& experts = dynamic_cast<const AttentionExperts&>(*stage);
-    products.push_back({fmt::format("blocks.{}.attention.", products.size()),
-                        tokens * experts.between_activations()});
-  }
-  for (int64_t block = 0; !options_.attention && block < options_.depth; ++block) {
-    products.push_back({fmt::format("blocks.{}.attention.qkv.", block),
-                        2 * tokens * tokens * static_cast<double>(options_.width)});
-  }
-  return products;
+  list.visit(*stem_, tokens);
+  list.apply(positions_ND_, 0);
+  list.visit(*blocks_, tokens);
+  if (norm_) list.visit(*norm_, tokens);
 }
 
 namespace {

@@ -9,9 +9,9 @@
 #include "models/attention_experts/adaptive_block.h"
 #include "models/backbone.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "models/vision/patch_embed.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b images on this rank  N tokens  D width
 namespace shoal {
@@ -21,7 +21,7 @@ namespace shoal {
 /// model's: 599,689 parameters with the task `denoise` on images of 3 x 32 x 32.
 ///
 /// Own parameters: positions [N, D] from N(0, 0.02). All others are initialised as in torch.nn.
-class AdaptiveAttention : public Backbone, public ProductCounts {
+class AdaptiveAttention : public Backbone, public CountsProducts {
  public:
   struct Options {
     int64_t patch = 4;
@@ -67,8 +67,7 @@ class AdaptiveAttention : public Backbone, public ProductCounts {
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
   int64_t patch() const override { return options_.patch; }
-  double rows_of(std::string_view parameter) const override;
-  std::vector<ActivationProducts> between_activations() const override;
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   Options options_;

@@ -14,7 +14,6 @@ namespace shoal {
 namespace {
 
 constexpr size_t kMostStages = 16;
-constexpr std::string_view kDownsamples = "downsamples.", kBlocks = "blocks.";
 
 void check_image(const ImageShape& image, const ConvNext::Options& options) {
   const size_t halvings = options.depths.size() - 1;
@@ -54,7 +53,6 @@ void ConvNext::Options::validate(Problems& problems) const {
 ConvNext::ConvNext(const Options& options, const Context& context)
     : stem_patch_(options.stem_patch),
       pixels_(require_images(context.data, "model.backbone", "convnext").pixels()),
-      feed_forward_(options.feed_forward),
       depths_(options.depths),
       widths_(options.widths),
       features_(context.features),
@@ -118,42 +116,16 @@ ModelOutput ConvNext::forward(const ModelInput& input, const StepContext& step) 
   return output;
 }
 
-double ConvNext::positions_in(size_t stage) const {
-  return static_cast<double>(pixels_ / (stem_patch_ * stem_patch_) >> (2 * stage));
-}
-
-size_t ConvNext::stage_of(int64_t block) const {
-  size_t stage = 0;
-  while (block >= depths_[stage]) block -= depths_[stage++];
-  return stage;
-}
-
-double ConvNext::rows_of(std::string_view parameter) const {
-  if (parameter.starts_with("stem.")) return positions_in(0);
-  if (parameter.starts_with(kDownsamples)) {
-    return positions_in(static_cast<size_t>(number_behind(kDownsamples, parameter)) + 1);
+void ConvNext::list_products(double /*rows*/, ProductList& list) const {
+  auto positions = static_cast<double>(pixels_ / (stem_patch_ * stem_patch_));
+  list.visit(*stem_, positions);
+  list.visit(*stem_norm_, positions);
+  size_t index = 0;
+  for (size_t stage = 0; stage < depths_.size(); ++stage) {
+    if (stage > 0) list.visit(*downsamples_->ptr(stage - 1), positions /= 4);
+    for (int64_t i = 0; i < depths_[stage]; ++i) list.visit(*blocks_->ptr(index++), positions);
   }
-  if (!parameter.starts_with(kBlocks)) return positions_in(depths_.size() - 1);
-  const NexusCounts nexus(feed_forward_, static_cast<int64_t>(blocks_->size()));
-  return nexus.rows_of(parameter, positions_in(stage_of(number_behind(kBlocks, parameter))));
-}
-
-std::vector<ActivationProducts> ConvNext::between_activations() const {
-  const auto depth = static_cast<int64_t>(blocks_->size());
-  const NexusCounts nexus(feed_forward_, depth);
-  std::vector<ActivationProducts> products;
-  for (int64_t block = 0; block < depth; ++block) {
-    const size_t stage = stage_of(block);
-    auto mixing = nexus.mixing(block, positions_in(stage), static_cast<double>(widths_[stage]));
-    if (mixing) products.push_back(std::move(*mixing));
-  }
-  return products;
-}
-
-int64_t ConvNext::place_of(std::string_view parameter) const {
-  if (!parameter.starts_with(kDownsamples)) return ProductCounts::place_of(parameter);
-  const auto stages = depths_.begin() + number_behind(kDownsamples, parameter) + 1;
-  return place_of_block(std::accumulate(depths_.begin(), stages, int64_t{0})) - 1;
+  list.visit(*norm_, positions);
 }
 
 namespace {

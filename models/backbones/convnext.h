@@ -10,9 +10,9 @@
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "models/vision/patch_embed.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b images on this rank  H height  W width  C channels
 namespace shoal {
@@ -24,7 +24,7 @@ namespace shoal {
 /// stage. Activations are [b, H, W, C], so that MLPs and experts read contiguous rows. Stem,
 /// downsampling layers and MLPs are Glorot-uniform with biases from N(0, 1e-6); the paper has a
 /// truncated normal of deviation 0.02 and zeros.
-class ConvNext : public Backbone, public ProductCounts {
+class ConvNext : public Backbone, public CountsProducts {
  public:
   struct Options {
     int64_t stem_patch = 4;
@@ -69,19 +69,13 @@ class ConvNext : public Backbone, public ProductCounts {
   ConvNext(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
-  double rows_of(std::string_view parameter) const override;
-  std::vector<ActivationProducts> between_activations() const override;
-  int64_t place_of(std::string_view parameter) const override;
+  void list_products(double rows, ProductList& list) const override;
 
  private:
-  /// Number of spatial positions of a stage's activations.
-  double positions_in(size_t stage) const;
-  size_t stage_of(int64_t block) const;
   void add_blocks(const Options& options, const ModelContext& build);
 
   int64_t stem_patch_;
   int64_t pixels_;
-  FeedForwardOptions feed_forward_;
   std::vector<int64_t> depths_, widths_;
   Features features_;
   bool recomputes_;

@@ -176,20 +176,12 @@ torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const 
   return norm_->forward(x_bSC);
 }
 
-double Gpt2::rows_of(std::string_view parameter) const {
-  if (parameter == "tokens" || parameter == "positions") return 0;
-  const NexusCounts nexus(options_.feed_forward, options_.depth);
-  return nexus.rows_of(parameter, static_cast<double>(tokens_));
-}
-
-std::vector<ActivationProducts> Gpt2::between_activations() const {
+void Gpt2::list_products(double /*rows*/, ProductList& list) const {
   const auto tokens = static_cast<double>(tokens_);
-  std::vector<ActivationProducts> products;
-  for (int64_t block = 0; block < options_.depth; ++block) {
-    products.push_back({fmt::format("blocks.{}.attention.qkv.", block),
-                        tokens * tokens * static_cast<double>(options_.width)});
-  }
-  return products;
+  list.apply(tokens_VC_, 0);
+  list.apply(positions_TC_, 0);
+  list.visit(*blocks_, tokens);
+  list.visit(*norm_, tokens);
 }
 
 namespace {

@@ -14,8 +14,8 @@
 #include "models/causal_backbone.h"
 #include "models/decoder/rotary.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {
@@ -42,7 +42,7 @@ struct EnumNames<PositionKind> {
 ///
 /// Own parameters: tokens [V, C], V being the vocabulary rounded up to a multiple of
 /// pad_vocabulary; with learned positions also positions [context, C].
-class Gpt2 : public CausalBackbone, public ProductCounts {
+class Gpt2 : public CausalBackbone, public CountsProducts {
  public:
   struct Options {
     int64_t width = 768;
@@ -126,8 +126,7 @@ class Gpt2 : public CausalBackbone, public ProductCounts {
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
-  double rows_of(std::string_view parameter) const override;
-  std::vector<ActivationProducts> between_activations() const override;
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   /// Sum of token and position embeddings in the compute dtype; `position`: [S] or [b, S].

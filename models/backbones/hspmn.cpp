@@ -190,45 +190,11 @@ std::vector<std::string> Hspmn::notes_on_accumulation() const {
       "depends on train.accumulate"};
 }
 
-double Hspmn::open_tokens() const {
-  const GateOptions& gate = options_.gate;
+void Hspmn::list_products(double /*rows*/, ProductList& list) const {
   const auto tokens = static_cast<double>(tokens_);
-  const auto anchors = static_cast<double>(gate.anchors_in(tokens_));
-  double open = anchors + gate.rate * (tokens - anchors);
-  if (const std::optional<int64_t> most = gate.most_in(context_, gate.rate)) {
-    open = std::min(open, anchors + static_cast<double>(*most));
-  }
-  const bool explores = gate.select != GateSelection::kRandom;
-  return open + (explores ? gate.explore_fraction * (tokens - open) : 0);
-}
-
-double Hspmn::rows_of(std::string_view parameter) const {
-  if (parameter == "tokens") return 0;
-  const bool is_of_open = parameter.find(".attention.query.") != std::string_view::npos ||
-                          parameter.find(".attention.proj.") != std::string_view::npos;
-  const auto is_dense = [&] {  // `blocks.3.attention.proj.weight`
-    return options_.stream_of(number_behind("blocks.", parameter)) == ContextualStream::kDense;
-  };
-  if (is_of_open && !is_dense()) return open_tokens();
-  const NexusCounts nexus(options_.feed_forward, options_.depth);
-  return nexus.rows_of(parameter, static_cast<double>(tokens_));
-}
-
-std::vector<ActivationProducts> Hspmn::between_activations() const {
-  const auto tokens = static_cast<double>(tokens_), width = static_cast<double>(options_.width);
-  const double pairs_of_token = options_.causal ? tokens : 2 * tokens;
-  const NexusCounts nexus(options_.feed_forward, options_.depth);
-  std::vector<ActivationProducts> products;
-  for (int64_t block = 0; block < options_.depth; ++block) {
-    if (auto mixing = nexus.mixing(block, tokens, width)) products.push_back(std::move(*mixing));
-    const ContextualStream stream = options_.stream_of(block);
-    if (stream == ContextualStream::kNone) continue;
-    const bool is_dense = stream == ContextualStream::kDense;
-    products.push_back(
-        {fmt::format("blocks.{}.attention.{}.", block, is_dense ? "qkv" : "key_value"),
-         (is_dense ? tokens : open_tokens()) * pairs_of_token * width});
-  }
-  return products;
+  list.apply(tokens_VC_, 0);
+  list.visit(*blocks_, tokens);
+  list.visit(*norm_, tokens);
 }
 
 namespace {

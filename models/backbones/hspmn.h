@@ -11,8 +11,8 @@
 #include "models/causal_backbone.h"
 #include "models/hspmn/hspmn_block.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {
@@ -26,7 +26,7 @@ namespace shoal {
 /// s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
 ///
 /// Own parameters: tokens [V, C], V = the vocabulary rounded up to a multiple of pad_vocabulary.
-class Hspmn : public CausalBackbone, public ProductCounts {
+class Hspmn : public CausalBackbone, public CountsProducts {
  public:
   struct Options {
     int64_t width = 2048;
@@ -101,14 +101,10 @@ class Hspmn : public CausalBackbone, public ProductCounts {
   /// The log of its gates.
   LayerLogs layer_logs() const override;
   std::vector<std::string> notes_on_accumulation() const override;
-  /// Of a gate that is open as often as its rate says.
-  double rows_of(std::string_view parameter) const override;
-  std::vector<ActivationProducts> between_activations() const override;
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   std::vector<TokenGate> gates() const;
-  /// Tokens of a sample that attend in a block, as the gate's rate says, with those that explore.
-  double open_tokens() const;
   torch::Tensor embed(const torch::Tensor& token_bS) const;
   /// `position`: [S] or [b, 1, S].
   Rotation rotation(const torch::Tensor& position) const;

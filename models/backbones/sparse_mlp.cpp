@@ -21,24 +21,19 @@ SparseMlp::SparseMlp(const Options& options, const Context& context, std::string
     : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const ImageShape image = require_images(context.data, "model.backbone", name);
-  const int64_t tokens = num_patches(image, options.patch);
-  tokens_ = tokens;
-  const bool rescales = options.sparse.rescale;
-  sparse_width_ = rescales ? options.sparse.width.value_or(width_ / 2) : width_;
-  sparse_tokens_ = rescales ? options.sparse.tokens.value_or(2 * tokens) : tokens;
+  tokens_ = num_patches(image, options.patch);
   stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   const int64_t num_blocks = options.dense_blocks + options.sparse_blocks;
   const int64_t first_sparse = options.positions == Positions::kFirst ? 0 : options.dense_blocks;
   for (int64_t i = 0; i < num_blocks; ++i) {
     if (i >= first_sparse && i < first_sparse + options.sparse_blocks) {
-      sparse_blocks_.insert("blocks." + std::to_string(i));
       const std::string path = context.build.prefix + "blocks." + std::to_string(i);
       blocks_->push_back(SparseBlock(options.sparse,
-                                     SparseBlockImpl::Sizes{tokens, options.width, options.gelu},
+                                     SparseBlockImpl::Sizes{tokens_, options.width, options.gelu},
                                      path, context.build));
     } else {
       blocks_->push_back(
-          MixerBlock(MixerBlockImpl::Sizes{tokens, options.width, options.token_hidden_width(),
+          MixerBlock(MixerBlockImpl::Sizes{tokens_, options.width, options.token_hidden_width(),
                                            options.channel_hidden_width(), options.gelu},
                      tensor));
     }
@@ -60,22 +55,6 @@ ModelOutput SparseMlp::forward(const ModelInput& input, const StepContext& step)
   }
   output.set_tokens(norm_->forward(x_bSC), features_);
   return output;
-}
-
-double SparseMlp::rows_of(std::string_view parameter) const {
-  const auto is_in = [parameter](std::string_view part) {
-    return parameter.find(part) != std::string_view::npos;
-  };
-  if (is_in(".token_mlp.")) return static_cast<double>(width_);
-  if (is_in(".tokens_in.") || is_in(".moe_s.") || is_in(".tokens_out.")) {
-    return static_cast<double>(sparse_width_);
-  }
-  // A sparse block without channel_moe has a channel_mlp, too.
-  const bool is_sparse = sparse_blocks_.contains(parameter.substr(0, parameter.find('.', 7)));
-  if (is_in(".moe_c.") || (is_sparse && is_in(".channel_mlp."))) {
-    return static_cast<double>(sparse_tokens_);
-  }
-  return static_cast<double>(tokens_);
 }
 
 namespace {

@@ -4,9 +4,7 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -16,10 +14,10 @@
 #include "models/backbone.h"
 #include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "models/vision/patch_embed.h"
 #include "models/vision/sparse_mlp_block.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
@@ -39,7 +37,7 @@ constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; 
 /// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
 /// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's, apart from the
 /// MoE stages, which have the defaults of MoeOptions.
-class SparseMlp : public Backbone, public ProductCounts {
+class SparseMlp : public Backbone, public CountsProducts {
  public:
   struct Options {
     int64_t patch = 16;
@@ -103,12 +101,12 @@ class SparseMlp : public Backbone, public ProductCounts {
   std::vector<std::string> sparse_layers() const override {
     return {"token_mlp", "channel_mlp", "experts"};
   }
-  double rows_of(std::string_view parameter) const override;
+  void list_products(double /*rows*/, ProductList& list) const override {
+    list.visit_parts(*this, static_cast<double>(tokens_));
+  }
 
  private:
   int64_t width_, tokens_;
-  int64_t sparse_width_, sparse_tokens_;              ///< C' and S' inside sparse blocks
-  std::set<std::string, std::less<>> sparse_blocks_;  ///< paths of sparse blocks, `blocks.2`
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};

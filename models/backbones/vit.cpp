@@ -1,9 +1,6 @@
 #include "models/backbones/vit.h"
 
-#include <fmt/format.h>
-
 #include <string>
-#include <utility>
 
 #include "models/blocks/recompute.h"
 #include "models/vision/sin_cos_positions.h"
@@ -35,7 +32,6 @@ void Vit::Options::validate(Problems& problems) const {
 Vit::Vit(const Options& options, const Context& context)
     : width_(options.width),
       patch_(options.patch),
-      nexus_(options.feed_forward, options.depth),
       features_(context.features),
       recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
@@ -92,23 +88,13 @@ ModelOutput Vit::forward(const ModelInput& input, const StepContext& step) {
   return output;
 }
 
-double Vit::rows_of(std::string_view parameter) const {
+void Vit::list_products(double /*rows*/, ProductList& list) const {
   const auto tokens = static_cast<double>(positions_SC_.size(0));
-  if (parameter == "positions") return 0;
-  if (parameter.starts_with("stem.")) return tokens - (cls_C_.defined() ? 1 : 0);
-  return nexus_.rows_of(parameter, tokens);
-}
-
-std::vector<ActivationProducts> Vit::between_activations() const {
-  const auto tokens = static_cast<double>(positions_SC_.size(0));
-  const auto width = static_cast<double>(width_);
-  std::vector<ActivationProducts> products;
-  for (int64_t block = 0; block < std::ssize(*blocks_); ++block) {
-    products.push_back(
-        {fmt::format("blocks.{}.attention.qkv.", block), 2 * tokens * tokens * width});
-    if (auto mixing = nexus_.mixing(block, tokens, width)) products.push_back(std::move(*mixing));
-  }
-  return products;
+  list.visit(*stem_, tokens - (cls_C_.defined() ? 1 : 0));
+  list.apply(cls_C_, 0);
+  list.apply(positions_SC_, 0);
+  list.visit(*blocks_, tokens);
+  list.visit(*norm_, tokens);
 }
 
 namespace {

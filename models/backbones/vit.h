@@ -12,9 +12,9 @@
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
-#include "models/product_counts.h"
 #include "models/vision/patch_embed.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
@@ -43,7 +43,7 @@ struct EnumNames<TokenPositions> {
 /// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from
 /// N(0, 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are
 /// not a parameter, and zero for the class token, as in MoCo v3.
-class Vit : public Backbone, public ProductCounts {
+class Vit : public Backbone, public CountsProducts {
  public:
   struct Options {
     int64_t patch = 16;
@@ -104,12 +104,10 @@ class Vit : public Backbone, public ProductCounts {
     return {"stem", "attention.proj", "mlp", "experts"};
   }
   int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
-  double rows_of(std::string_view parameter) const override;
-  std::vector<ActivationProducts> between_activations() const override;
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   int64_t width_, patch_;
-  NexusCounts nexus_;
   Features features_;
   bool recomputes_;
   PatchEmbed stem_{nullptr};

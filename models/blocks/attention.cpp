@@ -42,4 +42,10 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x_BSC) const {
   return proj->forward(y_BNSH.transpose(1, 2).reshape({B, S, C}));
 }
 
+void AttentionImpl::list_products(double rows, ProductList& list) const {
+  list.visit(*qkv, rows);
+  list.between(2 * rows * rows * static_cast<double>(proj->weight.size(1)));
+  list.visit(*proj, rows);
+}
+
 }  // namespace shoal

@@ -6,6 +6,7 @@
 
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // B images  S tokens  C width  N heads  H head width = C / N
 namespace shoal {
@@ -16,7 +17,7 @@ namespace shoal {
 /// Parameters: qkv.weight [3C, C], rows of q, k, v in turn, each head by head; proj.weight [C, C];
 /// both with biases. Each third of qkv.weight is drawn Glorot-uniform as a matrix of its own.
 /// The exact gradient of the key biases is zero: they shift all logits of a query by one value.
-class AttentionImpl : public ModuleBase {
+class AttentionImpl : public ModuleBase, public CountsProducts {
  public:
   /// TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
@@ -26,6 +27,7 @@ class AttentionImpl : public ModuleBase {
   /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, an image's result is independent of the
   /// rest of its batch.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
+  void list_products(double rows, ProductList& list) const override;
 
   Linear qkv{nullptr}, proj{nullptr};
 

@@ -95,4 +95,10 @@ torch::Tensor CausalAttentionImpl::decode(const torch::Tensor& x_BSC, const Rota
       decode.mask_b1SE(), /*is_causal=*/false));
 }
 
+void CausalAttentionImpl::list_products(double rows, ProductList& list) const {
+  list.visit(*qkv, rows);
+  list.between(rows * rows * static_cast<double>(sizes_.width));  // of half of all pairs
+  list.visit(*proj, rows);
+}
+
 }  // namespace shoal

@@ -10,6 +10,7 @@
 #include "models/decoder/rotary.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
 // H head width = C / N
@@ -25,7 +26,7 @@ torch::Tensor split_heads(const torch::Tensor& x_BSC, int64_t head_width);
 ///
 /// Parameters: qkv.weight [(N + 2 M) H, C], rows of q, then k, then v, each head by head (GPT-2's
 /// c_attn transposed); proj.weight [C, C]; both with biases if `has_bias`.
-class CausalAttentionImpl : public ModuleBase {
+class CausalAttentionImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
@@ -45,6 +46,7 @@ class CausalAttentionImpl : public ModuleBase {
   /// `cache`. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
+  void list_products(double rows, ProductList& list) const override;
 
   Linear qkv{nullptr}, proj{nullptr};
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <vector>
 
 // b sequences  S tokens  C width  M heads of keys and values  H head width
 namespace shoal {
@@ -148,6 +150,19 @@ KeyValueCache::Layer HspmnBlockImpl::make_cache(int64_t b, int64_t capacity,
   layer.recent_b2D = torch::zeros({b, 2, heads.width}, options);
   if (gate_) layer.gate_b2 = gate_->make_state(b);
   return layer;
+}
+
+void HspmnBlockImpl::list_products(double rows, ProductList& list) const {
+  std::vector<std::shared_ptr<torch::nn::Module>> parts = children();
+  if (attention_) parts.pop_back();  // the last one, of which only open tokens take queries
+  for (const auto& part : parts) list.visit(*part, rows);
+  if (!attention_) return;
+  const double open = gate_->open_tokens(static_cast<int64_t>(rows));
+  const double pairs = open * (sizes_.is_causal ? rows : 2 * rows);
+  list.visit(*attention_->query, open);
+  list.visit(*attention_->key_value, rows);
+  list.between(pairs * static_cast<double>(sizes_.place.width));
+  list.visit(*attention_->proj, open);
 }
 
 }  // namespace shoal

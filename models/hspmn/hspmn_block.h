@@ -13,6 +13,7 @@
 #include "models/hspmn/token_gate.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // b sequences  S tokens  C width
 namespace shoal {
@@ -36,7 +37,7 @@ struct EnumNames<ContextualStream> {
 /// Every token passes the reflexive stream, a causal convolution over three tokens and a SwiGLU MLP
 /// or experts. Only tokens with an open gate pass the contextual stream, attention.
 /// Source: HSPMN v2.1, section 3; separate norms for both streams as in the published code.
-class HspmnBlockImpl : public ModuleBase {
+class HspmnBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
     FeedForward::Place place;
@@ -64,6 +65,8 @@ class HspmnBlockImpl : public ModuleBase {
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
+  /// Counts a gate that is open as often as its rate says.
+  void list_products(double rows, ProductList& list) const override;
   /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }
 

@@ -371,4 +371,14 @@ std::optional<GateReport> TokenGateImpl::report() const {
   return report;
 }
 
+double TokenGateImpl::open_tokens(int64_t tokens) const {
+  const auto all = static_cast<double>(tokens);
+  const auto anchors = static_cast<double>(options_.anchors_in(tokens));
+  double open = anchors + options_.rate * (all - anchors);
+  if (const std::optional<int64_t> most = options_.most_in(context_, options_.rate)) {
+    open = std::min(open, anchors + static_cast<double>(*most));
+  }
+  return open + (is_random() ? 0 : options_.explore_fraction * (all - open));
+}
+
 }  // namespace shoal

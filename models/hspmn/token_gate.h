@@ -83,6 +83,8 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   GateState make_state(int64_t b) const;
   const std::string& path() const { return path_; }
   bool is_learned() const { return !is_random(); }
+  /// Tokens of a sample that attend while training, as the rate says, with those that explore.
+  double open_tokens(int64_t tokens) const;
   /// Statistics of the last optimizer step that was not skipped; nothing before it.
   std::optional<GateReport> report() const;
 

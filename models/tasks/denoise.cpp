@@ -8,12 +8,12 @@
 #include <memory>
 #include <utility>
 
-#include "models/product_counts.h"
 #include "models/tasks/denoise_baselines.h"
 #include "models/tasks/image_noise.h"
 #include "models/tasks/image_quality.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
+#include "runtime/module/products.h"
 
 // b samples on this rank  C channels  H height  W width  S tokens  D features  P patch
 namespace shoal {
@@ -25,7 +25,7 @@ namespace {
 ///
 /// Parameters: head.weight [D, C P P], the flattened kernel [D, C, P, P] of the transposed
 /// convolution, and head.bias [C]. Source: the adaptive sparse-attention denoiser, section 4.
-class Denoise : public Task, public ProductCounts {
+class Denoise : public Task, public CountsProducts {
  public:
   using Options = DenoiseOptions;
 
@@ -115,10 +115,8 @@ class Denoise : public Task, public ProductCounts {
 
   ScoreRule score() const override { return {"psnr", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return {"img"}; }
-  /// Rows of the head.
-  double rows_of(std::string_view parameter) const override {
-    return parameter == "head.weight" ? static_cast<double>(shape_.pixels() / (patch_ * patch_))
-                                      : 0;
+  void list_products(double rows, ProductList& list) const override {
+    list.visit(*head_, rows * static_cast<double>(shape_.pixels() / (patch_ * patch_)));
   }
 
  private:

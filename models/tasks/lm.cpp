@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "models/kernels/linear_cross_entropy.h"
-#include "models/product_counts.h"
 #include "models/task.h"
 #include "models/tasks/gate_scores.h"
 #include "models/tasks/label_rank.h"
 #include "models/text_generation.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
+#include "runtime/module/products.h"
 
 // b sequences on this rank  S tokens  D features  V vocabulary  L labelled tokens
 namespace shoal {
@@ -55,7 +55,7 @@ struct LabelledRows {
 
 /// Language modelling: each token's features predict its label, the next token. If only some tokens
 /// have labels (answers), the head computes these tokens only.
-class LanguageModel : public Task, public TextModel, public ProductCounts {
+class LanguageModel : public Task, public TextModel, public CountsProducts {
  public:
   struct Options {
     bool tied = true;
@@ -171,10 +171,8 @@ class LanguageModel : public Task, public TextModel, public ProductCounts {
                         : ScoreRule{"perplexity", /*higher_is_better=*/false};
   }
   RateUnit unit() const override { return unit_; }
-  /// Rows of the head, which is the token embedding if tied.
-  double rows_of(std::string_view parameter) const override {
-    const bool is_head = parameter == (head_ ? "head.weight" : "backbone.tokens");
-    return is_head ? static_cast<double>(labels_per_sample_) : 0.0;
+  void list_products(double rows, ProductList& list) const override {
+    list.apply(head_weight(), rows * static_cast<double>(labels_per_sample_));
   }
   int64_t head_parameters() const override { return head_ ? head_->weight.numel() : 0; }
 

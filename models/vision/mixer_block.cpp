@@ -19,4 +19,11 @@ torch::Tensor MixerBlockImpl::forward(const torch::Tensor& x_BSC) const {
   return y1.residual + channel_mlp->forward(y1.normed);  // eq. 9
 }
 
+void MixerBlockImpl::list_products(double rows, ProductList& list) const {
+  list.visit(*token_norm, rows);
+  list.visit(*token_mlp, static_cast<double>(token_norm->weight.size(0)));
+  list.visit(*channel_norm, rows);
+  list.visit(*channel_mlp, rows);
+}
+
 }  // namespace shoal

@@ -7,6 +7,7 @@
 #include "models/blocks/mlp.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 
 // B images  S tokens  C width
 namespace shoal {
@@ -14,7 +15,7 @@ namespace shoal {
 /// Dense Mixer block, Sparse-MLP eq. 8 and 9: y1 = x + t(MLP_S(t(norm(x)))), with t the transpose
 /// of tokens and channels, and y = y1 + MLP_C(norm(y1)).
 /// Source: Tolstikhin et al. 2021 (MLP-Mixer), eq. 1.
-class MixerBlockImpl : public ModuleBase {
+class MixerBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
     int64_t tokens = 0, width = 0;                 ///< S, C
@@ -23,6 +24,7 @@ class MixerBlockImpl : public ModuleBase {
   };
   MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options);
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
+  void list_products(double rows, ProductList& list) const override;
 
   LayerNorm token_norm{nullptr}, channel_norm{nullptr};
   Mlp token_mlp{nullptr}, channel_mlp{nullptr};

@@ -72,4 +72,18 @@ BlockOutput SparseBlockImpl::forward(const torch::Tensor& x_BSC, const StepConte
   return output;
 }
 
+void SparseBlockImpl::list_products(double rows, ProductList& list) const {
+  const auto W = static_cast<double>(token_norm_->weight.size(0));
+  const double P = tokens_in_ ? static_cast<double>(tokens_in_->weight.size(0)) : rows;
+  if (tokens_in_) list.visit(*channels_in_, rows);
+  if (tokens_in_) list.visit(*tokens_in_, W);
+  list.visit(*token_norm_, P);
+  list.visit(*moe_s_, W);
+  list.visit(*channel_norm_, P);
+  if (moe_c_) list.visit(*moe_c_, P);
+  if (channel_mlp_) list.visit(*channel_mlp_, P);
+  if (tokens_out_) list.visit(*tokens_out_, W);
+  if (tokens_out_) list.visit(*channels_out_, rows);
+}
+
 }  // namespace shoal

@@ -15,6 +15,7 @@
 #include "runtime/base/size_limits.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 
 // B images  S tokens  C width  P new tokens (S')  W new width (C')
@@ -58,7 +59,7 @@ struct SparseOptions {
 ///
 /// With `outer_residual` x is added to the output. The paper does not give the order of a rescale's
 /// two linear layers; this one needs half the multiply-adds of the other.
-class SparseBlockImpl : public ModuleBase {
+class SparseBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
     int64_t tokens = 0, width = 0;  ///< S, C of the model
@@ -69,6 +70,7 @@ class SparseBlockImpl : public ModuleBase {
                   const BuildContext& build);
   /// Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   bool has_outer_residual_;

@@ -53,4 +53,10 @@ torch::Tensor MemoryBank::forward(const torch::Tensor& rows_RD, const UnitRows& 
   });
 }
 
+void MemoryBank::list_products(double rows, ProductList& list) const {
+  list.apply(keys_uKD_, rows);
+  list.apply(values_uKD_, rows * static_cast<double>(k_) / static_cast<double>(keys_uKD_.size(1)));
+  list.apply(log_scale_u1_, rows);
+}
+
 }  // namespace shoal

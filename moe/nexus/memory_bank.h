@@ -7,6 +7,7 @@
 #include "moe/nexus/kernels/memory_lookup.h"
 #include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
@@ -22,7 +23,7 @@ namespace shoal {
 /// rows, since scores decide which values a row gets. Paper: the query is the row; keys and values
 /// are normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
 /// 2019.
-class MemoryBank : public UnitBank {
+class MemoryBank : public UnitBank, public CountsProducts {
  public:
   struct Options {
     int64_t count = 8;
@@ -47,6 +48,7 @@ class MemoryBank : public UnitBank {
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   int64_t values_per_row() const override { return k_; }
   const UnitPlacement& placement() const override { return placement_; }
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   int64_t k_;

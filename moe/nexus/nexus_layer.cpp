@@ -83,6 +83,7 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
                        const BuildContext& context)
     : MoeStage(path),
       grid_(context.grid),
+      width_(width),
       num_experts_(options.experts.count),
       num_slots_(options.slots),
       placement_(placement_rule(without_loads(context), path)(unit_costs(options, width))) {
@@ -201,9 +202,20 @@ MoeStageInfo NexusLayer::info() const {
   return {.name = path(),
           .num_units = placement_.num_units(),
           .units_per_token = placement_.num_units(),
-          .routed_per_token = static_cast<double>(placement_.num_units()),
-          .values_per_row = memory_ == nullptr ? 0 : memory_->values_per_row(),
           .num_memory_units = placement_.num_units() - num_experts_};
+}
+
+void NexusLayer::list_products(double rows, ProductList& list) const {
+  const auto width = static_cast<double>(width_);
+  double slots = 0;
+  list.visit(*router_, rows);
+  for (const auto& bank : {experts_, memory_}) {
+    if (bank == nullptr) continue;
+    const auto of_bank = static_cast<double>(bank->placement().num_units() * num_slots_);
+    list.route(path(), of_bank * width, [&] { list.visit(*bank, of_bank); });
+    slots += of_bank;
+  }
+  list.between(2 * rows * slots * width);  // tokens are mixed into slots, and slots into tokens
 }
 
 }  // namespace shoal

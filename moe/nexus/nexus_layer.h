@@ -16,6 +16,7 @@
 #include "moe/moe_stage.h"
 #include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/module/products.h"
 #include "runtime/options/config.h"
 #include "runtime/random/step_context.h"
 
@@ -69,7 +70,7 @@ struct NexusOptions {
 /// 1)), zero biases. The normalised variant expects the output of a layer norm as input. No
 /// residual, balance loss, capacity or drops; training and evaluation compute the same. Statistics:
 /// a unit's load is the sum of its combine weights, entropies are over units.
-class NexusLayer : public MoeStage {
+class NexusLayer : public MoeStage, public CountsProducts {
  public:
   /// context.grid may be null for a layer that is not run. Throws ConfigError in a causal model: a
   /// slot mixes all tokens of its image.
@@ -81,6 +82,7 @@ class NexusLayer : public MoeStage {
   /// and affects no other output. MoeOutput::auxiliary_loss stays undefined.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
+  void list_products(double rows, ProductList& list) const override;
   /// Passes the dispatch weights of each following forward pass to the observer: [B, N, U, s], each
   /// slot's share of each token, summing to 1 over N, without gradients. An empty observer ends
   /// this.
@@ -95,7 +97,7 @@ class NexusLayer : public MoeStage {
   MoeStats stats(const torch::Tensor& combine_BNP, const StepContext& step) const;
 
   RankGrid* grid_;
-  int64_t num_experts_, num_slots_;
+  int64_t width_, num_experts_, num_slots_;
   UnitPlacement placement_;
   std::shared_ptr<SlotRouter> router_;
   Observer observer_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "runtime/module/linear_branch.h"
+#include "runtime/module/products.h"
 
 // m outputs  n inputs  r rank
 namespace shoal {
@@ -14,10 +15,12 @@ namespace shoal {
 /// public code for the gate.
 ///
 /// Parameters: u [m, r], v [r, n], gate_weight [n] and gate_bias [1], initialised to g = 1/2.
-class LowRankBranch : public LinearBranch {
+class LowRankBranch : public LinearBranch, public CountsProducts {
  public:
   LowRankBranch(int64_t rows, int64_t columns, int64_t rank, const torch::TensorOptions& options);
   torch::Tensor join(const torch::Tensor& x, const torch::Tensor& product) const override;
+  /// Adds nothing: the density that S reaches includes U and V (SparseLayerInfo::weights).
+  void list_products(double /*rows*/, ProductList& /*list*/) const override {}
 
   torch::Tensor u, v, gate_weight, gate_bias;
 };

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "models/vision/vit_block.h"
 
 namespace shoal {
 namespace {
@@ -17,17 +19,20 @@ Keys followed_by(Keys first, const Keys& second) {
   return first;
 }
 
-/// Work of a recipe that is given by overrides alone.
-std::optional<ModelWork> work(const Keys& overrides) {
+/// A recipe that is given by overrides alone.
+CheckedRecipe checked(const Keys& overrides) {
   const Keys all = followed_by({"train={duration: 1step, batch: 8}"}, overrides);
-  return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, 1).counts.work;
+  return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, 1);
 }
+
+std::optional<ModelWork> work(const Keys& overrides) { return checked(overrides).counts.work; }
+
+const Keys kImages{"data={source: image_folder, classes: 1000, image_size: 224}",
+                   "task={name: classify}"};
 
 /// With ImageNet's images and classes.
 std::optional<ModelWork> image_work(const Keys& overrides) {
-  return work(followed_by(
-      {"data={source: image_folder, classes: 1000, image_size: 224}", "task={name: classify}"},
-      overrides));
+  return work(followed_by(kImages, overrides));
 }
 
 double giga_multiply_adds(const Keys& overrides) {
@@ -271,6 +276,78 @@ TEST(ModelWork, CountsTheLogitsOfPooledBlocks) {
 
 TEST(ModelWork, IsNotKnownOfABackboneThatDoesNotCount) {
   EXPECT_EQ(image_work({"model={backbone: flat_pixels}"}), std::nullopt);
+}
+
+/// Made of layers that other backbones have; it says how many tokens they get, and no more.
+class PlainBackbone : public Backbone, public CountsProducts {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+  PlainBackbone(const Options&, const Context& context) {
+    const torch::TensorOptions& tensor = context.build.tensor_options;
+    register_module("stem", PatchEmbed(3, 16, 8, tensor));
+    register_module("block", VitBlock(VitBlockImpl::Sizes{2, {.width = 8, .hidden = 20}, 0.0},
+                                      FeedForwardOptions{}, context.build));
+  }
+  ModelOutput forward(const ModelInput&, const StepContext&) override { return {}; }
+  int64_t feature_width() const override { return 8; }
+  void list_products(double, ProductList& list) const override { list.visit_parts(*this, 196); }
+};
+const Registration<Backbone, PlainBackbone> registered_plain{"plain_layers", "for this test"};
+
+TEST(ModelWork, OfANewBackboneIsThatOfItsLayers) {
+  const ModelWork plain = image_work({"model={backbone: plain_layers}"}).value();
+  const double stem = 196.0 * 3 * 16 * 16 * 8, attention = 196.0 * (4 * 8 * 8 + 2 * 196 * 8);
+  const double mlp = 196.0 * 2 * 8 * 20, head = 8.0 * 1000;
+  EXPECT_EQ(plain.multiply_adds, stem + attention + mlp + head);
+  EXPECT_EQ(plain.training_flops, 6 * plain.multiply_adds - 2 * stem);
+}
+
+/// Weights that no list names, or that one names twice.
+Keys miscounted(const Keys& overrides) {
+  const CheckedRecipe recipe = checked(overrides);
+  const BuiltModel model =
+      build_model(recipe.loaded.recipe, recipe.source->shape(), nullptr, torch::kMeta);
+  std::multiset<const void*> listed;
+  for (const auto& child : model.task->children()) {
+    ProductList list;
+    list.visit(*child, 1);
+    for (const Product& product : list.products()) {
+      listed.insert(product.weight.unsafeGetTensorImpl());
+    }
+  }
+  Keys wrong;
+  for (const Parameter& parameter : model.parameters) {
+    if (listed.count(parameter.tensor.unsafeGetTensorImpl()) != 1) wrong.push_back(parameter.name);
+  }
+  return wrong;
+}
+
+TEST(ModelWork, EveryParameterIsListedOnce) {
+  const Keys text{
+      "data={source: text, sequence: 64, train: {files: [a]}, valid: {files: [b]}, "
+      "tokenizer: {name: gpt2, vocab: v, merges: m}}",
+      "task={name: lm, tied: false}"};
+  const std::string small = "width: 8, depth: 2, heads: 2, ";
+  const std::string experts = "moe: {experts: {count: 4}, shared: {count: 1}}";
+  const std::string nexus = "nexus: {experts: {count: 2}, memory: {count: 2, keys: 8}}";
+  const std::string gate = "gate: {select: topk_predictor, temperature: learned}, ";
+  for (const Keys& keys : {
+           followed_by(text, {"model={backbone: gpt2, " + small + experts + "}"}),
+           followed_by(text, {"model={backbone: hspmn, " + small + "kv_heads: 1, " + gate +
+                              "dense_blocks: [1], " + experts + "}"}),
+           followed_by(kImages, {"model={backbone: vit, layer_scale: 0.1, " + small + nexus + "}"}),
+           followed_by(kImages, {"model={backbone: convnext, depths: [1, 1], widths: [8, 16], " +
+                                 nexus + "}"}),
+           followed_by(kImages, {"model={backbone: sparse_mlp, width: 8}"}),
+           followed_by(kImages, {"model={backbone: mixer, width: 8}", "task={name: moco_v3}"}),
+           Keys{"data={source: cifar, normalise: {mean: [0, 0, 0], std: [1, 1, 1]}}",
+                "model={backbone: adaptive_attention, attention: {mixing: hard_shared_kv}}",
+                "task={name: denoise}"},
+       }) {
+    EXPECT_EQ(miscounted(keys), Keys{}) << keys.back();
+  }
 }
 
 }  // namespace
