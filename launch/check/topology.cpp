@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "moe/exchange/row_exchange.h"
+#include "moe/exchange/exchange_options.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/base/error.h"
 #include "runtime/base/integers.h"

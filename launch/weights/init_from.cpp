@@ -12,7 +12,6 @@
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
 #include "launch/recipe/resume_rules.h"
-#include "launch/weights/fit_sparse_state.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/taken_sparse_state.h"
 #include "launch/weights/upcycle.h"
