@@ -4,10 +4,13 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "models/vision/patch_embed.h"
 #include "models/vision/vit_block.h"
+#include "runtime/module/products.h"
 
 namespace shoal {
 namespace {
@@ -20,19 +23,19 @@ Keys followed_by(Keys first, const Keys& second) {
 }
 
 /// A recipe that is given by overrides alone.
-CheckedRecipe checked(const Keys& overrides) {
+CheckedRecipe checked_of(const Keys& overrides) {
   const Keys all = followed_by({"train={duration: 1step, batch: 8}"}, overrides);
   return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, 1);
 }
 
-std::optional<ModelWork> work(const Keys& overrides) { return checked(overrides).counts.work; }
+std::optional<ModelWork> work(const Keys& overrides) { return checked_of(overrides).counts.work; }
 
-const Keys kImages{"data={source: image_folder, classes: 1000, image_size: 224}",
-                   "task={name: classify}"};
+const Keys kClassifiedImages{"data={source: image_folder, classes: 1000, image_size: 224}",
+                             "task={name: classify}"};
 
 /// With ImageNet's images and classes.
 std::optional<ModelWork> image_work(const Keys& overrides) {
-  return work(followed_by(kImages, overrides));
+  return work(followed_by(kClassifiedImages, overrides));
 }
 
 double giga_multiply_adds(const Keys& overrides) {
@@ -306,7 +309,7 @@ TEST(ModelWork, OfANewBackboneIsThatOfItsLayers) {
 
 /// Weights that no list names, or that one names twice.
 Keys miscounted(const Keys& overrides) {
-  const CheckedRecipe recipe = checked(overrides);
+  const CheckedRecipe recipe = checked_of(overrides);
   const BuiltModel model =
       build_model(recipe.loaded.recipe, recipe.source->shape(), nullptr, torch::kMeta);
   std::multiset<const void*> listed;
@@ -337,11 +340,14 @@ TEST(ModelWork, EveryParameterIsListedOnce) {
            followed_by(text, {"model={backbone: gpt2, " + small + experts + "}"}),
            followed_by(text, {"model={backbone: hspmn, " + small + "kv_heads: 1, " + gate +
                               "dense_blocks: [1], " + experts + "}"}),
-           followed_by(kImages, {"model={backbone: vit, layer_scale: 0.1, " + small + nexus + "}"}),
-           followed_by(kImages, {"model={backbone: convnext, depths: [1, 1], widths: [8, 16], " +
-                                 nexus + "}"}),
-           followed_by(kImages, {"model={backbone: sparse_mlp, width: 8}"}),
-           followed_by(kImages, {"model={backbone: mixer, width: 8}", "task={name: moco_v3}"}),
+           followed_by(kClassifiedImages,
+                       {"model={backbone: vit, layer_scale: 0.1, " + small + nexus + "}"}),
+           followed_by(
+               kClassifiedImages,
+               {"model={backbone: convnext, depths: [1, 1], widths: [8, 16], " + nexus + "}"}),
+           followed_by(kClassifiedImages, {"model={backbone: sparse_mlp, width: 8}"}),
+           followed_by(kClassifiedImages,
+                       {"model={backbone: mixer, width: 8}", "task={name: moco_v3}"}),
            Keys{"data={source: cifar, normalise: {mean: [0, 0, 0], std: [1, 1, 1]}}",
                 "model={backbone: adaptive_attention, attention: {mixing: hard_shared_kv}}",
                 "task={name: denoise}"},

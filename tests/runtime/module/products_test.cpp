@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/module/linear.h"
 
@@ -12,14 +14,14 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const torch::TensorOptions kMeta = torch::TensorOptions().device(torch::kMeta);
+const torch::TensorOptions kOnMeta = torch::TensorOptions().device(torch::kMeta);
 
 /// Two layers, 3 -> 5 -> 2, and a scale of its own.
 struct Parts : ModuleBase {
   Parts() {
-    scale = add_parameter("scale", {2}, kMeta, Init::ones());
-    first = register_module("first", Linear(3, 5, kMeta));
-    second = register_module("second", Linear(5, 2, kMeta));
+    scale = add_parameter("scale", {2}, kOnMeta, Init::ones());
+    first = register_module("first", Linear(3, 5, kOnMeta));
+    second = register_module("second", Linear(5, 2, kOnMeta));
   }
   torch::Tensor scale;
   Linear first{nullptr}, second{nullptr};
@@ -28,9 +30,9 @@ struct Parts : ModuleBase {
 /// Multiplies half of the rows, in four units of 3 x 6 numbers, and mixes all of them.
 struct Routed : ModuleBase, CountsProducts {
   Routed() {
-    weight = add_stacked_parameter("weight", {3, 6}, kMeta, Init::ones(), {0, 1, 2, 3});
-    bias = add_stacked_parameter("bias", {6}, kMeta, Init::ones(), {0, 1, 2, 3});
-    shared = register_module("shared", Linear(3, 2, kMeta));
+    weight = add_stacked_parameter("weight", {3, 6}, kOnMeta, Init::ones(), {0, 1, 2, 3});
+    bias = add_stacked_parameter("bias", {6}, kOnMeta, Init::ones(), {0, 1, 2, 3});
+    shared = register_module("shared", Linear(3, 2, kOnMeta));
   }
   void list_products(double rows, ProductList& list) const override {
     list.visit(*shared, rows);
@@ -44,7 +46,7 @@ struct Routed : ModuleBase, CountsProducts {
   Linear shared{nullptr};
 };
 
-std::vector<std::pair<const void*, double>> of(const ProductList& list) {
+std::vector<std::pair<const void*, double>> entries_of(const ProductList& list) {
   std::vector<std::pair<const void*, double>> found;
   for (const Product& product : list.products()) {
     found.emplace_back(product.weight.unsafeGetTensorImpl(), product.multiply_adds);
@@ -52,28 +54,28 @@ std::vector<std::pair<const void*, double>> of(const ProductList& list) {
   return found;
 }
 
-const void* id(const torch::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
+const void* impl_of(const torch::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
 
 TEST(ProductList, VisitsChildrenInOrderAndThenTheModulesOwnParameters) {
   const Parts parts;
   ProductList list;
   list.visit(parts, 10);
-  EXPECT_THAT(of(list),
-              ElementsAre(std::pair(id(parts.first->weight), 10.0 * 3 * 5),
-                          std::pair(id(parts.first->bias), 0.0),
-                          std::pair(id(parts.second->weight), 10.0 * 5 * 2),
-                          std::pair(id(parts.second->bias), 0.0), std::pair(id(parts.scale), 0.0)));
+  EXPECT_THAT(entries_of(list), ElementsAre(std::pair(impl_of(parts.first->weight), 10.0 * 3 * 5),
+                                            std::pair(impl_of(parts.first->bias), 0.0),
+                                            std::pair(impl_of(parts.second->weight), 10.0 * 5 * 2),
+                                            std::pair(impl_of(parts.second->bias), 0.0),
+                                            std::pair(impl_of(parts.scale), 0.0)));
 }
 
 TEST(ProductList, AsksTheModuleThatCounts) {
   const Routed routed;
   ProductList list;
   list.visit(routed, 10);
-  EXPECT_THAT(of(list),
-              ElementsAre(std::pair(id(routed.shared->weight), 10.0 * 3 * 2),
-                          std::pair(id(routed.shared->bias), 0.0),
-                          std::pair(id(routed.weight), 5.0 * 3 * 6),
-                          std::pair(id(routed.bias), 0.0), std::pair(id(torch::Tensor()), 100.0)));
+  EXPECT_THAT(entries_of(list), ElementsAre(std::pair(impl_of(routed.shared->weight), 10.0 * 3 * 2),
+                                            std::pair(impl_of(routed.shared->bias), 0.0),
+                                            std::pair(impl_of(routed.weight), 5.0 * 3 * 6),
+                                            std::pair(impl_of(routed.bias), 0.0),
+                                            std::pair(impl_of(torch::Tensor()), 100.0)));
 }
 
 TEST(ProductList, NamesTheStageOfRoutedWeightsAlone) {
@@ -91,7 +93,7 @@ TEST(ProductList, CountsNoProductsOfTablesAndNothingWhereAWeightIsUndefined) {
   ProductList list;
   list.apply(parts.first->weight, 0);
   list.apply(torch::Tensor(), 10);
-  EXPECT_THAT(of(list), ElementsAre(std::pair(id(parts.first->weight), 0.0)));
+  EXPECT_THAT(entries_of(list), ElementsAre(std::pair(impl_of(parts.first->weight), 0.0)));
 }
 
 }  // namespace
