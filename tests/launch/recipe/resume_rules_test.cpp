@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Recipe recipe_of(const std::string& text) {
+Recipe recipe_from(const std::string& text) {
   return config::load_options_text<Recipe>(text, "r.yaml").options;
 }
 
@@ -110,7 +110,7 @@ TEST(ResumeRules, AreThoseOfTheFieldsOfEachKey) {
 }
 
 TEST(ResumeRules, ASourceInsideAnotherBringsItsOwn) {
-  const Recipe recipe = recipe_of(
+  const Recipe recipe = recipe_from(
       "model: {backbone: hspmn, causal: false}\n"
       "data: {source: pixels, images: {source: cifar, path: x, valid: {samples: 8}}}\n"
       "task: {name: classify}\ntrain: {duration: 1step, batch: 8}\n");
@@ -150,10 +150,10 @@ TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
 }
 
 Recipe recipe_with(const std::string& lines_of_model) {
-  return recipe_of("model: {" + lines_of_model +
-                   "}\ndata: {source: shapes}\n"
-                   "task: {name: classify}\n"
-                   "train: {duration: 1step, batch: 8}\n");
+  return recipe_from("model: {" + lines_of_model +
+                     "}\ndata: {source: shapes}\n"
+                     "task: {name: classify}\n"
+                     "train: {duration: 1step, batch: 8}\n");
 }
 
 std::vector<ChangedKey> model_differences(const std::string& before, const std::string& after) {
