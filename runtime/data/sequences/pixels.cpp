@@ -13,7 +13,7 @@ namespace {
 
 /// 0.2989 red + 0.5870 green + 0.1140 blue in units of 1/255, scaled to 255.5 and rounded down, as
 /// TensorFlow converts numbers in [0, 1] to bytes; in whole numbers.
-int64_t grey_of(int64_t red, int64_t green, int64_t blue) {
+int64_t grey_pixels_of(int64_t red, int64_t green, int64_t blue) {
   const int64_t sum = 2989 * red + 5870 * green + 1140 * blue;
   return sum * 511 / (510 * 10000);
 }
@@ -38,7 +38,7 @@ class PixelsSet final : public SampleSet {
     }
     const size_t plane = pixel.size() / 3;
     for (size_t i = 0; i < plane; ++i) {
-      sample.token_S.push_back(grey_of(pixel[i], pixel[plane + i], pixel[2 * plane + i]));
+      sample.token_S.push_back(grey_pixels_of(pixel[i], pixel[plane + i], pixel[2 * plane + i]));
     }
     return sample;
   }

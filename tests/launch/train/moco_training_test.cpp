@@ -28,7 +28,7 @@ using testing::SessionInTraining;
 
 using Tensors = std::map<std::string, torch::Tensor>;
 
-Tensors copies_of(const SessionInTraining& run) {
+Tensors copied_values(const SessionInTraining& run) {
   Tensors copies;
   for (const auto* list : {&run.session.model().parameters, &run.session.model().buffers}) {
     for (const Parameter& parameter : *list) {
@@ -41,9 +41,9 @@ Tensors copies_of(const SessionInTraining& run) {
 TEST(MocoInTraining, TheMomentumEncoderFollowsBeforeItMakesKeys) {
   SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}"}));
   for (int step = 0; step < 4; ++step) {
-    const Tensors before = copies_of(run);
+    const Tensors before = copied_values(run);
     ASSERT_TRUE(run.session.step({}).applied);
-    const Tensors after = copies_of(run);
+    const Tensors after = copied_values(run);
     for (const auto& [name, value] : after) {
       if (!name.starts_with("key_") || name.find("running_") != std::string::npos) continue;
       const torch::Tensor& query = before.at(name.substr(4));
@@ -62,7 +62,7 @@ double second_loss(const std::string& momentum, double follow) {
   SessionInTraining run(moco({"optimizer={name: adamw, lr: 1e-2}",
                               "task.momentum_schedule=constant", "task.momentum=" + momentum}));
   run.session.step({});
-  const Tensors weights = copies_of(run);
+  const Tensors weights = copied_values(run);
   for (const Parameter& parameter : run.session.parameters()) {
     if (!parameter.name.starts_with("key_")) continue;
     torch::Tensor key = parameter.tensor.detach();
@@ -102,9 +102,9 @@ TEST(MocoInTraining, FrozenStemsStayAsTheyAreToTheLastBit) {
   SessionInTraining run(moco({testing::vit("pool: cls, positions: sin_cos"),
                               "optimizer={name: lamb, lr: 1e-2, weight_decay: 0.1, rules: [{match: "
                               "'backbone.stem.*', freeze: true}]}"}));
-  const Tensors before = copies_of(run);
+  const Tensors before = copied_values(run);
   for (int step = 0; step < 5; ++step) run.session.step({});
-  const Tensors after = copies_of(run);
+  const Tensors after = copied_values(run);
   for (const char* name : {"stem.weight", "stem.bias"}) {
     const torch::Tensor& stem = before.at(std::string("backbone.") + name);
     EXPECT_TRUE(after.at(std::string("backbone.") + name).equal(stem));
@@ -159,7 +159,7 @@ TEST(MocoInTraining, SparsityOfTheQueryEncoderIsWhatTheKeyEncoderFollows) {
   }
   ASSERT_FALSE(mask_of_key.empty());
   ASSERT_TRUE(run.session.step({}).applied);  // keys are those of the queries before it
-  const Tensors after = copies_of(run);
+  const Tensors after = copied_values(run);
   for (const auto& [name, mask] : mask_of_key) {
     EXPECT_TRUE((after.at(name) != 0).equal(mask)) << name;
   }
@@ -230,9 +230,9 @@ TEST(LinearProbeInTraining, TheBackboneStaysAsItIsToTheLastBit) {
   SessionInTraining run(
       {"task={name: linear_probe}", "optimizer={name: sgd, lr: 0.1, weight_decay: 0.1}",
        "model.sparse.channel_moe.router={name: sigmoid, k: 2, bias: {rate: 0.05}}"});
-  const Tensors before = copies_of(run);
+  const Tensors before = copied_values(run);
   for (int step = 0; step < 3; ++step) ASSERT_TRUE(run.session.step({}).applied);
-  for (const auto& [name, value] : copies_of(run)) {
+  for (const auto& [name, value] : copied_values(run)) {
     EXPECT_EQ(value.equal(before.at(name)), !name.starts_with("head.")) << name;
   }
 }
