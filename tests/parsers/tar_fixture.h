@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -19,7 +21,7 @@ struct TarHeader {
   std::string block() const {
     std::string bytes(512, '\0');
     const auto put = [&bytes](size_t offset, const std::string& text) {
-      bytes.replace(offset, text.size(), text);
+      std::ranges::copy(text, bytes.begin() + static_cast<std::ptrdiff_t>(offset));
     };
     put(0, name);
     put(100, "0000644");
