@@ -310,8 +310,7 @@ TEST(ModelWork, OfANewBackboneIsThatOfItsLayers) {
 /// Weights that no list names, or that one names twice.
 Keys miscounted(const Keys& overrides) {
   const CheckedRecipe recipe = checked_of(overrides);
-  const BuiltModel model =
-      build_model(recipe.loaded.recipe, recipe.source->shape(), nullptr, torch::kMeta);
+  const BuiltModel model = build_model(recipe.loaded.options, recipe.source->shape());
   std::multiset<const void*> listed;
   for (const auto& child : model.task->children()) {
     ProductList list;

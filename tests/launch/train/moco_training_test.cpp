@@ -87,7 +87,7 @@ TEST(MocoInTraining, BothEncodersPlaceTheirExpertsAlike) {
     // All the load is the first expert's, which is then alone on a rank.
     const UnitLoads loads{{"blocks.1.moe_c", {100, 1, 1, 1, 1}}};
     const Session session(
-        recipe, build_model(recipe, data.source->shape(), &grid, grid.device, loads), data, grid);
+        recipe, build_model(recipe, data.source->shape(), {&grid, grid.device}, loads), data, grid);
     std::map<std::string, std::vector<int64_t>> units;
     for (const Parameter& parameter : session.parameters()) {
       units[parameter.name] = parameter.unit_ids;

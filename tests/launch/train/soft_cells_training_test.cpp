@@ -25,10 +25,6 @@ using testing::SessionInTraining;
 
 const std::string kSmallVit = testing::vit();
 
-const torch::Tensor& mask_of(const SessionInTraining& run) {
-  return run.session.model().sparse->masks().mask(0);
-}
-
 TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
   SessionInTraining run(
       {kSmallVit, testing::sparse_by_choice("diagonal", "layers: [mlp]"), "optimizer.name=adamw"});

@@ -47,34 +47,34 @@ TEST_P(SavedSparseLayers, OfACheckpointAreRunByKernelsAndGiveItsOutputs) {
   EXPECT_LE(relative_error(sparse.outputs, dense.outputs), kRoundingOfSums);
 }
 
-const std::string kVit = testing::vit();
+const std::string kDenseVit = testing::vit();
 
 INSTANTIATE_TEST_SUITE_P(
     Of, SavedSparseLayers,
     ::testing::Values(
-        SavedCase{"Rows", {kVit, testing::sparse("unstructured")}, 7},
+        SavedCase{"Rows", {kDenseVit, testing::sparse("unstructured")}, 7},
         SavedCase{"RowsWithAverages",
-                  {kVit, testing::sparse("unstructured"), "train.average={decay: 0.5}"},
+                  {kDenseVit, testing::sparse("unstructured"), "train.average={decay: 0.5}"},
                   7},
         SavedCase{"DiagonalsInRandomOrder",
-                  {kVit, testing::sparse("diagonal", "rigl",
-                                         "density: 0.4, permutation: {name: random}")},
+                  {kDenseVit, testing::sparse("diagonal", "rigl",
+                                              "density: 0.4, permutation: {name: random}")},
                   7},
-        SavedCase{"BlocksOfASizeWithoutKernel", {kVit, testing::sparse("block, size: 2")}, 7},
+        SavedCase{"BlocksOfASizeWithoutKernel", {kDenseVit, testing::sparse("block, size: 2")}, 7},
         SavedCase{"ButterflyAndLowRank",
-                  {kVit,
+                  {kDenseVit,
                    "sparsity={density: 0.75, layers: [mlp], rule: {name: static}, pattern: {name: "
                    "butterfly, grid: 4, low_rank: 0.3}}"},
                   4},
         SavedCase{
             "PermutationsStillSoft",
-            {kVit, testing::sparse("unstructured", "set",
-                                   "density: 0.5, permutation: {name: learned, until: 100%}")},
+            {kDenseVit, testing::sparse("unstructured", "set",
+                                        "density: 0.5, permutation: {name: learned, until: 100%}")},
             0},
         // No mask yet: cells are chosen in the last of five steps.
         SavedCase{
             "CellsNotChosen",
-            {kVit, testing::sparse_by_choice("diagonal", "permutation: {name: none}", "100%")},
+            {kDenseVit, testing::sparse_by_choice("diagonal", "permutation: {name: none}", "100%")},
             0}),
     [](const auto& info) { return info.param.name; });
 
