@@ -23,7 +23,7 @@ TEST(PermutationMetrics, AreMeansOverTheLayers) {
   const LayerLog::Report report = log.report(7, true);
   ASSERT_EQ(report.records.size(), 2u);
   EXPECT_EQ(report.records[0].to_json(),
-            R"({"step":7,"layer":"a.weight","soft":0,"distance":1,"penalty":0})");
+            R"({"step":7,"layer":"a.weight","soft":0,"distance":1.0,"penalty":0.0})");
   EXPECT_THAT(report.records[1].to_json(), HasSubstr(R"("soft":1)"));
   EXPECT_THAT(report.means.to_json(), HasSubstr(R"("permutation_soft":1)"));
   EXPECT_THAT(report.means.to_json(), HasSubstr(R"("permutation_penalty":0.5)"));
