@@ -25,7 +25,7 @@ class SingleRowBackbone final : public Backbone {
 
   SingleRowBackbone(const Options& options, const Context& context) : width_(options.width) {
     const ImageShape image = require_images(context.data, "model.backbone", "single_row");
-    const BuildContext& build = context.build;
+    const ModelContext& build = context.build;
     in_ = register_module("in", Linear(image.bytes(), width_, build.tensor_options));
     if (!options.moe) return;
     moe_ = register_module(

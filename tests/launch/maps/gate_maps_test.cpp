@@ -11,6 +11,7 @@
 #include "launch/step/session.h"
 #include "launch/weights/open_checkpoint.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/markup.h"
 #include "tests/support/run_of_one_step.h"
 #include "tests/support/scratch_folder.h"
 
@@ -18,6 +19,7 @@ namespace shoal {
 namespace {
 
 using ::testing::AllOf;
+using testing::count_of;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::ScratchFolder;
@@ -78,12 +80,6 @@ OpenGates open_gates(const std::string& run, int64_t num_samples) {
   }
   return {torch::cat(is_open, 1).narrow(1, 0, num_samples),
           torch::cat(is_labelled).narrow(0, 0, num_samples)};
-}
-
-int64_t count_of(const std::string& text, const std::string& part) {
-  int64_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 constexpr const char* kGated =

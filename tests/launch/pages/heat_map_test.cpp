@@ -75,7 +75,7 @@ TEST(HeatMap, SetsMemoryUnitsApartFromExperts) {
   EXPECT_THAT(svg, HasSubstr(">memory units</text>"));
   EXPECT_THAT(svg_of({{1, 2, 3, 4}}), Not(HasSubstr(">experts</text>")));
   // A frame around each, with a gap between.
-  const auto count = [](const std::string& text) { return occurrences_of(text, "fill=\"none\""); };
+  const auto count = [](const std::string& text) { return count_of(text, "fill=\"none\""); };
   EXPECT_EQ(count(svg), 2);
   EXPECT_EQ(count(svg_of({{1, 2, 3, 4}})), 1);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -81,14 +82,14 @@ TEST(Shapes, ShowAShapeOnAGroundInEachImage) {
   ShapesSource::Options options = small(200);
   options.noise = 0.0;
   for (const Sample& sample : read_all(options, Split::kTrain)) {
-    std::set<std::vector<uint8_t>> colours;
+    std::set<std::array<uint8_t, 3>> colours;
     int64_t covered = 0;
     const size_t plane = 32 * 32;
     const auto colour_at = [&](size_t i) {
-      return std::vector<uint8_t>{sample.pixel_CHW[i], sample.pixel_CHW[plane + i],
-                                  sample.pixel_CHW[2 * plane + i]};
+      return std::array<uint8_t, 3>{sample.pixel_CHW[i], sample.pixel_CHW[plane + i],
+                                    sample.pixel_CHW[2 * plane + i]};
     };
-    const std::vector<uint8_t> ground = colour_at(0);
+    const std::array<uint8_t, 3> ground = colour_at(0);
     for (size_t i = 0; i < plane; ++i) {
       colours.insert(colour_at(i));
       covered += colour_at(i) == ground ? 0 : 1;

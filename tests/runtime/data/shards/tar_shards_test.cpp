@@ -1,6 +1,7 @@
 #include "runtime/data/shards/tar_shards.h"
 
 #include <ATen/ops/equal.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,8 +52,8 @@ class TarShards : public ::testing::Test {
  protected:
   TarShards() {
     for (int64_t i = 0; i < 7; ++i) {
-      const std::string name = (i < 3 ? "folder/train/cat/" : "folder/train/dog/") +
-                               std::to_string(i) + (i % 2 == 0 ? ".png" : ".jpg");
+      const std::string name = fmt::format("folder/train/{}/{}.{}", i < 3 ? "cat" : "dog", i,
+                                           i % 2 == 0 ? "png" : "jpg");
       fs::create_directories(fs::path(scratch_.file(name)).parent_path());
       write_file(scratch_.file(name), photograph(i));
     }
