@@ -21,8 +21,10 @@ using testing::transformed;
 using Bytes = std::vector<uint8_t>;
 
 /// Orders images; GCC 12 warns of the order that std::vector has.
-constexpr auto kByBytes = [](const Bytes& a, const Bytes& b) {
-  return std::ranges::lexicographical_compare(a, b);
+struct ByBytes {
+  bool operator()(const Bytes& a, const Bytes& b) const {
+    return std::ranges::lexicographical_compare(a, b);
+  }
 };
 
 Bytes after(PixelOperation operation, double argument, EditedImage image) {
@@ -204,7 +206,7 @@ TEST(RandAugment, DrawsAMagnitudeForEachOperation) {
   const auto results = [&](const std::string& options) {
     const TransformChain chain =
         chain_of("[{name: rand_augment, num_ops: 1, op_probability: 1" + options + "}]");
-    std::set<Bytes, decltype(kByBytes)> found;
+    std::set<Bytes, ByBytes> found;
     for (int64_t position = 0; position < 400; ++position) {
       found.insert(transformed(chain, image, {1, position, 0}));
     }
@@ -217,7 +219,7 @@ TEST(RandAugment, DrawsAMagnitudeForEachOperation) {
 TEST(AutoAugment, DrawsManyPairsAndActsOnMostImages) {
   const EditedImage image = test_image({3, 24, 20});
   const TransformChain chain = chain_of("[{name: auto_augment}]");
-  std::map<Bytes, int64_t, decltype(kByBytes)> results;
+  std::map<Bytes, int64_t, ByBytes> results;
   for (int64_t position = 0; position < 1000; ++position) {
     ++results[transformed(chain, image, {1, position, 0})];
   }
@@ -233,7 +235,7 @@ TEST(ThreeAugment, ChoosesOneOfThree) {
   const Bytes solarised = after(PixelOperation::kSolarise, 128, image);
   const TransformChain chain = chain_of("[{name: three_augment, jitter: 0}]");
   int64_t num_grey = 0, num_solarised = 0;
-  std::set<Bytes, decltype(kByBytes)> others;
+  std::set<Bytes, ByBytes> others;
   for (int64_t position = 0; position < 600; ++position) {
     const Bytes bytes = transformed(chain, image, {1, position, 0});
     num_grey += bytes == grey ? 1 : 0;
