@@ -4,13 +4,14 @@
 #include "models/backbone.h"
 #include "moe/moe_layer.h"
 #include "runtime/module/linear.h"
+#include "runtime/module/products.h"
 
 // b images on this rank  D width
 namespace shoal {
 namespace {
 
 /// A linear layer over the whole image and, if there are any, experts beside its output.
-class SingleRowBackbone final : public Backbone {
+class SingleRowBackbone final : public Backbone, public CountsProducts {
  public:
   struct Options {
     int64_t width = 8;
@@ -40,6 +41,9 @@ class SingleRowBackbone final : public Backbone {
             .moe = {experts.stats}};
   }
   int64_t feature_width() const override { return width_; }
+  void list_products(double rows, ProductList& list) const override {
+    list.visit_parts(*this, rows);
+  }
 
  private:
   int64_t width_;
