@@ -1,4 +1,4 @@
-#include "launch/runs/unit_loads.h"
+#include "launch/runs/expert_records.h"
 #include "launch/data/recipe_source.h"
 #include "launch/recipe/recipe.h"
 
