@@ -248,20 +248,6 @@ void check_copies(const std::vector<WeightName>& names,
   mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
 }
 
-struct TokenizerName {
-  std::string identity;     ///< Tokenizer::identity(); empty where there is none, or it is unknown
-  std::string why_unknown;  ///< weights can be imported before the tokenizer's files are there
-};
-
-TokenizerName name_tokenizer(const DataSource& source) {
-  try {
-    const auto tokenizer = source.tokenizer();
-    return {tokenizer ? tokenizer->identity() : "", ""};
-  } catch (const DataError& error) {
-    return {"", error.what()};
-  }
-}
-
 }  // namespace
 
 void ModelRun::visit_state(StateVisitor& visitor) {
@@ -313,10 +299,14 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   run.id = "import-" + arguments.format;
   run.origin = {{"imported_as", arguments.format}};
   run.weights = read_weights(sources, wanted, weights);
-  const TokenizerName tokenizer = described.tokenizer.empty()
-                                      ? name_tokenizer(*source)
-                                      : TokenizerName{described.tokenizer, ""};
-  run.tokenizer = tokenizer.identity;
+  run.tokenizer = described.tokenizer;
+  std::string why_unknown;
+  try {
+    const auto tokenizer = run.tokenizer.empty() ? source->tokenizer() : nullptr;
+    if (tokenizer) run.tokenizer = tokenizer->identity();
+  } catch (const DataError& error) {
+    why_unknown = error.what();  // weights can be imported before the tokenizer's files are there
+  }
   write_model_run(recipe, run, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
@@ -334,11 +324,11 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   for (const auto& [key, why] : described.assumed_keys) {
     if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
   }
-  if (!tokenizer.why_unknown.empty()) {
+  if (!why_unknown.empty()) {
     std::cerr << fmt::format(
         "note: the checkpoint does not record its tokenizer, so that no command can check its "
         "own: {}\n",
-        tokenizer.why_unknown);
+        why_unknown);
   }
   return ExitCode::kOk;
 }

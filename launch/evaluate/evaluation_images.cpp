@@ -52,8 +52,7 @@ DrawnImages draw_evaluation_images(const ImagesRequest& request, const Evaluatio
     if (!batch) break;
     batch->context.step = step;
     const int64_t count = std::min(batch->context.samples_in_micro, request.count - drawn.count);
-    const std::vector<PictureColumn> columns =
-        gather_pictures(parts, *batch, drawn.count, count);
+    const std::vector<PictureColumn> columns = gather_pictures(parts, *batch, drawn.count, count);
     if (columns.empty()) {
       throw Error(ExitCode::kUsage,
                   fmt::format("--images: task {} draws no pictures", parts.recipe.task.name()),

@@ -65,11 +65,6 @@ void flatten_into(Texts& texts, const Json& json, const std::string& before) {
   }
 }
 
-const std::string* text_in(const Texts& texts, const std::string& name) {
-  const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
-  return found == texts.end() ? nullptr : &found->second;
-}
-
 std::vector<std::string> run_columns(const char* first, const Runs& runs) {
   std::vector<std::string> columns{first};
   for (const RunData& run : runs) columns.push_back(runs.size() > 1 ? run.name : "value");
@@ -215,8 +210,8 @@ Section environment_section(const Runs& runs) {
   for (const std::string& name : names) {
     std::vector<std::string> cells;
     for (const Texts& texts : of_run) {
-      const std::string* text = text_in(texts, name);
-      cells.push_back(text == nullptr ? "-" : xml_text(*text));
+      const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
+      cells.push_back(found == texts.end() ? "-" : xml_text(found->second));
     }
     rows += page_row(xml_text(name), cells);
   }

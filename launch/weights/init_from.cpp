@@ -50,8 +50,7 @@ void require_none(const std::set<std::string>& unmatched, const std::string& mis
 /// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
 /// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
 /// of `take` or `rename` matches nothing.
-SourceOf chosen_names(const Manifest& manifest,
-                                                const InitFrom& init_from) {
+SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
   SourceOf source_of;
   std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
   std::set<std::string> unused;
