@@ -5,7 +5,6 @@
 #include "launch/model/model_weights.h"
 #include "launch/weights/taken_sparse_state.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,6 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "launch/data/open_split.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <string_view>
 
 #include "launch/pages/page.h"

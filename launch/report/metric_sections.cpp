@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "launch/pages/page.h"
 #include "launch/report/curve_figure.h"

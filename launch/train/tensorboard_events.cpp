@@ -5,8 +5,6 @@
 #include <utility>
 #include <variant>
 
-#include "launch/pages/heat_map.h"
-
 namespace shoal {
 namespace {
 
