@@ -77,13 +77,13 @@ bool has_images(const std::vector<std::string>& overrides) {
   return has;
 }
 
-/// The recipe derived from the weights, with the user's overrides.
-Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
-                 const ImportArguments& arguments, const Environment& environment) {
-  const bool has_other_data = sets(arguments.overrides, "data.source");
+/// The recipe derived from the weights, as far as the user's overrides leave it.
+config::Node recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
+                       const std::vector<std::string>& overrides) {
+  const bool has_other_data = sets(overrides, "data.source");
   Mistakes missing;
   for (const auto& [key, why] : model.required_keys) {
-    if (sets(arguments.overrides, key) || (has_other_data && key.starts_with("data."))) continue;
+    if (sets(overrides, key) || (has_other_data && key.starts_with("data."))) continue;
     missing.add(fmt::format("{}: {}", key, why));
   }
   missing.throw_if_any(
@@ -99,7 +99,7 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
   config::Node root = config::to_node(recipe);
   // Another source has other keys; the normalisation is that of the weights.
   if (config::Entry* data = root.find("data"); data != nullptr && has_other_data) {
-    const bool keeps = has_images(arguments.overrides);
+    const bool keeps = has_images(overrides);
     std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
       return !keeps || entry.key != "normalise";
     });
@@ -107,10 +107,7 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
       std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
     }
   }
-  return config::load_options_text<Recipe>(config::emit(root),
-                                           fmt::format("{} (its recipe)", weights.path()),
-                                           {"", arguments.overrides, environment})
-      .options;
+  return root;
 }
 
 void refuse_low_rank(const ForeignWeights& weights) {
@@ -124,21 +121,18 @@ void refuse_low_rank(const ForeignWeights& weights) {
   }
 }
 
-/// The recipe in the metadata with the user's overrides. It is that of a dense model, since masks
-/// and permutations are part of exported weights.
-Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
-                  const ImportArguments& arguments, const Environment& environment) {
+/// The recipe in the metadata. It is that of a dense model, since masks and permutations are part
+/// of exported weights.
+config::Node own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
+                        const std::string& name) {
   refuse_low_rank(weights);
-  const std::string name = fmt::format("{} (its recipe)", weights.path());
   Recipe recipe =
       config::load_options_text<Recipe>(origin.recipe, name, {}, config::UnsetVariable::kKeep)
           .options;
   recipe.sparsity.reset();
   recipe.model.init_from.reset();
   recipe.model.upcycle = false;
-  return config::load_options_text<Recipe>(config::emit(config::to_node(recipe)), name,
-                                           {"", arguments.overrides, environment})
-      .options;
+  return config::to_node(recipe);
 }
 
 void check_described_model(const WeightFormat& format, const Recipe& recipe) {
@@ -166,12 +160,18 @@ struct Described {
 /// `format`: null for Shoal's own layout.
 Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
                            const ImportArguments& arguments, const Environment& environment) {
+  const std::string name = fmt::format("{} (its recipe)", weights.path());
+  const auto load = [&](const config::Node& root) {
+    return config::load_options_text<Recipe>(config::emit(root), name,
+                                             {"", arguments.overrides, environment})
+        .options;
+  };
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);
-    return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
+    return {load(own_recipe(origin, weights, name)), {}, origin.tokenizer};
   }
   const ModelRecipe told = format->recipe(weights);
-  Described described{recipe_of(told, weights, arguments, environment), told.assumed_keys};
+  Described described{load(recipe_of(told, weights, arguments.overrides)), told.assumed_keys};
   check_described_model(*format, described.recipe);
   return described;
 }

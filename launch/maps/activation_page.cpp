@@ -30,8 +30,8 @@ std::string colour_bar(double most) {
                     colours, {{0, "0"}, {1, highest}});
 }
 
-/// Rows of the page's tables, with their pictures in its folder.
-struct Rows {
+/// Rows of the layers' tables, with their pictures in its folder.
+struct LayerRows {
   FileSystem& files;
   const std::string& folder;
 
@@ -100,7 +100,7 @@ void write_activation_page(FileSystem& files, const std::string& folder, const s
   for (const LayerMaps& layer : maps.layers) {
     std::string rows;
     for (size_t image = 0; image < maps.images.size(); ++image) {
-      rows += Rows{files, folder}.row(layer, maps, image);
+      rows += LayerRows{files, folder}.row(layer, maps, image);
     }
     html +=
         fmt::format("<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n",
