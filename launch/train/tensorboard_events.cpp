@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "launch/pages/load_panel.h"
+
 namespace shoal {
 namespace {
 
