@@ -14,7 +14,6 @@
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
-#include "launch/model/model_weights.h"
 #include "launch/recipe/recipe.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
@@ -22,7 +21,6 @@
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
@@ -174,13 +172,6 @@ WeightOrigin origin_of(const Manifest& manifest) {
   return origin;
 }
 
-/// Weights and buffers of a model; permutations and soft cells are left out, since they are folded.
-StateList list_weights(const BuiltModel& model) {
-  ModelWeights listed = weights_of(model);
-  listed.sparse = {};
-  return list_state(listed);
-}
-
 }  // namespace
 
 std::vector<std::string> export_programs() {
@@ -200,7 +191,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   if (format) check_exportable(*format, exported, reader.path());
   const BuiltModel model = build_model(recipe, data);
   const FoldedWeights folded(recipe, model, reader);
-  const StateList weights = list_weights(model);
+  const StateList& weights = folded.listed();
   const std::vector<WeightName> names =
       format ? format->names(recipe.model.backbone, recipe.task, data) : own_names(weights);
   require_all_named(names, weights, or_own_layout("train it without these options"));

@@ -15,7 +15,6 @@
 #include "launch/model/model_weights.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
-#include "parallel/checkpoint/state_list.h"
 #include "runtime/base/exact_share.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
@@ -40,14 +39,11 @@ struct FoldedMasks {
 
 /// Weights and buffers, of several versions their averages unless `raw_weights`.
 void read_folded_weights(const FoldedWeights& folded, const CheckpointReader& reader,
-                         const BuiltModel& model, bool raw_weights, ModelWeights& out) {
+                         bool raw_weights, ModelWeights& out) {
   const Manifest& manifest = reader.manifest();
-  ModelWeights listed = weights_of(model);
-  listed.sparse = {};
-  const StateList wanted = list_state(listed);
   std::vector<std::string> names;
-  for (const StateEntry& item : wanted.tensors) names.push_back(item.entry.name);
-  require_fit(wanted, names, manifest, reader.path(), /*ignore_extra=*/true);
+  for (const StateEntry& item : folded.listed().tensors) names.push_back(item.entry.name);
+  require_fit(folded.listed(), names, manifest, reader.path(), /*ignore_extra=*/true);
   for (const std::string& name : names) {
     const ManifestTensor& source =
         *manifest.find_tensor(raw_weights ? name : averaged_name(manifest, name));
@@ -170,7 +166,7 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   run.origin = {{"folded_from", manifest.run_id}};
   const auto break_evens = manifest.written_by.find(kWrittenBreakEvens);
   if (break_evens != manifest.written_by.end()) run.origin.insert(*break_evens);
-  read_folded_weights(folded, reader, model, arguments.raw_weights, run.weights);
+  read_folded_weights(folded, reader, arguments.raw_weights, run.weights);
   const std::vector<FoldedMasks> masks =
       read_masks(folded, reader, model.sparse->layers(), run.weights);
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {

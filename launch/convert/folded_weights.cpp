@@ -4,9 +4,7 @@
 
 #include "launch/model/model_weights.h"
 #include "launch/weights/taken_sparse_state.h"
-#include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -27,6 +25,9 @@ std::string time_of_hardening(const Recipe& recipe) {
 FoldedWeights::FoldedWeights(const Recipe& recipe, const BuiltModel& model,
                              const CheckpointReader& reader)
     : reader_(reader) {
+  ModelWeights weights = weights_of(model);
+  weights.sparse = {};
+  listed_ = list_state(weights);
   const Manifest& manifest = reader.manifest();
   for (const auto& cells : sparse_forms(model).soft_cells) {
     if (manifest.find_tensor(SoftCells::kScorePrefix + cells->layer().name_of(0)) == nullptr)

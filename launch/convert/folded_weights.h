@@ -8,6 +8,7 @@
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
+#include "parallel/checkpoint/state_list.h"
 
 namespace shoal {
 
@@ -23,6 +24,9 @@ class FoldedWeights {
   /// without a stored permutation.
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 
+  /// Weights and buffers of the model; permutations and soft cells are left out, since they are
+  /// folded.
+  const StateList& listed() const { return listed_; }
   /// Number of permuted matrices; each expert of a stack counts.
   size_t num_permuted() const { return permuted_.size(); }
   /// Reads a tensor with the shape and order of `weight`: the weight itself, its average or its
@@ -37,6 +41,7 @@ class FoldedWeights {
   };
 
   const CheckpointReader& reader_;
+  StateList listed_;
   std::map<std::string, Permuted> permuted_;  ///< by weight name, for experts with the id
 };
 

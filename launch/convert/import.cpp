@@ -8,7 +8,6 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "launch/data/open_split.h"
@@ -78,13 +77,13 @@ bool has_images(const std::vector<std::string>& overrides) {
   return has;
 }
 
-/// The recipe derived from the weights, with the user's overrides.
-Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
-                 const ImportArguments& arguments, const Environment& environment) {
-  const bool has_other_data = sets(arguments.overrides, "data.source");
+/// The recipe derived from the weights, as far as the user's overrides leave it.
+config::Node recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
+                       const std::vector<std::string>& overrides) {
+  const bool has_other_data = sets(overrides, "data.source");
   Mistakes missing;
   for (const auto& [key, why] : model.required_keys) {
-    if (sets(arguments.overrides, key) || (has_other_data && key.starts_with("data."))) continue;
+    if (sets(overrides, key) || (has_other_data && key.starts_with("data."))) continue;
     missing.add(fmt::format("{}: {}", key, why));
   }
   missing.throw_if_any(
@@ -100,7 +99,7 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
   config::Node root = config::to_node(recipe);
   // Another source has other keys; the normalisation is that of the weights.
   if (config::Entry* data = root.find("data"); data != nullptr && has_other_data) {
-    const bool keeps = has_images(arguments.overrides);
+    const bool keeps = has_images(overrides);
     std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
       return !keeps || entry.key != "normalise";
     });
@@ -108,10 +107,7 @@ Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
       std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
     }
   }
-  return config::load_options_text<Recipe>(config::emit(root),
-                                           fmt::format("{} (its recipe)", weights.path()),
-                                           {"", arguments.overrides, environment})
-      .options;
+  return root;
 }
 
 void refuse_low_rank(const ForeignWeights& weights) {
@@ -125,21 +121,18 @@ void refuse_low_rank(const ForeignWeights& weights) {
   }
 }
 
-/// The recipe in the metadata with the user's overrides. It is that of a dense model, since masks
-/// and permutations are part of exported weights.
-Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
-                  const ImportArguments& arguments, const Environment& environment) {
+/// The recipe in the metadata. It is that of a dense model, since masks and permutations are part
+/// of exported weights.
+config::Node own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
+                        const std::string& name) {
   refuse_low_rank(weights);
-  const std::string name = fmt::format("{} (its recipe)", weights.path());
   Recipe recipe =
       config::load_options_text<Recipe>(origin.recipe, name, {}, config::UnsetVariable::kKeep)
           .options;
   recipe.sparsity.reset();
   recipe.model.init_from.reset();
   recipe.model.upcycle = false;
-  return config::load_options_text<Recipe>(config::emit(config::to_node(recipe)), name,
-                                           {"", arguments.overrides, environment})
-      .options;
+  return config::to_node(recipe);
 }
 
 void check_described_model(const WeightFormat& format, const Recipe& recipe) {
@@ -167,12 +160,18 @@ struct Described {
 /// `format`: null for Shoal's own layout.
 Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
                            const ImportArguments& arguments, const Environment& environment) {
+  const std::string name = fmt::format("{} (its recipe)", weights.path());
+  const auto load = [&](const config::Node& root) {
+    return config::load_options_text<Recipe>(config::emit(root), name,
+                                             {"", arguments.overrides, environment})
+        .options;
+  };
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);
-    return {own_recipe(origin, weights, arguments, environment), {}, origin.tokenizer};
+    return {load(own_recipe(origin, weights, name)), {}, origin.tokenizer};
   }
   const ModelRecipe told = format->recipe(weights);
-  Described described{recipe_of(told, weights, arguments, environment), told.assumed_keys};
+  Described described{load(recipe_of(told, weights, arguments.overrides)), told.assumed_keys};
   check_described_model(*format, described.recipe);
   return described;
 }
@@ -248,20 +247,6 @@ void check_copies(const std::vector<WeightName>& names,
   mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
 }
 
-struct TokenizerName {
-  std::string identity;     ///< Tokenizer::identity(); empty where there is none, or it is unknown
-  std::string why_unknown;  ///< weights can be imported before the tokenizer's files are there
-};
-
-TokenizerName name_tokenizer(const DataSource& source) {
-  try {
-    const auto tokenizer = source.tokenizer();
-    return {tokenizer ? tokenizer->identity() : "", ""};
-  } catch (const DataError& error) {
-    return {"", error.what()};
-  }
-}
-
 }  // namespace
 
 void ModelRun::visit_state(StateVisitor& visitor) {
@@ -313,10 +298,14 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   run.id = "import-" + arguments.format;
   run.origin = {{"imported_as", arguments.format}};
   run.weights = read_weights(sources, wanted, weights);
-  const TokenizerName tokenizer = described.tokenizer.empty()
-                                      ? name_tokenizer(*source)
-                                      : TokenizerName{described.tokenizer, ""};
-  run.tokenizer = tokenizer.identity;
+  run.tokenizer = described.tokenizer;
+  std::string why_unknown;
+  try {
+    const auto tokenizer = run.tokenizer.empty() ? source->tokenizer() : nullptr;
+    if (tokenizer) run.tokenizer = tokenizer->identity();
+  } catch (const DataError& error) {
+    why_unknown = error.what();  // weights can be imported before the tokenizer's files are there
+  }
   write_model_run(recipe, run, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
@@ -334,11 +323,11 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   for (const auto& [key, why] : described.assumed_keys) {
     if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
   }
-  if (!tokenizer.why_unknown.empty()) {
+  if (!why_unknown.empty()) {
     std::cerr << fmt::format(
         "note: the checkpoint does not record its tokenizer, so that no command can check its "
         "own: {}\n",
-        tokenizer.why_unknown);
+        why_unknown);
   }
   return ExitCode::kOk;
 }

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launch/evaluate/reference_samples.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text_table.h"

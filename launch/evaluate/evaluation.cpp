@@ -1,5 +1,6 @@
 #include "launch/evaluate/evaluation.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 #include <numeric>
 #include <utility>
 
-#include "launch/evaluate/reference_samples.h"
-#include "launch/evaluate/sample_pictures.h"
 #include "launch/runs/expert_records.h"
 #include "moe/moe_metrics.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -19,6 +18,7 @@
 #include "runtime/data/loader/loader.h"
 #include "runtime/records/metrics.h"
 
+// b samples on this rank  B samples on all ranks
 namespace shoal {
 namespace {
 
@@ -32,9 +32,34 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-std::vector<PictureColumn> draw_first(const EvaluationParts& parts, const Batch& batch) {
-  const int64_t count = std::min(parts.most_pictures, batch.context.samples_in_micro);
-  return gather_pictures(parts.task, batch, {0, count}, *parts.grid.world);
+class SpreadSamples : public SampleSet {
+ public:
+  SpreadSamples(const SampleSet& all, int64_t most)
+      : all_(all), size_(std::min(most, all.size())) {}
+  int64_t size() const override { return size_; }
+  Sample read(int64_t index, int64_t epoch) const override {
+    return all_.read(static_cast<int64_t>(static_cast<__int128>(index) * all_.size() / size_),
+                     epoch);
+  }
+
+ private:
+  const SampleSet& all_;
+  int64_t size_;
+};
+
+/// Gathers the first `count` rows from all ranks, by their places.
+torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b,
+                          torch::Dtype dtype, int64_t count, Communicator& world) {
+  std::vector<int64_t> sizes = value_b.sizes().vec();
+  sizes[0] = count;
+  torch::Tensor value_B = at::zeros(sizes, dtype);
+  const torch::Tensor host_b = value_b.to(torch::kCPU, dtype);
+  for (int64_t i = 0; i < place_b.size(0); ++i) {
+    const auto place = place_b[i].item<int64_t>();
+    if (place < count) value_B[place].copy_(host_b[i]);
+  }
+  all_reduce(world, value_B);
+  return value_B;
 }
 
 /// Gives a task new references from data.train, evenly spaced, as evaluation reads them.
@@ -88,6 +113,23 @@ std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
     total.weight = *value++;
   }
   return sums.layers;
+}
+
+std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most) {
+  return std::make_unique<SpreadSamples>(all, most);
+}
+
+std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
+                                           int64_t first, int64_t count) {
+  Communicator& world = *parts.grid.world;
+  std::vector<PictureColumn> columns = parts.task.pictures(batch);
+  const torch::Tensor place_b = batch.context.sample_b.to(torch::kCPU) - first;
+  for (PictureColumn& column : columns) {
+    column.image_bCHW = gather_rows(column.image_bCHW, place_b, torch::kFloat32, count, world);
+    if (!column.number_b.defined()) continue;
+    column.number_b = gather_rows(column.number_b, place_b, torch::kFloat64, count, world);
+  }
+  return columns;
 }
 
 double Evaluation::value(std::string_view name) const {
@@ -184,7 +226,10 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
     add(layers, output.moe);
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
-    if (std::exchange(is_first, false)) pictures = draw_first(parts, *batch);
+    if (std::exchange(is_first, false)) {
+      const int64_t most = std::min(parts.most_pictures, batch->context.samples_in_micro);
+      pictures = gather_pictures(parts, *batch, 0, most);
+    }
     if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
   }
   parts.grid.throw_if_failed();

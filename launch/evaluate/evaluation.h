@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
 
+// B samples of all ranks  C channels  H height  W width
 namespace shoal {
 
 /// Result of evaluating a split, in which each sample counts once.
@@ -67,6 +69,15 @@ void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals)
 /// All-reduces the sums and the MoE layers' statistics over all ranks, once. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
+
+/// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
+std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
+
+/// Gathers a task's pictures of `count` consecutive evaluated samples of a micro-batch, from
+/// `first` on, from all ranks. Every rank returns all of them, in host memory: images float32
+/// [B, C, H, W], numbers float64 [B]. Empty if the task has no pictures. Collective.
+std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
+                                           int64_t first, int64_t count);
 
 /// Formats a value: "96.39%", "0.2234", "1024".
 std::string to_text(const Metric& metric);

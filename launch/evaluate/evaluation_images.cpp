@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/evaluate/sample_pictures.h"
 #include "launch/pages/picture.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/data/loader/loader.h"
@@ -53,8 +52,7 @@ DrawnImages draw_evaluation_images(const ImagesRequest& request, const Evaluatio
     if (!batch) break;
     batch->context.step = step;
     const int64_t count = std::min(batch->context.samples_in_micro, request.count - drawn.count);
-    const std::vector<PictureColumn> columns =
-        gather_pictures(parts.task, *batch, {drawn.count, count}, world);
+    const std::vector<PictureColumn> columns = gather_pictures(parts, *batch, drawn.count, count);
     if (columns.empty()) {
       throw Error(ExitCode::kUsage,
                   fmt::format("--images: task {} draws no pictures", parts.recipe.task.name()),

@@ -199,7 +199,7 @@ ExitCode inspect(const InspectArguments& arguments, const Environment& environme
     return draw_expert_maps({choice, arguments.expert_maps, arguments.images, arguments.json},
                             environment, out);
   }
-  if (arguments.sparsity) return draw_sparsity({choice, arguments.page, arguments.json}, out);
+  if (arguments.sparsity) return draw_sparsity(choice, arguments.page, arguments.json, out);
   const CheckpointReader reader(choose_checkpoint(choice.path, choice.best, choice.override_model));
   if (arguments.experts) return inspect_experts(arguments, reader, out);
   if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);

@@ -83,13 +83,10 @@ std::string sparsity_text(const SparsityHistory& history) {
 
 /// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
 /// cannot be read.
-std::vector<std::string> chosen_checkpoints(const SparsityArguments& arguments) {
-  if (arguments.checkpoint.best) {
-    return {choose_checkpoint(arguments.checkpoint.path, /*best=*/true,
-                              arguments.checkpoint.override_model)};
-  }
-  std::vector<std::string> paths = list_checkpoint_paths(arguments.checkpoint.path);
-  if (!arguments.checkpoint.override_model || paths.size() == 1) return paths;
+std::vector<std::string> chosen_checkpoints(const CheckpointChoice& choice) {
+  if (choice.best) return {choose_checkpoint(choice.path, /*best=*/true, choice.override_model)};
+  std::vector<std::string> paths = list_checkpoint_paths(choice.path);
+  if (!choice.override_model || paths.size() == 1) return paths;
   std::erase_if(paths, [](const std::string& path) {
     try {
       CheckpointReader(path).verify_data();
@@ -99,16 +96,16 @@ std::vector<std::string> chosen_checkpoints(const SparsityArguments& arguments) 
       return true;
     }
   });
-  if (paths.empty())
-    throw StorageError("no checkpoint of '" + arguments.checkpoint.path + "' can be read");
+  if (paths.empty()) throw StorageError("no checkpoint of '" + choice.path + "' can be read");
   return paths;
 }
 
 }  // namespace
 
-ExitCode draw_sparsity(const SparsityArguments& arguments, std::ostream& out) {
-  const std::vector<std::string> checkpoints = chosen_checkpoints(arguments);
-  const bool has_page = !arguments.page.empty();
+ExitCode draw_sparsity(const CheckpointChoice& choice, const std::string& page, bool json,
+                       std::ostream& out) {
+  const std::vector<std::string> checkpoints = chosen_checkpoints(choice);
+  const bool has_page = !page.empty();
   SparsityHistory history = read_sparsity_history(checkpoints, has_page);
   // The last one is RUN/ckpt/step-XXXXXXXX.
   const std::filesystem::path run =
@@ -117,20 +114,20 @@ ExitCode draw_sparsity(const SparsityArguments& arguments, std::ostream& out) {
   if (has_page) {
     const Json name_in_utf8 = Json::parse(json_text(Json(run.filename().string())));
     PosixFileSystem files;
-    replace_file(files, arguments.page,
+    replace_file(files, page,
                  sparsity_page("Sparse layers of " + name_in_utf8.get<std::string>(), history));
   }
-  if (arguments.json) {
-    Json json = history_json(history);
-    json["path"] = arguments.checkpoint.path;
-    json["page"] = has_page ? Json(arguments.page) : Json();
-    out << json_text(json) << "\n";
+  if (json) {
+    Json all = history_json(history);
+    all["path"] = choice.path;
+    all["page"] = has_page ? Json(page) : Json();
+    out << json_text(all) << "\n";
     return ExitCode::kOk;
   }
   out << fmt::format("{}, step {}, pattern {}\n{}", checkpoints.back(), history.steps.back(),
                      history.pattern, sparsity_text(history));
   if (has_page) {
-    out << fmt::format("page: {}, {}\n", arguments.page,
+    out << fmt::format("page: {}, {}\n", page,
                        counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"));
   }
   return ExitCode::kOk;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "moe/nexus/nexus_layer.h"
@@ -26,15 +28,17 @@ std::vector<std::shared_ptr<NexusLayer>> nexus_layers(const BuiltModel& model) {
 
 void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dispatch_BNUs,
               const ImageShape& shape) {
-  const TokenGrid grid = grid_of_tokens(dispatch_BNUs.size(1), shape);
-  maps.rows = grid.rows;
-  maps.columns = grid.columns;
+  const std::optional<TokenGrid> grid = find_token_grid(dispatch_BNUs.size(1), shape);
+  TORCH_CHECK(grid.has_value(), dispatch_BNUs.size(1), " tokens are not patches of an image of ",
+              shape.height, " x ", shape.width, " pixels");
+  maps.rows = grid->rows;
+  maps.columns = grid->columns;
   const int64_t num_experts = layer.num_experts();
   const int64_t num_memory = dispatch_BNUs.size(2) - num_experts;
   const auto map_of = [&](int64_t image, int64_t first,
                           int64_t count) -> std::optional<ActivationMap> {
     if (count == 0) return std::nullopt;
-    return activation_map(dispatch_BNUs.narrow(2, first, count), image, grid);
+    return activation_map(dispatch_BNUs.narrow(2, first, count), image, *grid);
   };
   for (int64_t image = 0; image < dispatch_BNUs.size(0); ++image) {
     maps.experts.push_back(map_of(image, 0, num_experts));
@@ -45,22 +49,19 @@ void add_maps(LayerMaps& maps, const NexusLayer& layer, const torch::Tensor& dis
 /// Maps of the first images of the validation split.
 ActivationMaps collect(const ImageModel& opened, int64_t num_images) {
   const auto layers = nexus_layers(opened.model);
-  const std::vector<std::string> class_names = class_names_of(opened.checkpoint.recipe);
   ActivationMaps maps;
   for (const auto& layer : layers) maps.layers.push_back({layer->path(), 0, 0, {}, {}});
   for_first_images(opened, num_images,
-                   [&](const Batch& batch, int64_t count, const ImageTransform& transform) {
+                   [&](const Batch& batch, const ImageShape& shape, const LabelledImages& first) {
+                     const int64_t count = std::ssize(first.images);
                      for (size_t i = 0; i < layers.size(); ++i) {
                        layers[i]->observe([&, i](const torch::Tensor& dispatch_BNUs) {
                          add_maps(maps.layers[i], *layers[i], dispatch_BNUs.narrow(0, 0, count),
-                                  transform.shape);
+                                  shape);
                        });
                      }
-                     const torch::Tensor image_bCHW = batch.image_bCHW();
-                     for (int64_t i = 0; i < count; ++i) {
-                       maps.images.push_back(plain_picture(image_bCHW[i], transform.stats));
-                       maps.labels.push_back(label_text(batch, i, class_names));
-                     }
+                     std::ranges::copy(first.images, std::back_inserter(maps.images));
+                     std::ranges::copy(first.labels, std::back_inserter(maps.labels));
                      opened.model.task->outputs(batch);
                    });
   for (const auto& layer : layers) layer->observe({});

@@ -30,19 +30,16 @@ std::string colour_bar(double most) {
                     colours, {{0, "0"}, {1, highest}});
 }
 
-/// Writes pictures, and collects the page's markup.
-class Page {
- public:
-  Page(FileSystem& files, const std::string& folder) : files_(files), folder_(folder) {}
-
-  std::string picture(const std::string& name, const Picture& picture) {
-    return page_picture(files_, folder_, name, picture);
-  }
+/// Rows of the layers' tables, with their pictures in its folder.
+struct LayerRows {
+  FileSystem& files;
+  const std::string& folder;
 
   std::string cell(const std::string& name, const LayerMaps& layer,
                    const std::optional<ActivationMap>& map, double most) {
     if (!map) return "none";
-    return fmt::format("{}<br>H/ln N = {:.3f}", picture(name, embedded_picture(*map, layer, most)),
+    return fmt::format("{}<br>H/ln N = {:.3f}",
+                       page_picture(files, folder, name, embedded_picture(*map, layer, most)),
                        map->entropy);
   }
 
@@ -61,10 +58,6 @@ class Page {
          cell(name + "." + layer.layer + ".experts.png", layer, layer.experts[image], most),
          colour_bar(most)});
   }
-
- private:
-  FileSystem& files_;
-  const std::string& folder_;
 };
 
 std::string entropy_text(const std::vector<std::optional<ActivationMap>>& maps) {
@@ -100,15 +93,14 @@ std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap
 
 void write_activation_page(FileSystem& files, const std::string& folder, const std::string& title,
                            const ActivationMaps& maps) {
-  Page page(files, folder);
   for (size_t image = 0; image < maps.images.size(); ++image) {
-    page.picture(fmt::format("image-{:03}.png", image), maps.images[image]);
+    page_picture(files, folder, fmt::format("image-{:03}.png", image), maps.images[image]);
   }
   std::string html = page_head(title, kActivationStyle) + kActivationText;
   for (const LayerMaps& layer : maps.layers) {
     std::string rows;
     for (size_t image = 0; image < maps.images.size(); ++image) {
-      rows += page.row(layer, maps, image);
+      rows += LayerRows{files, folder}.row(layer, maps, image);
     }
     html +=
         fmt::format("<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n",

@@ -36,8 +36,9 @@ class ExpertMapCollector {
   explicit ExpertMapCollector(int64_t num_drawn) : num_drawn_(num_drawn) {}
 
   /// Adds the first images of a batch with their labels and routing.
-  void add(const std::vector<Picture>& images, const std::vector<std::string>& labels,
-           const std::vector<MoeStats>& stats, const ImageShape& shape, int64_t batch_size) {
+  void add(const LabelledImages& first_images, const std::vector<MoeStats>& stats,
+           const ImageShape& shape, int64_t batch_size) {
+    const std::vector<Picture>& images = first_images.images;
     if (maps_.measured_images == 0) begin(stats, shape, batch_size);
     std::map<std::pair<int64_t, int64_t>, std::vector<std::vector<RegionFeatures>>> features;
     for (auto& [place, layer] : layers_) {
@@ -62,7 +63,7 @@ class ExpertMapCollector {
     for (size_t i = 0; i < images.size(); ++i) {
       if (maps_.measured_images++ >= num_drawn_) continue;
       maps_.images.push_back(images[i]);
-      maps_.labels.push_back(labels[i]);
+      maps_.labels.push_back(first_images.labels[i]);
     }
   }
 
@@ -194,19 +195,11 @@ ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment
   const ImageModel opened(arguments.checkpoint, environment, "expert maps");
   const OpenedCheckpoint& checkpoint = opened.checkpoint;
   load_model(checkpoint, opened.model);
-  const std::vector<std::string> class_names = class_names_of(checkpoint.recipe);
   ExpertMapCollector collector(arguments.images);
   for_first_images(opened, std::max(arguments.images, kMeasuredImages),
-                   [&](const Batch& batch, int64_t count, const ImageTransform& transform) {
-                     const torch::Tensor image_bCHW = batch.image_bCHW();
-                     std::vector<Picture> images;
-                     std::vector<std::string> labels;
-                     for (int64_t i = 0; i < count; ++i) {
-                       images.push_back(plain_picture(image_bCHW[i], transform.stats));
-                       labels.push_back(label_text(batch, i, class_names));
-                     }
-                     collector.add(images, labels, opened.model.task->evaluate(batch).moe,
-                                   transform.shape, image_bCHW.size(0));
+                   [&](const Batch& batch, const ImageShape& shape, const LabelledImages& first) {
+                     collector.add(first, opened.model.task->evaluate(batch).moe, shape,
+                                   batch.context.sample_b.size(0));
                    });
   const std::vector<LeftOut> left_out = collector.left_out();
   const ExpertMaps maps = collector.maps();

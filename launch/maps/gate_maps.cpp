@@ -185,13 +185,6 @@ void require_writable(FileSystem& files, const std::string& path) {
   remove_path(files, temporary);
 }
 
-void measure(GateMaps& maps, const GatedModel& opened) {
-  for (size_t gate = 0; gate < opened.gates.size(); ++gate) {
-    maps.layers.push_back(opened.gates[gate]->path());
-    maps.numbers.push_back(gate_numbers(maps.samples, gate, opened.context()));
-  }
-}
-
 }  // namespace
 
 ExitCode draw_gate_maps(const GateMapsArguments& arguments, const Environment& environment,
@@ -206,14 +199,15 @@ ExitCode draw_gate_maps(const GateMapsArguments& arguments, const Environment& e
   maps.tokenizer = tokenizer.get();
   maps.samples = arguments.prompt ? prompt_sample(opened, *arguments.prompt, tokenizer.get())
                                   : validation_samples(opened, arguments.samples);
-  measure(maps, opened);
+  Json layers = Json::array();
+  for (size_t gate = 0; gate < opened.gates.size(); ++gate) {
+    maps.layers.push_back(opened.gates[gate]->path());
+    maps.numbers.push_back(gate_numbers(maps.samples, gate, opened.context()));
+    layers.push_back(numbers_json(maps.layers[gate], maps.numbers[gate]));
+  }
   replace_file(files, arguments.file, gate_page(maps));
   const SampleExtent all = first_tokens(maps.samples);
   const SampleExtent shown = first_tokens(maps.samples, kMostDrawnTokens);
-  Json layers = Json::array();
-  for (size_t i = 0; i < maps.layers.size(); ++i) {
-    layers.push_back(numbers_json(maps.layers[i], maps.numbers[i]));
-  }
   const Json drawn{{"checkpoint", opened.checkpoint.path},
                    {"step", opened.checkpoint.manifest.step},
                    {"page", arguments.file},

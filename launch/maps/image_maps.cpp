@@ -20,6 +20,22 @@ DataShape shape_of_images(const Recipe& recipe, const std::string& pictures) {
                                             pictures, shape.source, shape.text()));
 }
 
+std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names) {
+  if (!batch.label_b.defined()) return "";
+  const auto label = batch.label_b[i].item<int64_t>();
+  if (label >= 0 && label < std::ssize(class_names)) return class_names[static_cast<size_t>(label)];
+  return fmt::format("class {}", label);
+}
+
+/// Undoes normalisation.
+Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats) {
+  const auto per_channel = [](const std::vector<double>& values) {
+    return torch::tensor(values, torch::kFloat64).view({-1, 1, 1});
+  };
+  return picture_of(image_CHW.to(torch::kCPU, torch::kFloat64) * per_channel(stats.std) +
+                    per_channel(stats.mean));
+}
+
 }  // namespace
 
 std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& image) {
@@ -32,13 +48,6 @@ std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& i
   return std::nullopt;
 }
 
-TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image) {
-  const std::optional<TokenGrid> grid = find_token_grid(num_tokens, image);
-  TORCH_CHECK(grid.has_value(), num_tokens, " tokens are not patches of an image of ", image.height,
-              " x ", image.width, " pixels");
-  return *grid;
-}
-
 ImageModel::ImageModel(const CheckpointChoice& choice, const Environment& environment,
                        const std::string& pictures)
     : checkpoint(open_checkpoint_alone(choice, environment)),
@@ -46,12 +55,14 @@ ImageModel::ImageModel(const CheckpointChoice& choice, const Environment& enviro
                         {&checkpoint.grid, torch::kCPU})) {}
 
 void for_first_images(const ImageModel& opened, int64_t num_images,
-                      const std::function<void(const Batch& batch, int64_t count,
-                                               const ImageTransform& transform)>& use) {
+                      const std::function<void(const Batch& batch, const ImageShape& shape,
+                                               const LabelledImages& first)>& use) {
   const torch::NoGradGuard no_grad;
   const Recipe& recipe = opened.checkpoint.recipe;
   const OpenSplit data = open_split(make_source(recipe), Split::kValid);
+  const std::vector<std::string> class_names = data.source->class_names();
   const LoaderSettings settings = loader_settings(recipe, data, opened.checkpoint.grid);
+  const ImageTransform& transform = settings.images.value();
   EvalLoader loader(*data.samples, settings);
   while (num_images > 0) {
     std::optional<Batch> batch = loader.next();
@@ -59,27 +70,14 @@ void for_first_images(const ImageModel& opened, int64_t num_images,
     batch->context.step = opened.checkpoint.manifest.step;
     const int64_t count = std::min(batch->context.sample_b.size(0), num_images);
     num_images -= count;
-    use(*batch, count, settings.images.value());
+    const torch::Tensor image_bCHW = batch->image_bCHW();
+    LabelledImages first;
+    for (int64_t i = 0; i < count; ++i) {
+      first.images.push_back(plain_picture(image_bCHW[i], transform.stats));
+      first.labels.push_back(label_text(*batch, i, class_names));
+    }
+    use(*batch, transform.shape, first);
   }
-}
-
-std::vector<std::string> class_names_of(const Recipe& recipe) {
-  return make_source(recipe)->class_names();
-}
-
-std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names) {
-  if (!batch.label_b.defined()) return "";
-  const auto label = batch.label_b[i].item<int64_t>();
-  if (label >= 0 && label < std::ssize(class_names)) return class_names[static_cast<size_t>(label)];
-  return fmt::format("class {}", label);
-}
-
-Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats) {
-  const auto per_channel = [](const std::vector<double>& values) {
-    return torch::tensor(values, torch::kFloat64).view({-1, 1, 1});
-  };
-  return picture_of(image_CHW.to(torch::kCPU, torch::kFloat64) * per_channel(stats.std) +
-                    per_channel(stats.mean));
 }
 
 }  // namespace shoal

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,11 +9,9 @@
 #include "launch/model/build_model.h"
 #include "launch/pages/picture.h"
 #include "launch/weights/open_checkpoint.h"
-#include "runtime/data/augment.h"
 #include "runtime/data/batch.h"
 #include "runtime/data/data_shape.h"
 
-// C channels  H height  W width
 namespace shoal {
 
 /// Arrangement of an image's tokens in rows and columns of patches.
@@ -27,8 +23,6 @@ struct TokenGrid {
 /// Finds the patch side p that divides the image into these tokens, rows = height / p, columns =
 /// width / p, with or without a class token. Returns nullopt if there is no such p.
 std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& image);
-/// Returns find_token_grid(); TORCH_CHECK that there is a grid.
-TokenGrid grid_of_tokens(int64_t num_tokens, const ImageShape& image);
 
 /// Arguments of draw_activation_maps and draw_expert_maps.
 struct ImageMapsArguments {
@@ -50,19 +44,17 @@ struct ImageModel {
   ImageModel(const ImageModel&) = delete;
 };
 
-/// Calls `use` with batches of the validation split until `num_images` images are covered. `count`:
-/// number of images of the batch, from its first, that belong to them.
+/// Images without normalisation.
+struct LabelledImages {
+  std::vector<Picture> images;
+  /// Class names, or `class 3` without a name (DataSource::class_names); "" without labels.
+  std::vector<std::string> labels;
+};
+
+/// Calls `use` with batches of the validation split until `num_images` images are covered. `first`:
+/// the images of the batch, from its first, that belong to them.
 void for_first_images(const ImageModel& opened, int64_t num_images,
-                      const std::function<void(const Batch& batch, int64_t count,
-                                               const ImageTransform& transform)>& use);
-
-/// Names of the recipe's classes (DataSource::class_names).
-std::vector<std::string> class_names_of(const Recipe& recipe);
-
-/// Label of image `i` in a batch: the class name, or `class 3` without a name; "" without labels.
-std::string label_text(const Batch& batch, int64_t i, const std::vector<std::string>& class_names);
-
-/// Converts an image to a picture, undoing normalisation.
-Picture plain_picture(const torch::Tensor& image_CHW, const ChannelStats& stats);
+                      const std::function<void(const Batch& batch, const ImageShape& shape,
+                                               const LabelledImages& first)>& use);
 
 }  // namespace shoal

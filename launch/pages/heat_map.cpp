@@ -95,20 +95,17 @@ std::string row_numbers(const Placed& placed, size_t first, size_t end) {
   return svg;
 }
 
-std::string frame(double top, double height) {
-  return fmt::format(
-      "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\" fill=\"none\" "
-      "stroke=\"#222\"/>\n",
-      kLeft, top, kPlotWidth, height);
-}
-
 /// Rows of experts or memory units, labelled if the layer has both.
 std::string rows_svg(const Placed& placed, const LoadScale& scale, size_t first, size_t end) {
   if (first == end && placed.panel.num_rows() > 0) return "";
   const double top = placed.row_top(first);
   const double height = placed.row_height() * static_cast<double>(end - first);
-  std::string svg =
-      cells_of(placed, scale, first, end) + frame(top, height) + row_numbers(placed, first, end);
+  std::string svg = cells_of(placed, scale, first, end);
+  svg += fmt::format(
+      "<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\" fill=\"none\" "
+      "stroke=\"#222\"/>\n",
+      kLeft, top, kPlotWidth, height);
+  svg += row_numbers(placed, first, end);
   if (!placed.panel.has_both_kinds()) return svg;
   const bool is_memory = first >= placed.panel.num_expert_rows;
   return svg + text_at(kLeft + kPlotWidth + 10, top + std::min(height / 2 + 4, height),

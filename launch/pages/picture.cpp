@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <span>
 #include <stdexcept>
 
 namespace shoal {
@@ -18,6 +19,22 @@ constexpr std::array kViridis{0x440154, 0x482878, 0x3e4989, 0x31688e, 0x26828e,
                               0x1f9e89, 0x35b779, 0x6ece58, 0xb5de2b, 0xfde725};
 constexpr std::array kBlueToRed{0x0b3c7d, 0x2f79b9, 0x86b8dc, 0xeeeeee,
                                 0xf0a078, 0xcf4b3a, 0x8c0f26};
+
+/// Interpolates at `place` in [0, 1] between at least two equally spaced colours 0xRRGGBB.
+Rgb colour_between(std::span<const int> stops, double place) {
+  const double at = std::clamp(place, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
+  const auto lower = std::min(static_cast<size_t>(at), stops.size() - 2);
+  Rgb colour;
+  for (size_t channel = 0; channel < 3; ++channel) {
+    const auto part = [&](int rgb) {
+      return static_cast<double>((rgb >> (16 - 8 * channel)) & 0xff);
+    };
+    const double value =
+        std::lerp(part(stops[lower]), part(stops[lower + 1]), at - static_cast<double>(lower));
+    colour[channel] = static_cast<uint8_t>(std::lround(value));
+  }
+  return colour;
+}
 
 /// The colours of a picture, if there are at most 256, and each pixel's index into them.
 struct Palette {
@@ -77,21 +94,6 @@ std::string text_chunk(const std::string& text) {
 }
 
 }  // namespace
-
-Rgb colour_between(std::span<const int> stops, double place) {
-  const double at = std::clamp(place, 0.0, 1.0) * static_cast<double>(stops.size() - 1);
-  const auto lower = std::min(static_cast<size_t>(at), stops.size() - 2);
-  Rgb colour;
-  for (size_t channel = 0; channel < 3; ++channel) {
-    const auto part = [&](int rgb) {
-      return static_cast<double>((rgb >> (16 - 8 * channel)) & 0xff);
-    };
-    const double value =
-        std::lerp(part(stops[lower]), part(stops[lower + 1]), at - static_cast<double>(lower));
-    colour[channel] = static_cast<uint8_t>(std::lround(value));
-  }
-  return colour;
-}
 
 Rgb viridis(double place) { return colour_between(kViridis, place); }
 

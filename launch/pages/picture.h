@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +21,6 @@ Rgb viridis(double place);
 /// Colour at `place` in [-1, 1] of a scale from dark blue over light grey to dark red that is
 /// readable for the colour-blind. `place` is clamped.
 Rgb blue_to_red(double place);
-
-/// Interpolates at `place` in [0, 1] between at least two equally spaced colours 0xRRGGBB.
-Rgb colour_between(std::span<const int> stops, double place);
 
 /// Formats a colour for CSS, `#26828e`.
 std::string hex_colour(const Rgb& colour);

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <utility>
 
 #include "launch/data/recipe_source.h"
 #include "launch/job/failure.h"
@@ -89,21 +88,6 @@ Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& ope
   return input;
 }
 
-Json to_json(const std::string& prompt, const GeneratedText& text, const Tokenizer& tokenizer) {
-  return {{"prompt", prompt},
-          {"text", tokenizer.decode(text.tokens)},
-          {"tokens", text.tokens},
-          {"stop", std::string(enum_name(text.stop))}};
-}
-
-/// JSON of a single text, or a list of several.
-Json json_of(std::vector<Json> texts, const OpenedCheckpoint& opened) {
-  Json json = texts.size() == 1 ? std::move(texts.front()) : Json{{"sequences", texts}};
-  json["step"] = opened.manifest.step;
-  json["checkpoint"] = opened.path;
-  return json;
-}
-
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
   auto* text_model = dynamic_cast<TextModel*>(model.task.get());
   if (text_model == nullptr) {
@@ -115,35 +99,26 @@ TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
   return *text_model;
 }
 
-/// Prints one text while it is generated.
-class Printer {
- public:
-  Printer(std::ostream& out, const Input& input) : out_(out), input_(input) {}
-
-  void begin() { out_ << input_.texts.front() << std::flush; }
-  void token(int64_t id) { out_ << stream_.add(input_.tokenizer->bytes_of(id)) << std::flush; }
-  void end() { out_ << stream_.finish() << '\n' << std::flush; }
-
- private:
-  std::ostream& out_;
-  const Input& input_;
-  Utf8Stream stream_;
-};
-
 void print(const GenerateArguments& arguments, const Input& input, const OpenedCheckpoint& opened,
            const std::vector<GeneratedText>& texts, std::ostream& out) {
   const auto prompt_of = [&](size_t i) {
     return input.texts[i / static_cast<size_t>(arguments.samples)];
   };
   if (arguments.json) {
-    std::vector<Json> list;
+    Json list = Json::array();
     for (size_t i = 0; i < texts.size(); ++i) {
-      list.push_back(to_json(prompt_of(i), texts[i], *input.tokenizer));
+      list.push_back({{"prompt", prompt_of(i)},
+                      {"text", input.tokenizer->decode(texts[i].tokens)},
+                      {"tokens", texts[i].tokens},
+                      {"stop", std::string(enum_name(texts[i].stop))}});
     }
-    out << json_text(json_of(std::move(list), opened)) << '\n' << std::flush;
+    Json json = list.size() == 1 ? list.front() : Json{{"sequences", list}};
+    json["step"] = opened.manifest.step;
+    json["checkpoint"] = opened.path;
+    out << json_text(json) << '\n' << std::flush;
     return;
   }
-  if (texts.size() == 1) return;  // the printer's
+  if (texts.size() == 1) return;  // printed while it was generated
   for (size_t i = 0; i < texts.size(); ++i) {
     out << prompt_of(i) << input.tokenizer->decode(texts[i].tokens) << "\n---------------\n";
   }
@@ -151,14 +126,10 @@ void print(const GenerateArguments& arguments, const Input& input, const OpenedC
 }
 
 void note_full_context(const std::vector<GeneratedText>& texts, int64_t context) {
-  for (const GeneratedText& text : texts) {
-    if (text.stop != StopReason::kContext) continue;
-    std::cerr << fmt::format(
-        "note: a text ends where it fills the model's context of {} tokens, the prompt's "
-        "included\n",
-        context);
-    return;
-  }
+  if (std::ranges::find(texts, StopReason::kContext, &GeneratedText::stop) == texts.end()) return;
+  std::cerr << fmt::format(
+      "note: a text ends where it fills the model's context of {} tokens, the prompt's included\n",
+      context);
 }
 
 void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& launch,
@@ -180,14 +151,19 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
       input.end_of_text,
       arguments.seed ? static_cast<uint64_t>(*arguments.seed) : model_seed,
       model_seed};
-  Printer printer(out, input);
+  // A single text is printed while it is generated.
   const bool is_printed = world.rank() == 0 && !arguments.json && input.prompts.size() == 1;
+  Utf8Stream characters;
   OnToken on_token;
-  if (is_printed) on_token = [&](int64_t, int64_t id) { printer.token(id); };
-  if (is_printed) printer.begin();
+  if (is_printed) {
+    out << input.texts.front() << std::flush;
+    on_token = [&](int64_t, int64_t id) {
+      out << characters.add(input.tokenizer->bytes_of(id)) << std::flush;
+    };
+  }
   const std::vector<GeneratedText> texts =
       generate_text(model, input.prompts, options, opened.grid, on_token);
-  if (is_printed) printer.end();
+  if (is_printed) out << characters.finish() << '\n' << std::flush;
   if (world.rank() != 0) return;
   print(arguments, input, opened, texts, out);
   note_full_context(texts, context);

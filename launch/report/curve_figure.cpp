@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <string_view>
 
 #include "launch/pages/page.h"
@@ -60,17 +59,6 @@ figcaption { font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
   margin-right: 6px; }
 )";
 
-/// Ranges that the axes must cover.
-struct Extent {
-  double low = std::numeric_limits<double>::infinity();
-  double high = -std::numeric_limits<double>::infinity();
-
-  void add(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-};
-
 double last_step_in(const CurveFigure& figure) {
   double last = std::max(1.0, figure.last_step);
   for (const FigureLine& line : figure.lines) {
@@ -94,21 +82,19 @@ double median_of(const CurveFigure& figure) {
 
 Axis value_axis(const CurveFigure& figure) {
   constexpr double kMuchLarger = 50;
-  Extent extent;
+  double low = std::numeric_limits<double>::infinity(), high = -low;
   for (const FigureLine& line : figure.lines) {
-    extent.add(line.curve->lowest().value);
-    extent.add(line.curve->highest().value);
+    low = std::min(low, line.curve->lowest().value);
+    high = std::max(high, line.curve->highest().value);
   }
-  if (extent.low > 0 && extent.high > kMuchLarger * median_of(figure)) {
-    return {extent.low, extent.high, figure.quantity, /*logarithmic=*/true};
+  if (low > 0 && high > kMuchLarger * median_of(figure)) {
+    return {low, high, figure.quantity, /*logarithmic=*/true};
   }
   // Includes zero if it is near.
-  const double span = extent.high - extent.low;
-  if (extent.low > 0 && extent.low < 0.5 * span) extent.low = 0;
-  const double margin = 0.03 * span;
-  extent.high += margin;
-  if (extent.low != 0) extent.low -= margin;
-  return {extent.low, extent.high, figure.quantity};
+  const double span = high - low, margin = 0.03 * span;
+  if (low > 0 && low < 0.5 * span) low = 0;
+  if (low != 0) low -= margin;
+  return {low, high + margin, figure.quantity};
 }
 
 /// SVG path through points, in tenths of a pixel, each relative to the one before.
@@ -273,8 +259,7 @@ std::string description(const CurveFigure& figure) {
   std::string text;
   for (const FigureLine& line : figure.lines) {
     const std::string label = figure.lines.size() > 1 ? line.label + ": " : "";
-    text += fmt::format("{}{}{}. ", text.empty() ? "" : "", label,
-                        sentence(*line.curve, figure.quantity));
+    text += fmt::format("{}{}. ", label, sentence(*line.curve, figure.quantity));
   }
   return text;
 }

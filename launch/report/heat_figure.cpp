@@ -34,11 +34,13 @@ struct Cells {
   Picture picture;
 };
 
-/// Parts of a heat map of rows over steps.
-struct HeatPicture {
-  std::vector<std::string> row_labels;
+/// A heat map of rows over steps.
+struct HeatMap {
+  std::string title, description;
+  std::vector<std::string> row_labels = {};
   double last_step = 0, row_height = 0;
-  std::vector<Cells> parts;
+  std::vector<Cells> parts = {};
+  std::string below = {};  ///< markup below the picture
 
   double bottom() const {
     return parts.back().top + row_height * static_cast<double>(parts.back().num_rows);
@@ -49,7 +51,7 @@ double row_height_of(size_t rows) {
   return std::clamp(150.0 / static_cast<double>(std::max<size_t>(1, rows)), 1.2, 16.0);
 }
 
-std::string cells_svg(const HeatPicture& heat, const Cells& cells) {
+std::string cells_svg(const HeatMap& heat, const Cells& cells) {
   const double height = heat.row_height * static_cast<double>(cells.num_rows);
   std::string svg = fmt::format(
       "<image x=\"{0}\" y=\"{1:.1f}\" width=\"{2}\" height=\"{3:.1f}\" "
@@ -67,21 +69,16 @@ std::string cells_svg(const HeatPicture& heat, const Cells& cells) {
   return svg;
 }
 
-/// Texts of a heat map.
-struct HeatText {
-  std::string title, description, below;
-};
-
-std::string heat_html(const HeatPicture& heat, const HeatText& text, const std::string& id) {
+std::string heat_html(const HeatMap& heat, const std::string& id) {
   std::string svg = fmt::format(
       "<figure class=\"plot heat\"><figcaption>{1}</figcaption>\n"
       "<svg viewBox=\"0 0 {2} {3:.0f}\" role=\"img\" aria-labelledby=\"{0}t\" "
       "aria-describedby=\"{0}d\">\n<title id=\"{0}t\">{1} over steps</title>\n"
       "<desc id=\"{0}d\">{4}</desc>\n",
-      id, xml_text(text.title), kHeatWidth, heat.bottom() + kHeatFooter,
-      xml_text(text.description));
+      id, xml_text(heat.title), kHeatWidth, heat.bottom() + kHeatFooter,
+      xml_text(heat.description));
   for (const Cells& cells : heat.parts) svg += cells_svg(heat, cells);
-  return svg + step_axis_svg(heat.last_step, heat.bottom()) + "</svg>\n" + text.below +
+  return svg + step_axis_svg(heat.last_step, heat.bottom()) + "</svg>\n" + heat.below +
          "</figure>\n";
 }
 
@@ -144,27 +141,28 @@ std::string grid_description(const ValueGrid& grid) {
 
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
                              const std::string& rows, const std::string& id) {
-  HeatPicture heat{
-      {}, static_cast<double>(panel.column_steps.back()), row_height_of(panel.num_rows()), {}};
+  HeatMap heat{.title = panel.layer,
+               .description = load_description(panel, rows),
+               .last_step = static_cast<double>(panel.column_steps.back()),
+               .row_height = row_height_of(panel.num_rows())};
   for (size_t row = 0; row < panel.num_rows(); ++row) {
     heat.row_labels.push_back(std::to_string(panel.row_offsets[row]));
   }
   if (panel.num_expert_rows > 0) {
     heat.parts.push_back(load_cells(panel, scale, 0, panel.num_expert_rows));
   }
-  std::string below;
   if (panel.num_expert_rows < panel.num_rows()) {
     Cells memory = load_cells(panel, scale, panel.num_expert_rows, panel.num_rows());
     if (!heat.parts.empty()) memory.top = heat.bottom() + kHeatGap;
     heat.parts.push_back(std::move(memory));
   }
   if (panel.has_both_kinds()) {
-    below = fmt::format(
+    heat.below = fmt::format(
         "<p class=\"values\">above the gap experts, below it memory units ({} to {})</p>\n",
         panel.row_offsets[panel.num_expert_rows], panel.row_offsets.back() - 1);
   }
-  if (has_gaps(panel.share)) below += kNotLoggedText;
-  return heat_html(heat, {panel.layer, load_description(panel, rows), below}, id);
+  if (has_gaps(panel.share)) heat.below += kNotLoggedText;
+  return heat_html(heat, id);
 }
 
 std::string load_legend_html(const LoadScale& scale, const std::string& what) {
@@ -211,12 +209,16 @@ std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
   }
   const std::string least = value_text(scale.low, grid.quantity);
   const std::string most = value_text(scale.high, grid.quantity);
-  HeatPicture heat{grid.row_labels, grid.last_step, row_height_of(grid.value.size()), {cells}};
-  return heat_html(heat,
-                   {grid.title, grid_description(grid),
-                    page_scale(fmt::format("Colours from dark, {}, to bright, {}", least, most),
-                               colours, {{0, least}, {1, most}}) +
-                        (has_gaps(grid.value) ? kNotLoggedText : "")},
+  const std::string legend =
+      page_scale(fmt::format("Colours from dark, {}, to bright, {}", least, most), colours,
+                 {{0, least}, {1, most}});
+  return heat_html({grid.title,
+                    grid_description(grid),
+                    grid.row_labels,
+                    grid.last_step,
+                    row_height_of(grid.value.size()),
+                    {cells},
+                    legend + (has_gaps(grid.value) ? kNotLoggedText : "")},
                    id);
 }
 

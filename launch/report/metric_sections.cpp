@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "launch/pages/page.h"
 #include "launch/report/curve_figure.h"
@@ -13,7 +12,6 @@ namespace {
 
 /// Curves of one metric in all runs that have it.
 struct MetricFigure {
-  std::string title;
   MetricInfo info;
   std::vector<FigureLine> lines;
 };
@@ -28,8 +26,7 @@ std::vector<MetricFigure> metrics_of(const Runs& runs, CurveSet RunData::*set) {
       auto place = static_cast<size_t>(std::ranges::find(keys, curve.key()) - keys.begin());
       if (place == keys.size()) {
         keys.push_back(curve.key());
-        const MetricInfo info = metric_info(curve.key());
-        metrics.push_back({info.label, info, {}});
+        metrics.push_back({metric_info(curve.key()), {}});
       }
       metrics[place].lines.push_back({runs[r].name, &curve, r});
     }
@@ -54,7 +51,7 @@ std::string numbers_table(const std::vector<MetricFigure>& metrics, const Runs& 
         return fmt::format("{} <small>at {}</small>", value_text(point.value, metric.info.quantity),
                            step_text(point.step));
       };
-      const std::string name = metric.title + (runs.size() > 1 ? ", " + line.label : "");
+      const std::string name = metric.info.label + (runs.size() > 1 ? ", " + line.label : "");
       rows += page_row(xml_text(name),
                        {step_text(static_cast<double>(curve.num_finite())), cell(curve.first()),
                         cell(curve.lowest()), cell(curve.highest()), cell(curve.last())});
@@ -72,14 +69,15 @@ std::string figures_html(const std::vector<MetricFigure>& metrics, const Runs& r
   for (const MetricFigure& metric : metrics) {
     if (!metric.info.is_shown_constant && is_constant(metric)) {
       constants +=
-          fmt::format("{}{} {}", constants.empty() ? "" : "; ", xml_text(metric.title),
+          fmt::format("{}{} {}", constants.empty() ? "" : "; ", xml_text(metric.info.label),
                       value_text(metric.lines.front().curve->last().value, metric.info.quantity));
       continue;
     }
     const std::vector<double> marks =
         runs.size() == 1 ? resumed_steps(runs.front()) : std::vector<double>{};
     figures += curve_figure_html(
-        {metric.title, metric.info.quantity, metric.lines, marks, last_step_of(runs)}, ids.next());
+        {metric.info.label, metric.info.quantity, metric.lines, marks, last_step_of(runs)},
+        ids.next());
   }
   std::string html = plots_html(figures);
   if (!constants.empty()) html += fmt::format("<p>The same throughout: {}.</p>\n", constants);
@@ -107,8 +105,8 @@ Section evaluation_section(const Runs& runs, FigureIds& ids) {
   for (MetricFigure& metric : metrics) {
     const std::string& key = metric.lines.front().curve->key();
     metric.info.is_shown_constant = true;
-    if (key == "loss") metric.title = "validation loss";
-    if (key == "seconds") metric.title = "duration of the evaluation, s";
+    if (key == "loss") metric.info.label = "validation loss";
+    if (key == "seconds") metric.info.label = "duration of the evaluation, s";
   }
   return {"evaluations", "Evaluations", figures_html(metrics, runs, "Evaluations", ids)};
 }

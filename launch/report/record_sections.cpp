@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "launch/pages/page.h"
@@ -63,11 +62,6 @@ void flatten_into(Texts& texts, const Json& json, const std::string& before) {
       texts.emplace_back(name, value.is_array() ? list_text(value) : plain_text_of(value));
     }
   }
-}
-
-const std::string* text_in(const Texts& texts, const std::string& name) {
-  const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
-  return found == texts.end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> run_columns(const char* first, const Runs& runs) {
@@ -215,8 +209,8 @@ Section environment_section(const Runs& runs) {
   for (const std::string& name : names) {
     std::vector<std::string> cells;
     for (const Texts& texts : of_run) {
-      const std::string* text = text_in(texts, name);
-      cells.push_back(text == nullptr ? "-" : xml_text(*text));
+      const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
+      cells.push_back(found == texts.end() ? "-" : xml_text(found->second));
     }
     rows += page_row(xml_text(name), cells);
   }

@@ -38,7 +38,10 @@ void ListHistory::Column::join(const Column& next) {
 void Curve::add(double step, double value, bool is_integer) {
   is_count_ = is_count_ && is_integer;
   if (buckets_.empty() || in_last_ == per_bucket_) {
-    if (buckets_.size() == kMostBuckets) join_neighbours();
+    if (buckets_.size() == kMostBuckets) {
+      join_pairs(buckets_);
+      per_bucket_ *= 2;
+    }
     buckets_.push_back({.first_step = step});
     in_last_ = 0;
   }
@@ -57,11 +60,6 @@ void Curve::add(double step, double value, bool is_integer) {
   if (num_finite_++ == 0) first_ = lowest_ = highest_ = last_;
   if (value < lowest_.value) lowest_ = last_;
   if (value > highest_.value) highest_ = last_;
-}
-
-void Curve::join_neighbours() {
-  join_pairs(buckets_);
-  per_bucket_ *= 2;
 }
 
 void CurveSet::add(const FlatRecord& record) {

@@ -52,8 +52,6 @@ class Curve {
   bool is_constant() const { return lowest_.value == highest_.value; }
 
  private:
-  void join_neighbours();
-
   std::string key_;
   std::vector<Bucket> buckets_;
   bool is_count_ = true;
@@ -71,7 +69,6 @@ class CurveSet {
   /// Returns null if there is none.
   const Curve* find(std::string_view key) const;
   const std::vector<Curve>& curves() const { return curves_; }
-  bool empty() const { return curves_.empty(); }
 
  private:
   /// Returns the curve of a key, looking at index `guess` first.

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "moe/routing/recorded_loads.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text_table.h"
 #include "runtime/files/data_file.h"
@@ -47,6 +48,21 @@ void for_each_record_up_to(int64_t step, const std::string& file, const Use& use
   if (!has_record) {
     throw DataError(fmt::format("'{}' has no record up to step {}", file, step), hint);
   }
+}
+
+/// Loads at the last logged step; empty without the file.
+UnitLoads last_loads(const std::string& file) {
+  UnitLoads loads;
+  std::error_code ignored;
+  if (fs::status(file, ignored).type() == fs::file_type::not_found) return loads;
+  int64_t last_step = 0;
+  for_each_load_record(file, "parallel.placement=by_load reads it; resume with another placement",
+                       [&](const LoadRecord& record) {
+                         if (record.step != last_step) loads.clear();
+                         last_step = record.step;
+                         loads[record.layer] = record.load_U;
+                       });
+  return loads;
 }
 
 std::string number_text(const Json& record, const char* key, int digits) {
@@ -131,6 +147,19 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
     layer->load.push_back(record.load_U);
   });
   return layers;
+}
+
+UnitLoads logged_loads(const Recipe& recipe, Communicator& world) {
+  if (recipe.parallel.placement != PlacementRule::kByLoad ||
+      recipe.run.on_existing != OnExisting::kResume) {
+    return {};
+  }
+  const std::string text = on_rank_zero(world, [&] {
+    const UnitLoads loads =
+        last_loads(fmt::format("{}/{}/experts.jsonl", recipe.run.root, recipe.run.name));
+    return Json(loads).dump();
+  });
+  return Json::parse(text).get<UnitLoads>();
 }
 
 std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,

@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "launch/pages/heat_map.h"
+#include "launch/pages/load_panel.h"
+#include "launch/recipe/recipe.h"
+#include "moe/exchange/unit_placement.h"
+#include "parallel/comm/communicator.h"
 
 namespace shoal {
 
@@ -19,6 +22,11 @@ nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, i
 /// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws as
 /// read_expert_records.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
+
+/// Loads for parallel.placement by_load: tokens routed to each unit at the last step logged by the
+/// run to resume. Empty for other placement rules, and if nothing was logged. Collective; equal on
+/// all ranks. Throws DataError for an invalid line. Does not check that the loads fit the model.
+UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
 /// Formats the share of load of each unit, memory units last:
 /// "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".

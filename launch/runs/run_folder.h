@@ -31,7 +31,6 @@ struct RunFolder {
 /// records to NAME.attempt-N, N = 1, 2, …, and reports so. Throws, on every rank: ConfigError under
 /// kFail if the folder is not empty, and under kOverwrite if it is not a run's or has other files
 /// (named); Error (exit 15) if a job is using the folder; StorageError if it cannot be created.
-/// created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 

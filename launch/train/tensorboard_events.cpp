@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-#include "launch/pages/heat_map.h"
+#include "launch/pages/load_panel.h"
 
 namespace shoal {
 namespace {

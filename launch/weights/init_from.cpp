@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -50,9 +49,8 @@ void require_none(const std::set<std::string>& unmatched, const std::string& mis
 /// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
 /// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
 /// of `take` or `rename` matches nothing.
-std::map<std::string, std::string> chosen_names(const Manifest& manifest,
-                                                const InitFrom& init_from) {
-  std::map<std::string, std::string> source_of;
+SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
+  SourceOf source_of;
   std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
   std::set<std::string> unused;
   for (const auto& [before, after] : init_from.rename) unused.insert(before);
@@ -84,11 +82,11 @@ std::map<std::string, std::string> chosen_names(const Manifest& manifest,
 /// model's names of the rest.
 struct Found {
   ModelWeights taken;
-  std::map<std::string, std::string> source_of;  ///< of those taken
+  SourceOf source_of;  ///< of those taken
   std::vector<std::string> taken_names, missing;
 };
 
-Found find_weights(const BuiltModel& model, const std::map<std::string, std::string>& source_of) {
+Found find_weights(const BuiltModel& model, const SourceOf& source_of) {
   Found found;
   ModelWeights all = weights_of(model);
   all.sparse = {};
@@ -111,10 +109,6 @@ std::string list_some(std::vector<std::string> names) {
   return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
-std::set<std::string> seeded_layers(const Recipe& recipe) {
-  return seeded_layers(build_model(recipe, make_source(recipe)->shape()));
-}
-
 /// The path (MoeStage::path) of the layer to which an expert's tensor belongs; "" for other
 /// tensors.
 std::string layer_of_expert(std::string_view name) {
@@ -128,11 +122,12 @@ std::string layer_of_expert(std::string_view name) {
 /// Throws Error (exit 12) if experts are taken from a layer whose router assigns_by_seed into one
 /// with another run.seed or path.
 void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
-                        const std::map<std::string, std::string>& source_of) {
+                        const SourceOf& source_of) {
   const std::set<std::string> layers = seeded_layers(model);
   if (layers.empty()) return;
   const Recipe own = stored_recipe(manifest);
-  const std::set<std::string> layers_before = seeded_layers(own);
+  const std::set<std::string> layers_before =
+      seeded_layers(build_model(own, make_source(own)->shape()));
   const bool is_other_seed = own.run.seed != recipe.run.seed;
   for (const auto& [name, name_before] : source_of) {
     const std::string layer = layer_of_expert(name), source = layer_of_expert(name_before);
@@ -156,11 +151,6 @@ void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const Bu
 /// With masks; empty without sparse layers.
 SparseState sparse_state(const BuiltModel& model) {
   return model.sparse == nullptr ? SparseState() : model.sparse->state();
-}
-
-/// As SparseModel::require_masks_fit, on every rank. Collective.
-void require_masks_fit(const BuiltModel& model, Communicator& world) {
-  if (model.sparse) on_every_rank(world, [&] { model.sparse->require_masks_fit(); });
 }
 
 /// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
@@ -189,7 +179,6 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
   on_every_rank(world, [&] { sparse.tensors_loaded(); });
-  require_masks_fit(model, world);
   std::string report =
       fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
   if (!random.empty()) {
@@ -205,7 +194,7 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
 std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
                                     const BuiltModel& model, Communicator& world,
                                     const InitFrom& taken) {
-  const std::map<std::string, std::string> source_of = chosen_names(manifest, taken);
+  const SourceOf source_of = chosen_names(manifest, taken);
   std::set<std::string> unused;
   for (const auto& [name, source] : source_of) unused.insert(source);
   for (const std::string& name : gather_lines(world, find_weights(model, source_of).taken_names)) {
@@ -218,11 +207,9 @@ std::string describe_other_function(const Manifest& manifest, const Recipe& reci
                      list_some({unused.begin(), unused.end()}));
 }
 
-namespace {
-
-/// load_initial_weights, of a recipe with init_from, without what rules make of the weights.
-std::string load_start_weights(const BuiltModel& model, const Recipe& recipe,
-                               const std::string& tokenizer, Communicator& world) {
+std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
+                                 const std::string& tokenizer, Communicator& world) {
+  if (!recipe.model.init_from) return "";
   const InitFrom& init_from = *recipe.model.init_from;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from.from); });
@@ -230,7 +217,10 @@ std::string load_start_weights(const BuiltModel& model, const Recipe& recipe,
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
   std::string source = path + (is_averaged ? " (averaged weights)" : "");
   if (recipe.model.upcycle) {
-    if (model.sparse != nullptr && has_masks(manifest)) {
+    const bool has_masks = std::ranges::any_of(manifest.tensors, [](const auto& tensor) {
+      return tensor.name.starts_with(SparseLayer::kMaskPrefix);
+    });
+    if (model.sparse != nullptr && has_masks) {
       throw Error(ExitCode::kMismatch,
                   path + " is sparse, and model.upcycle makes no experts' masks of an MLP's",
                   "upcycle a dense checkpoint, or leave out sparsity");
@@ -240,7 +230,7 @@ std::string load_start_weights(const BuiltModel& model, const Recipe& recipe,
     require_same_model(evaluated_differences(stored_recipe(manifest), recipe));
     return source;
   }
-  const std::map<std::string, std::string> source_of = chosen_names(manifest, init_from);
+  const SourceOf source_of = chosen_names(manifest, init_from);
   require_own_tokens(manifest, recipe, model, source_of);
   if (init_from.is_partial()) {
     source += load_some_weights(path, source_of, model, world, init_from.raw_weights);
@@ -249,18 +239,11 @@ std::string load_start_weights(const BuiltModel& model, const Recipe& recipe,
     ModelWeights weights = weights_of(model);
     weights.sparse = sparse_state(model);
     load_weights(path, std::move(weights), world, init_from.raw_weights);
-    if (has_masks(manifest)) require_masks_fit(model, world);
   }
+  if (model.sparse) on_every_rank(world, [&] { model.sparse->require_masks_fit(); });
   const std::string other = describe_other_function(manifest, recipe, model, world, init_from);
   return source + (other.empty() ? "" : "; the model is not the one that they were trained in:") +
          other;
-}
-
-}  // namespace
-
-std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
-                                 const std::string& tokenizer, Communicator& world) {
-  return recipe.model.init_from ? load_start_weights(model, recipe, tokenizer, world) : "";
 }
 
 }  // namespace shoal

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "launch/data/open_split.h"
-#include "launch/recipe/resume_rules.h"
 #include "launch/weights/taken_sparse_state.h"
 #include "moe/moe_layer.h"
 #include "parallel/checkpoint/checkpoint_load.h"

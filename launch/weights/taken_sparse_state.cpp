@@ -78,19 +78,6 @@ std::string source_name(const std::string& name, const SourceOf& source_of) {
   return name;
 }
 
-void require_whole_stack(const Parameter& weight, const std::vector<std::string>& missing,
-                         std::string_view what) {
-  if (!weight.is_stacked()) return;
-  const auto lost = std::ranges::find_if(
-      missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
-  if (lost == missing.end()) return;
-  throw Error(ExitCode::kMismatch,
-              fmt::format("model.init_from: {} would keep its random values and its {}, while "
-                          "others of its stack are taken with theirs",
-                          *lost, what),
-              "take all experts of the layer, or none");
-}
-
 }  // namespace
 
 std::vector<std::string> names_of_units(const Parameter& parameter) {
@@ -98,12 +85,6 @@ std::vector<std::string> names_of_units(const Parameter& parameter) {
   std::vector<std::string> names;
   for (const int64_t unit : parameter.unit_ids) names.push_back(name_of_unit(parameter.name, unit));
   return names;
-}
-
-bool has_masks(const Manifest& checkpoint) {
-  return std::ranges::any_of(checkpoint.tensors, [](const ManifestTensor& tensor) {
-    return tensor.name.starts_with(SparseLayer::kMaskPrefix);
-  });
 }
 
 SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
@@ -131,11 +112,20 @@ SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
 }
 
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing) {
-  for (const auto& permutation : taken.permutations) {
-    require_whole_stack(permutation->weight(), missing, "order");
-  }
+  const auto require_whole = [&](const Parameter& weight, std::string_view what) {
+    if (!weight.is_stacked()) return;
+    const auto lost = std::ranges::find_if(
+        missing, [&](const std::string& name) { return matches_glob(name, weight.name); });
+    if (lost == missing.end()) return;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from: {} would keep its random values and its {}, while "
+                            "others of its stack are taken with theirs",
+                            *lost, what),
+                "take all experts of the layer, or none");
+  };
+  for (const auto& permutation : taken.permutations) require_whole(permutation->weight(), "order");
   for (const size_t layer : taken.masked) {
-    require_whole_stack(taken.masks->layers()[layer].parameter, missing, "mask");
+    require_whole(taken.masks->layers()[layer].parameter, "mask");
   }
 }
 

@@ -16,9 +16,6 @@ using SourceOf = std::map<std::string, std::string>;
 /// A parameter's name; of a stack those of its units on this rank.
 std::vector<std::string> names_of_units(const Parameter& parameter);
 
-/// True if a checkpoint is from sparse training.
-bool has_masks(const Manifest& checkpoint);
-
 /// The part of `offered` that goes with the weights in `source_of`: their permutations, and their
 /// masks or the scores of cells that are not chosen yet. What the checkpoint has nothing of is left
 /// out, and stays as it is. Throws Error (exit 12) if a weight of the checkpoint at `path` would be

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "launch/evaluate/baseline_evaluation.h"
-#include "launch/evaluate/reference_samples.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/failing_file_system.h"
 #include "tests/support/ranks.h"

@@ -56,10 +56,9 @@ class SparsityMaps : public ::testing::Test {
       ASSERT_TRUE(writer.save(session, {step, step * 8, {}}).ok);
     }
   }
-  nlohmann::json draw(SparsityArguments arguments) {
+  nlohmann::json draw(const CheckpointChoice& choice, const std::string& page = "") {
     std::ostringstream out;
-    arguments.json = true;
-    EXPECT_EQ(draw_sparsity(arguments, out), ExitCode::kOk);
+    EXPECT_EQ(draw_sparsity(choice, page, /*json=*/true, out), ExitCode::kOk);
     return nlohmann::json::parse(out.str());
   }
 
@@ -78,7 +77,7 @@ Overrides learned_diagonals() {
 
 TEST_F(SparsityMaps, TellsMasksAndPermutationsOfAllCheckpoints) {
   train(learned_diagonals());
-  const auto json = draw({.checkpoint = {.path = run_}, .page = page_});
+  const auto json = draw({.path = run_}, page_);
   EXPECT_EQ(json["pattern"], "diagonal");
   EXPECT_EQ(json["permutation"], "learned");
   EXPECT_EQ(json["page"], page_);
@@ -113,7 +112,7 @@ TEST_F(SparsityMaps, TellsMasksAndPermutationsOfAllCheckpoints) {
 
 TEST_F(SparsityMaps, DrawsOneCheckpointOfExperts) {
   train({"sparsity={density: 0.5, layers: [moe_c.experts.*.fc1], permutation: {name: random}}"});
-  const auto json = draw({.checkpoint = {.path = run_ + "/ckpt/step-00000002"}});
+  const auto json = draw({.path = run_ + "/ckpt/step-00000002"});
   EXPECT_EQ(json["steps"], nlohmann::json{2});
   EXPECT_TRUE(json["page"].is_null());
   EXPECT_FALSE(std::filesystem::exists(page_));
@@ -137,7 +136,7 @@ TEST_F(SparsityMaps, DrawsOneCheckpointOfExperts) {
 TEST_F(SparsityMaps, TellsTheLastCheckpointAsATable) {
   train({testing::vit(), "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1]}"});
   std::ostringstream out;
-  draw_sparsity({.checkpoint = {.path = run_}, .page = page_}, out);
+  draw_sparsity({.path = run_}, page_, /*json=*/false, out);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("step 5, pattern unstructured"),
                                ::testing::ContainsRegex("mlp.fc1.weight +12 x 8 +50.00 %"),
                                HasSubstr("none"), HasSubstr("page: " + page_ + ", 5 checkpoints")));
@@ -148,9 +147,9 @@ TEST_F(SparsityMaps, PassOverCheckpointsThatCannotBeReadIfTold) {
   train({testing::vit(), "sparsity={density: 0.5, layers: [blocks.0.mlp.fc1]}"});
   const std::string third = run_ + "/ckpt/step-00000003";
   const testing::FailingReads failing(third + "/", EACCES);
-  EXPECT_THROW(draw({.checkpoint = {.path = run_}}), StorageError);
+  EXPECT_THROW(draw({.path = run_}), StorageError);
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(draw({.checkpoint = {.path = run_, .override_model = true}})["steps"],
+  EXPECT_EQ(draw({.path = run_, .override_model = true})["steps"],
             (std::vector<int64_t>{1, 2, 4, 5}));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("warning: passing over"), HasSubstr(third)));
@@ -159,7 +158,7 @@ TEST_F(SparsityMaps, PassOverCheckpointsThatCannotBeReadIfTold) {
 TEST_F(SparsityMaps, RefusesCheckpointsWithoutSparsity) {
   train({testing::vit()});
   try {
-    draw({.checkpoint = {.path = run_}, .page = page_});
+    draw({.path = run_}, page_);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);

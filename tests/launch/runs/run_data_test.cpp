@@ -73,7 +73,7 @@ TEST(RunData, NeedsNoMoreThanOneFileOfARun) {
   fs::create_directories(scratch.file("run"));
   write_file(scratch.file("run/resolved.yaml"), "run: {name: x}\n");
   const RunData run = read_run(scratch.file("run"));
-  EXPECT_TRUE(run.steps.empty());
+  EXPECT_TRUE(run.steps.curves().empty());
   EXPECT_THAT(run.checkpoints, IsEmpty());
 }
 

@@ -1,6 +1,6 @@
-#include "launch/runs/unit_loads.h"
 #include "launch/data/recipe_source.h"
 #include "launch/recipe/recipe.h"
+#include "launch/runs/expert_records.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,6 @@
 #include "launch/check/check_recipe.h"
 #include "launch/data/recipe_source.h"
 #include "launch/evaluate/evaluation.h"
-#include "launch/evaluate/reference_samples.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/safetensors.h"
