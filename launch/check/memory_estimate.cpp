@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <numeric>
@@ -95,7 +94,7 @@ Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, c
   }
   return {{"weights", weights},
           {"gradients", trained},
-          {"optimizer", static_cast<int64_t>(counts.state_kinds.size()) * updated},
+          {"optimizer", static_cast<int64_t>(checked.counts.state_kinds.size()) * updated},
           {"averages", recipe.train.average ? trained : 0},
           {"sparsity",
            recipe.sparsity ? sparsity_bytes(checked.counts.sparse, shares.expert_ranks) : 0},

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "runtime/base/text.h"
 #include "runtime/yaml/config_node.h"

@@ -29,6 +29,11 @@ LoaderSettings with_views(LoaderSettings settings, int64_t views) {
 
 }  // namespace
 
+StepReport reduce(const StepOutcome& outcome, Communicator& world) {
+  ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);
+  return {sums.numbers.item<double>(), std::move(sums.layers), 1.0};
+}
+
 Session::Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_data,
                  RankGrid& grid, const StepRuleFactory& make_rules)
     : recipe_(recipe),

@@ -4,13 +4,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include "launch/job/launch_info.h"
@@ -23,7 +21,6 @@
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/text.h"
 #include "runtime/options/config_reader.h"
 #include "runtime/options/config_writer.h"
 
@@ -123,7 +120,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
-  resume_courses(resumed, recipe, session, options, writer);
+  resume_courses(resumed, recipe, session, options.override_fixed, writer);
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   writer.resumed_score = resumed.score;

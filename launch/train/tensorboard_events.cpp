@@ -1,11 +1,10 @@
 #include "launch/train/tensorboard_events.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <variant>
 
-#include "launch/pages/heat_map.h"
+#include "launch/pages/load_panel.h"
 
 namespace shoal {
 namespace {

@@ -24,7 +24,9 @@ std::vector<std::string> changes(const std::vector<std::string>& before,
   const StepScale scale{.samples_per_epoch = 40, .samples_per_step = 8, .total_steps = 5};
   const Recipe recipe = testing::equality_recipe(now);
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
-  return describe_course_changes(testing::equality_recipe(before), recipe, *model.task, scale,
+  StepRules rules;
+  if (auto rule = model.task->make_step_rule(scale)) rules.push_back(std::move(rule));
+  return describe_course_changes(testing::equality_recipe(before), recipe, rules, scale,
                                  steps_done);
 }
 
