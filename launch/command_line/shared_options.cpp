@@ -9,10 +9,8 @@
 #include <memory>
 
 #include "launch/inspect/inspect.h"
-#include "launch/inspect/sparsity_maps.h"
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
-#include "launch/maps/gate_maps.h"
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"

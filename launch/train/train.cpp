@@ -32,9 +32,7 @@
 #include "launch/train/resume.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
-#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
-#include "runtime/base/text.h"
 #include "sparse/sparse_model.h"
 
 namespace shoal {
