@@ -6,7 +6,6 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "launch/check/check_recipe.h"
 #include "launch/check/expressivity.h"

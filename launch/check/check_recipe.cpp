@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -12,9 +11,7 @@
 #include "launch/model/model_weights.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
-#include "moe/exchange/exchange_options.h"
 #include "parallel/checkpoint/state_list.h"
-#include "runtime/base/text.h"
 #include "sparse/sparse_model.h"
 #include "sparse/training/choose_cells.h"
 #include "sparse/training/learn_permutations.h"

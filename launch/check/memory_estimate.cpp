@@ -3,20 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <numeric>
-#include <string_view>
 #include <system_error>
 
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/step/activation_probe.h"
-#include "runtime/base/integers.h"
 #include "runtime/base/text.h"
 #include "runtime/base/text_table.h"
-#include "runtime/data/loader/data_order.h"
 #include "runtime/device/tensor_memory.h"
 
 namespace shoal {
@@ -229,11 +225,6 @@ void add_trials(const CheckedRecipe& checked, const Trials& trials, int64_t worl
                 trials.sequence > 0 ? " of " + counted(trials.sequence, "token") : "");
 }
 
-bool has_class(const MemoryEstimate& estimate, std::string_view name) {
-  return std::ranges::any_of(estimate.classes,
-                             [name](const auto& entry) { return entry.first == name; });
-}
-
 }  // namespace
 
 int64_t MemoryEstimate::total() const { return sum_of(classes); }
@@ -299,7 +290,8 @@ std::string to_text(const MemoryEstimate& estimate, int64_t ranks) {
   for (const auto& [name, bytes] : estimate.classes) {
     if (bytes > 0) add(name, bytes);
   }
-  const bool has_some = has_class(estimate, "activations");
+  const bool has_some = std::ranges::any_of(
+      estimate.classes, [](const auto& entry) { return entry.first == "activations"; });
   if (!has_some) rows.push_back({"activations", "not measured"});
   add(estimate.has_activations ? "sum"
       : has_some               ? "at least"

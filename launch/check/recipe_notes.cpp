@@ -24,15 +24,15 @@ namespace fs = std::filesystem;
 using config::Node;
 using Lines = std::vector<std::string>;
 
-/// Every mapping below `node`, itself too, with its dotted path.
-void visit_maps(const Node& node, const std::string& path,
-                const std::function<void(const Node&, const std::string&)>& visit) {
-  if (node.kind == Node::Kind::kMap) visit(node, path);
+/// Every value below `node`, itself first, with its dotted path.
+void visit_nodes(const Node& node, const std::string& path,
+                 const std::function<void(const Node&, const std::string&)>& visit) {
+  visit(node, path);
   for (const config::Entry& entry : node.entries) {
-    visit_maps(entry.value, config::join_path(path, entry.key), visit);
+    visit_nodes(entry.value, config::join_path(path, entry.key), visit);
   }
   for (std::size_t i = 0; i < node.items.size(); ++i) {
-    visit_maps(node.items[i], fmt::format("{}[{}]", path, i), visit);
+    visit_nodes(node.items[i], fmt::format("{}[{}]", path, i), visit);
   }
 }
 
@@ -42,14 +42,9 @@ std::string text_of(const Node& map, std::string_view key) {
   return entry != nullptr ? entry->value.text : "";
 }
 
-/// The keys of a recipe that differ from their defaults: a stored recipe gives all of them.
-Node changed_keys(const Recipe& recipe) {
-  return config::to_minimal_node(config::type_of<Recipe>(), &recipe);
-}
-
 /// Lines on what users should know of a recipe's text.
 void note_scopes(const Node& tree, Lines& notes) {
-  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
+  visit_nodes(tree, "", [&](const Node& map, const std::string& path) {
     if (text_of(map, "scope") != "global") return;
     notes.push_back(config::join_path(path, "scope") +
                     ": the value of a loss of scope global depends on train.accumulate");
@@ -69,7 +64,7 @@ bool evaluates_where_it_saves(const Recipe& recipe) {
 
 /// Changed keys of a capacity where no row is limited.
 void warn_of_capacities(const Node& changed, const Node& tree, Lines& warnings) {
-  visit_maps(tree, "", [&](const Node& map, const std::string& path) {
+  visit_nodes(tree, "", [&](const Node& map, const std::string& path) {
     const config::Entry* capacity = map.find("capacity");
     if (capacity == nullptr || text_of(capacity->value, "mode") != "dropless") return;
     for (const char* key : {"factor", "min", "align", "order"}) {
@@ -94,7 +89,7 @@ std::string losses_text(const Node& losses) {
 
 /// The losses that the recipe leaves to the router.
 void note_usual_losses(const CheckedRecipe& checked, const Node& tree, Lines& notes) {
-  visit_maps(checked.loaded.document.root, "", [&](const Node& map, const std::string& path) {
+  visit_nodes(checked.loaded.document.root, "", [&](const Node& map, const std::string& path) {
     const config::Entry* given = map.find("losses");
     const bool is_auto = given != nullptr && given->value.kind != Node::Kind::kList &&
                          !given->value.has_unset_variable;
@@ -180,22 +175,6 @@ void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnin
       holds_one ? ", or lower checkpoint.keep_last or keep_best" : ""));
 }
 
-/// Values that still hold a `${env:X}`.
-void find_unset(const Node& node, const std::string& path, Lines& lines) {
-  if (node.has_unset_variable) {
-    const std::size_t begin = node.text.find("${env:");
-    const std::size_t end = node.text.find('}', begin);
-    lines.push_back(
-        fmt::format("{}: {} is not set", path, node.text.substr(begin, end + 1 - begin)));
-  }
-  for (const config::Entry& entry : node.entries) {
-    find_unset(entry.value, config::join_path(path, entry.key), lines);
-  }
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
-    find_unset(node.items[i], fmt::format("{}[{}]", path, i), lines);
-  }
-}
-
 bool exists_here(const fs::path& path) {
   std::error_code failed;
   return fs::exists(path, failed);
@@ -241,7 +220,9 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
                                          FileSystem& files) {
   Lines warnings;
   const Recipe& recipe = checked.loaded.options;
-  const Node tree = config::to_node(recipe), changed = changed_keys(recipe);
+  const Node tree = config::to_node(recipe);
+  // The keys that differ from their defaults: a stored recipe gives all of them.
+  const Node changed = config::to_minimal_node(config::type_of<Recipe>(), &recipe);
   warn_of_capacities(changed, tree, warnings);
   warn_of_balance(checked.counts.stages, warnings);
   warn_of_idle_ranks(recipe, world, warnings);
@@ -302,7 +283,12 @@ std::vector<std::string> resume_warnings(const CheckedRecipe& checked) {
 
 std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
   Lines lines;
-  find_unset(checked.loaded.document.root, "", lines);
+  visit_nodes(checked.loaded.document.root, "", [&](const Node& node, const std::string& path) {
+    if (!node.has_unset_variable) return;
+    const std::size_t begin = node.text.find("${env:"), end = node.text.find('}', begin);
+    lines.push_back(
+        fmt::format("{}: {} is not set", path, node.text.substr(begin, end + 1 - begin)));
+  });
   std::set<std::string> told;
   for (const std::string& file : checked.source->files()) {
     if (file.find("${env:") != std::string::npos || exists_here(file)) continue;

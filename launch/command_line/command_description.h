@@ -18,7 +18,7 @@ struct OptionDescription {
 };
 
 /// A command with its options and subcommands, for completion scripts and the manual.
-/// launch/command_line/describe_commands.h makes it from the parser.
+/// launch/command_line/describe_commands.cpp makes it from the parser.
 struct CommandDescription {
   std::string name, doc;
   std::string footer;  ///< examples, below the options

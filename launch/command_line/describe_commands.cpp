@@ -1,12 +1,10 @@
-#include "launch/command_line/describe_commands.h"
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "launch/command_line/command_description.h"
+#include "launch/command_line/shared_options.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
 

@@ -9,12 +9,8 @@
 #include <memory>
 
 #include "launch/inspect/inspect.h"
-#include "launch/inspect/sparsity_maps.h"
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
-#include "launch/maps/activation_maps.h"
-#include "launch/maps/expert_maps.h"
-#include "launch/maps/gate_maps.h"
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
@@ -34,8 +30,8 @@ void add_checkpoint_path(CLI::App& command, std::string& path) {
       ->required();
 }
 
-CLI::Option* add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
-  return command
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command
       .add_option("overrides", overrides,
                   "key=value sets a key, ~key removes one; the last one wins")
       ->type_name("KEY=VALUE");
@@ -81,13 +77,17 @@ CLI::Validator integer_in(const Range& range) {
 
 namespace {
 
+/// Makes an option exclude each of `others`, which it is added to.
+void exclude(CLI::Option* option, std::vector<CLI::Option*>& others) {
+  for (CLI::Option* other : others) option->excludes(other);
+  others.push_back(option);
+}
+
 /// Options that draw on images into a folder, which are added to `others`.
 void add_image_maps(CLI::App& command, InspectArguments& arguments,
                     std::vector<CLI::Option*>& others) {
   const auto add = [&](const char* name, std::string& folder, const char* doc) {
-    CLI::Option* maps = command.add_option(name, folder, doc)->type_name("FOLDER");
-    for (CLI::Option* other : others) maps->excludes(other);
-    others.push_back(maps);
+    exclude(command.add_option(name, folder, doc)->type_name("FOLDER"), others);
   };
   add("--activation-maps", arguments.activation_maps,
       "draw where the units of Nexus layers look into this new folder");
@@ -112,8 +112,7 @@ void add_sparsity(CLI::App& command, InspectArguments& arguments,
   CLI::Option* sparsity = command.add_flag(
       "--sparsity", arguments.sparsity,
       "masks and permutations of the sparse layers, over all checkpoints of a run, or in one");
-  for (CLI::Option* other : others) sparsity->excludes(other);
-  others.push_back(sparsity);
+  exclude(sparsity, others);
   command
       .add_option("-o,--output", arguments.page,
                   "with --sparsity: draw them into this page, replacing it")
@@ -122,15 +121,15 @@ void add_sparsity(CLI::App& command, InspectArguments& arguments,
       ->needs(sparsity);
 }
 
-CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
-                           const std::vector<CLI::Option*>& others) {
+void add_gate_maps(CLI::App& command, InspectArguments& arguments,
+                   std::vector<CLI::Option*>& others) {
   CLI::Option* gates =
       command
           .add_option("--gates", arguments.gates,
                       "draw which tokens attend in which layer into this page, replacing it")
           ->type_name("FILE.html")
           ->check(must_be_html);
-  for (CLI::Option* other : others) gates->excludes(other);
+  exclude(gates, others);
   CLI::Option* samples =
       command
           .add_option("--samples", arguments.samples,
@@ -144,16 +143,6 @@ CLI::Option* add_gate_maps(CLI::App& command, InspectArguments& arguments,
       ->type_name("TEXT")
       ->needs(gates)
       ->excludes(samples);
-  return gates;
-}
-
-/// Options of `inspect` that need the model and its data.
-void add_model_pictures(CLI::App& command, InspectArguments& arguments,
-                        std::vector<CLI::Option*> others) {
-  add_image_maps(command, arguments, others);
-  add_gate_maps(command, arguments, others);
-  add_raw_weights(command, arguments.checkpoint.raw_weights);
-  add_overrides(command, arguments.checkpoint.overrides);
 }
 
 ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments) {
@@ -185,7 +174,6 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   CLI::Option* experts =
       command->add_flag("--experts", arguments->experts,
                         "how the run's experts were loaded at the checkpoint's step");
-  experts->excludes(tensors);
   command
       ->add_option("--heat-map", arguments->heat_map,
                    "with --experts: draw their loads over time into this file, replacing it")
@@ -197,12 +185,14 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   CLI::Option* diff =
       command
           ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
-          ->type_name("OTHER")
-          ->excludes(tensors)
-          ->excludes(experts);
-  std::vector<CLI::Option*> kinds{tensors, experts, diff};
+          ->type_name("OTHER");
+  std::vector<CLI::Option*> kinds;
+  for (CLI::Option* kind : {tensors, experts, diff}) exclude(kind, kinds);
   add_sparsity(*command, *arguments, kinds);
-  add_model_pictures(*command, *arguments, kinds);
+  add_image_maps(*command, *arguments, kinds);
+  add_gate_maps(*command, *arguments, kinds);
+  add_raw_weights(*command, arguments->checkpoint.raw_weights);
+  add_overrides(*command, arguments->checkpoint.overrides);
   command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
   add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json, "one JSON object on stdout");

@@ -9,12 +9,9 @@
 #include <initializer_list>
 #include <iostream>
 #include <memory>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "launch/check/check.h"
-#include "launch/command_line/describe_commands.h"
 #include "launch/command_line/shared_options.h"
 #include "launch/convert/export.h"
 #include "launch/convert/fold.h"

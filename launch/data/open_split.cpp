@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <set>
-#include <string>
 #include <utility>
 
 #include "parallel/comm/on_rank_zero.h"
@@ -46,8 +45,10 @@ int64_t count_substituted(const SampleSet& samples, Communicator& world) {
   return std::ssize(all);
 }
 
-LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid) {
+LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid,
+                               int64_t views) {
   LoaderSettings settings;
+  settings.views = views;
   settings.cut = {recipe.train.batch, recipe.train.accumulate, recipe.train.group};
   settings.rank = grid.world->rank();
   settings.world = grid.world->size();

@@ -45,6 +45,8 @@ JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t worke
 /// The number of samples that others replace, as far as any rank has met them. Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
-LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid);
+/// How a split is read; `views`: of each sample, as Task::views.
+LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid,
+                               int64_t views = 1);
 
 }  // namespace shoal

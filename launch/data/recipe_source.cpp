@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "launch/job/environment.h"
+#include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 
 namespace shoal {

@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
 
-#include "launch/job/environment.h"
+#include "launch/job/launch_info.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"

@@ -21,15 +21,13 @@ struct Progress {
   std::optional<double> dropped_share;  ///< share of the routed choices, mean of the MoE layers
   std::optional<double> load_max_over_mean;  ///< largest over the MoE layers
   std::vector<std::string> layers;           ///< LayerLog::Report::shown: `attend 41.2%`
-  std::optional<double>
-      all_to_all_ms;           ///< waiting for exchanges per step, on this rank; unset on GPUs
-  double data_wait_share = 0;  ///< share of the interval's time
-  std::optional<double> mfu;   ///< mean of all ranks; unset where FLOPs or peak are not known
-  int64_t memory_bytes = 0;    ///< resident set of this rank
+  std::optional<double> all_to_all_ms;  ///< this rank's waiting for exchanges, a step; not on GPUs
+  double data_wait_share = 0;           ///< share of the interval's time
+  std::optional<double> mfu;  ///< mean of all ranks; unset where FLOPs or peak are not known
+  int64_t memory_bytes = 0;   ///< resident set of this rank
   double seconds_left = 0;
-  bool is_measured =
-      true;              ///< false before the end of the first interval: only step and time are set
-  std::string activity;  ///< activity that delays steps, `evaluation 35%`; else ""
+  bool is_measured = true;  ///< false in the first interval: only step and time are set
+  std::string activity;     ///< activity that delays steps, `evaluation 35%`; else ""
 };
 
 /// Progress of an activity as text, `evaluation 35%`.

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <ctime>
 #include <new>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <thread>

@@ -59,6 +59,20 @@ std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
 
 }  // namespace
 
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+std::string cache_folder(const Environment& environment) {
+  if (!environment) return "";
+  const std::string given = environment("XDG_CACHE_HOME").value_or("");
+  if (!given.empty()) return given + "/shoal";
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() ? "" : home + "/.cache/shoal";
+}
+
 int64_t cpus_of_process(int process) {
   cpu_set_t set;
   CPU_ZERO(&set);

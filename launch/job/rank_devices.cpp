@@ -4,7 +4,6 @@
 #include <ATen/cpu/Utils.h>
 
 #include <cstdlib>
-#include <utility>
 
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"

@@ -6,7 +6,6 @@
 #include <link.h>
 #include <mpi.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>

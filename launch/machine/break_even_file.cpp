@@ -20,14 +20,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(BreakEvens, rows, diagonals, blocks);
 namespace {
 constexpr const char* kFileHint = "remove it, or measure again with shoal doctor --calibrate";
 constexpr const char* kCheckpointHint = "look at the checkpoint with shoal ckpt verify";
-}  // namespace
-
-std::string break_even_path(const std::string& cache_folder) {
-  return cache_folder + "/sparse_break_even.json";
-}
-
-namespace {
-
 /// Parses densities. Throws DataError with the source if a value is not a density.
 BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source, const char* hint) {
   BreakEvens found;
@@ -47,6 +39,10 @@ BreakEvens break_evens_in(const nlohmann::json& json, const std::string& source,
 }
 
 }  // namespace
+
+std::string break_even_path(const std::string& cache_folder) {
+  return cache_folder + "/sparse_break_even.json";
+}
 
 std::optional<BreakEvens> read_break_evens(const std::string& path, const std::string& processor) {
   std::ifstream file(path);

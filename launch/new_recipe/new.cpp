@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/new_recipe/recipe_plan.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config_writer.h"
 

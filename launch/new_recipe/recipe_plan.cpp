@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <optional>
-#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "runtime/base/text.h"
 #include "runtime/yaml/config_node.h"
@@ -98,10 +97,6 @@ std::vector<InnerChoice> inner_choices(const std::vector<KeyInfo>& keys) {
   return found;
 }
 
-bool has_owner(const KeyInfo& key, const KeyOwner& owner) {
-  return std::ranges::find(key.owners, owner) != key.owners.end();
-}
-
 /// A key of a member, or a section inside it.
 struct MemberLine {
   std::string path;
@@ -147,7 +142,9 @@ void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::
 
 std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                          std::ostream& out) {
-  const auto is_of_owner = [&owner](const KeyInfo& key) { return has_owner(key, owner); };
+  const auto is_of_owner = [&owner](const KeyInfo& key) {
+    return std::ranges::find(key.owners, owner) != key.owners.end();
+  };
   const auto first = std::ranges::find_if(keys, is_of_owner);
   if (first == keys.end()) return 0;
   const std::string section = section_of(keys, owner, *first);

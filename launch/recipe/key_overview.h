@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <ostream>
-#include <string>
 #include <vector>
 
 #include "runtime/options/config_keys.h"

@@ -22,12 +22,12 @@ StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
   return scale;
 }
 
-LoaderSettings with_views(LoaderSettings settings, int64_t views) {
-  settings.views = views;
-  return settings;
-}
-
 }  // namespace
+
+StepReport reduce(const StepOutcome& outcome, Communicator& world) {
+  ReducedStats sums = reduce(outcome.loss.reshape({1}), outcome.moe, world);
+  return {sums.numbers.item<double>(), std::move(sums.layers), 1.0};
+}
 
 Session::Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_data,
                  RankGrid& grid, const StepRuleFactory& make_rules)
@@ -35,8 +35,7 @@ Session::Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_
       train_data_(train_data),
       grid_(grid),
       model_(std::move(model)),
-      loader_(*train_data.samples,
-              with_views(loader_settings(recipe, train_data, grid), model_.task->views())),
+      loader_(*train_data.samples, loader_settings(recipe, train_data, grid, model_.task->views())),
       sync_(group_parameters(model_.parameters, grid), *grid.world, GradientSync::kBucketBytes,
             recipe.parallel.shard_optimizer),
       shards_(recipe.parallel.shard_optimizer ? std::make_unique<OptimizerShards>(sync_) : nullptr),

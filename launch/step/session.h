@@ -11,9 +11,9 @@
 #include "launch/data/open_split.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
-#include "launch/step/step_outcome.h"
 #include "launch/step/step_rules.h"
 #include "models/task.h"
+#include "moe/moe_stats.h"
 #include "parallel/comm/rank_grid.h"
 #include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/gradient_sync.h"
@@ -25,6 +25,32 @@
 #include "runtime/optim/schedule.h"
 
 namespace shoal {
+
+/// What one optimizer step did on this rank. reduce() adds up what ranks share.
+struct StepOutcome {
+  bool applied = true;     ///< false: skipped, since the loss or some gradient was not finite
+  std::string not_finite;  ///< what made the step be skipped: `the loss`, `the gradient of X`
+  double lr = 0.0;
+  /// L2 norm of the gradients of all ranks, whatever train.clip_norm_type, before clipping; each
+  /// parameter counts once.
+  double grad_norm = 0.0;
+  torch::Tensor loss;  ///< float64 scalar, this rank's share, where the model is
+  std::vector<MoeStats> moe;
+  double data_wait_seconds = 0.0;
+  StepFlags agreed;
+};
+
+/// Loss and expert statistics of a step over all ranks.
+struct StepReport {
+  double loss = 0.0;
+  std::vector<MoeReport> moe;
+  /// Share of the model's training FLOPs that was computed since the last report: dropped choices
+  /// were not (ComputedWork).
+  double computed_share = 1.0;
+};
+
+/// Collective: one all-reduce. Waits for the GPU.
+StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
 /// A recipe in training, without files: everything that an optimizer step needs and a checkpoint
 /// holds.

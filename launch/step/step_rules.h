@@ -24,13 +24,4 @@ StepRules make_step_rules(const Recipe& recipe, const BuiltModel& model, const S
 using StepRuleFactory =
     std::function<StepRules(const Recipe&, const BuiltModel&, const StepScale&)>;
 
-/// The first rule of type `Rule`; null if there is none.
-template <class Rule>
-Rule* find_rule(const StepRules& rules) {
-  for (const auto& rule : rules) {
-    if (auto* found = dynamic_cast<Rule*>(rule.get())) return found;
-  }
-  return nullptr;
-}
-
 }  // namespace shoal

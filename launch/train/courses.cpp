@@ -7,7 +7,6 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
-#include <optional>
 
 #include "launch/recipe/resume_rules.h"
 #include "runtime/optim/schedule.h"
@@ -115,15 +114,15 @@ std::vector<std::string> describe_course_changes(const Recipe& before, const Rec
 }
 
 void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& session,
-                    const ResumeOptions& options, CheckpointWriter::Options& writer) {
+                    bool override_fixed, CheckpointWriter::Options& writer) {
   const Recipe before = stored_recipe(resumed);
   const StepScale& scale = session.scale();
   for (const std::string& line :
        describe_course_changes(before, recipe, session.rules(), scale, resumed.step)) {
-    options.log.warn(line);
+    writer.warn(line);
   }
   const auto& sparse = session.model().sparse;
-  if (sparse == nullptr || options.override_fixed) return;
+  if (sparse == nullptr || override_fixed) return;
   const StepScale old_scale = scale_of(before, scale);
   int64_t rest = rests_from(before, old_scale);
   bool is_at_rest = rest < old_scale.total_steps && rest <= resumed.step;
@@ -135,7 +134,7 @@ void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& sess
   if (!is_at_rest || last <= rest) return;
   sparse->masks().rest_from(rest);
   writer.written_by[kMasksRestFrom] = std::to_string(rest);
-  options.log.warn(
+  writer.warn(
       fmt::format("sparsity.rule: masks rest since step {} and stay as they are; --override lets "
                   "them change up to step {}",
                   rest, last));

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "launch/recipe/recipe.h"
-#include "launch/step/step_rules.h"
-#include "launch/train/resume.h"
-#include "runtime/base/duration.h"
+#include "launch/step/session.h"
+#include "parallel/checkpoint/checkpoint.h"
 
 namespace shoal {
 
@@ -20,10 +19,10 @@ std::vector<std::string> describe_course_changes(const Recipe& before, const Rec
                                                  const StepRules& rules, const StepScale& scale,
                                                  int64_t steps_done);
 
-/// Logs these lines for a session that has loaded `resumed`. Masks at rest, behind their rule's
-/// last update in the run so far, stay so in this resume and, by what it gives `writer`, in later
-/// ones; with --override they follow the recipe.
+/// Warns of these lines, by `writer`, for a session that has loaded `resumed`. Masks at rest,
+/// behind their rule's last update in the run so far, stay so in this resume and, by what it gives
+/// `writer`, in later ones; with --override (`override_fixed`) they follow the recipe.
 void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& session,
-                    const ResumeOptions& options, CheckpointWriter::Options& writer);
+                    bool override_fixed, CheckpointWriter::Options& writer);
 
 }  // namespace shoal

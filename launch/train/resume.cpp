@@ -4,13 +4,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include "launch/job/launch_info.h"
@@ -21,10 +19,7 @@
 #include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
-#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/text.h"
-#include "runtime/options/config_reader.h"
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
@@ -62,11 +57,6 @@ std::string overridden_keys(const Manifest& manifest, const std::vector<ChangedK
   return fmt::format("{}", fmt::join(keys, " "));
 }
 
-const std::string* find_text(const Manifest& manifest, const char* name) {
-  const ManifestValue* found = manifest.find_value(name);
-  return found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
-}
-
 // What differs ends a resume, unless --override allows it.
 void refuse(const std::string& what, const std::string& hint, const ResumeOptions& options) {
   if (!options.override_fixed) throw Error(ExitCode::kMismatch, what, hint);
@@ -82,7 +72,8 @@ void check_tokenizer(const Manifest& manifest, const Session& session,
 
 // The data that the checkpoint was trained on are those at hand, or --override allows others.
 void check_data(const Manifest& manifest, const Session& session, const ResumeOptions& options) {
-  const std::string* trained_on = find_text(manifest, kDataFingerprint);
+  const ManifestValue* found = manifest.find_value(kDataFingerprint);
+  const auto* trained_on = found == nullptr ? nullptr : std::get_if<std::string>(&found->value);
   if (trained_on == nullptr || *trained_on == session.train_data().fingerprint) return;
   refuse(
       fmt::format("the training data are not those of the checkpoint:\n  checkpoint: {}\n  "
@@ -123,7 +114,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   // Of what the ranks now hold, not of the file: it shows a fault in loading too.
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
-  resume_courses(resumed, recipe, session, options, writer);
+  resume_courses(resumed, recipe, session, options.override_fixed, writer);
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   writer.resumed_score = resumed.score;

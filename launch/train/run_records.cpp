@@ -304,10 +304,4 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
   return text;
 }
 
-std::string next_step(const TrainingResult& result) {
-  return result.code == ExitCode::kPreempted
-             ? "\n  stopped in order; go on with run.on_existing=resume\n"
-             : "";
-}
-
 }  // namespace shoal

@@ -65,7 +65,4 @@ struct Substituted {
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes);
 
-/// What the user may do next: the last line of a run that was stopped, "" for others.
-std::string next_step(const TrainingResult& result);
-
 }  // namespace shoal

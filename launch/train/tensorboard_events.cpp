@@ -1,7 +1,6 @@
 #include "launch/train/tensorboard_events.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <variant>
 

@@ -6,15 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "launch/check/check_recipe.h"
 #include "launch/check/memory_check.h"
@@ -32,13 +28,11 @@
 #include "launch/runs/expert_records.h"
 #include "launch/runs/run_folder.h"
 #include "launch/step/session.h"
-#include "launch/train/mfu_basis.h"
+#include "launch/train/mfu.h"
 #include "launch/train/resume.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
-#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
-#include "runtime/base/text.h"
 #include "sparse/sparse_model.h"
 
 namespace shoal {
@@ -164,7 +158,9 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
   notes.insert(notes.end(), result.notes.begin(), result.notes.end());
   print_summary(write_summary(run.folder, result, substituted, notes), run.log);
   if (has_report) write_report(run);
-  print_summary(next_step(result), run.log);
+  if (result.code == ExitCode::kPreempted) {
+    print_summary("\n  stopped in order; go on with run.on_existing=resume\n", run.log);
+  }
 }
 
 /// What a training is started with, and its current stage.

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/job/environment.h"
+#include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 #include "runtime/yaml/recipe_document.h"
 

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "launch/model/model_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -63,8 +62,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_),
       owes_score_(checkpoints.resumed_step && !checkpoints.resumed_score &&
-                  evaluates_at(*checkpoints.resumed_step) &&
-                  (parts.evaluates_first || session_.steps_done() < session_.total_steps())),
+                  evaluates_at(*checkpoints.resumed_step) && has_work(parts)),
       owes_evaluation_(parts.evaluates_first || owes_score_),
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
@@ -249,11 +247,9 @@ void Trainer::warn_of_nonfinite(const std::string& what, double value) {
 }
 
 bool Trainer::ends_finite() const {
-  const bool has_loss = !result_.report || std::isfinite(result_.report->loss);
-  return has_loss &&
-         (!result_.evaluation ||
-          std::all_of(result_.evaluation->metrics.begin(), result_.evaluation->metrics.end(),
-                      [](const Metric& metric) { return std::isfinite(metric.value); }));
+  const auto is_finite = [](const Metric& metric) { return std::isfinite(metric.value); };
+  if (result_.report && !std::isfinite(result_.report->loss)) return false;
+  return !result_.evaluation || std::ranges::all_of(result_.evaluation->metrics, is_finite);
 }
 
 bool Trainer::is_best(double score) const {

@@ -11,8 +11,7 @@
 #include "launch/recipe/recipe.h"
 #include "launch/runs/run_folder.h"
 #include "launch/step/session.h"
-#include "launch/train/computed_work.h"
-#include "launch/train/mfu_basis.h"
+#include "launch/train/mfu.h"
 #include "launch/train/recurrence.h"
 #include "launch/train/training_log.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -92,10 +91,8 @@ class Trainer {
   const StopSignals& signals_;
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
-  const bool
-      owes_score_;  ///< true if the resumed checkpoint lacks the score of its step's evaluation
-  const bool owes_evaluation_;  ///< true if an evaluation is missing, for that score or for the
-                                ///< summary alone
+  const bool owes_score_;       ///< the resumed checkpoint lacks the score of its evaluation
+  const bool owes_evaluation_;  ///< an evaluation is missing: for that score or the summary alone
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;

@@ -29,16 +29,6 @@ std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
   return columns;
 }
 
-/// A note for a run with tb/ on layers with experts that have no tags; "" if all have some.
-std::string tag_note(size_t num_layers) {
-  constexpr size_t kMost = TensorBoardEvents::kMostLayers;
-  if (num_layers <= kMost) return "";
-  return fmt::format(
-      "tb/ has numbers and histograms of the first {} of {} MoE layers, and pictures of all; "
-      "experts.jsonl has each layer",
-      kMost, num_layers);
-}
-
 MetricsRecord experts_record(const MoeReport& layer, int64_t step) {
   MetricsRecord record;
   record.add("step", step).add("layer", layer.layer).add("tokens", layer.tokens);
@@ -213,8 +203,13 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   write(files_->metrics, record);
   write(files_->table, record);
   if (files_->events) {
-    const std::string note = has_logged_ ? "" : tag_note(report.moe.size());
-    if (!note.empty()) log_.info(note);
+    constexpr size_t kMost = TensorBoardEvents::kMostLayers;
+    if (!has_logged_ && report.moe.size() > kMost) {
+      log_.info(fmt::format(
+          "tb/ has numbers and histograms of the first {} of {} MoE layers, and pictures of all; "
+          "experts.jsonl has each layer",
+          kMost, report.moe.size()));
+    }
     write(*files_->events, events_.step(done, record, report.moe));
   }
   has_logged_ = true;

@@ -31,11 +31,10 @@ class TrainingLog {
   struct Start {
     const RunFolder& folder;
     Communicator& world;
-    int64_t first_step = 0;  ///< steps done
-    std::vector<std::string>
-        metrics;                   ///< names of the task's metrics, for the columns of metrics.csv
-    LayerLogs layers = {};         ///< of the session's model
-    bool has_tensorboard = false;  ///< true if tb/ is written
+    int64_t first_step = 0;            ///< steps done
+    std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
+    LayerLogs layers = {};             ///< of the session's model
+    bool has_tensorboard = false;      ///< true if tb/ is written
     /// The rate of all ranks, without dropped choices.
     std::optional<double> samples_per_second_at_peak = {};
   };

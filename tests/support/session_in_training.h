@@ -29,6 +29,15 @@ struct SessionInTraining {
   Session session;
 };
 
+/// The first rule of type `Rule`; null if there is none.
+template <class Rule>
+Rule* find_rule(const StepRules& rules) {
+  for (const auto& rule : rules) {
+    if (auto* found = dynamic_cast<Rule*>(rule.get())) return found;
+  }
+  return nullptr;
+}
+
 /// A checkpoint of it in the folder.
 inline std::string save(SessionInTraining& run, const std::string& folder) {
   PosixFileSystem files;

@@ -212,7 +212,7 @@ void expect_sparse(Session& session) {
       EXPECT_FALSE((state * off).any().item<bool>()) << kind << " of " << layer.parameter.name;
     }
     const torch::Tensor& average =
-        find_rule<WeightAverage>(session.rules())->average_of(layer.parameter.name);
+        testing::find_rule<WeightAverage>(session.rules())->average_of(layer.parameter.name);
     EXPECT_FALSE((average * off).any().item<bool>()) << layer.parameter.name;
   }
 }

@@ -48,12 +48,6 @@ TEST(StepRules, StandInTheOrderInWhichTheyAct) {
               ElementsAre("permutations", "cells", "masks", "average", "after_step"));
 }
 
-TEST(StepRules, AreFoundByTheirType) {
-  const SessionInTraining run({"train.average=0.9"});
-  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules()), run.session.rules().front().get());
-  EXPECT_EQ(find_rule<PruneGrow>(run.session.rules()), nullptr);
-}
-
 TEST(StepRules, LendTheAveragesUntilTheyAreReleased) {
   SessionInTraining run({"optimizer={name: adamw, lr: 1e-2}", "train.average=0.9"});
   const torch::Tensor weight = run.session.parameters().front().tensor;

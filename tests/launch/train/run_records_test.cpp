@@ -122,13 +122,6 @@ TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {
   EXPECT_THAT(write(4, 4), Not(HasSubstr("finished already")));
 }
 
-TEST(NextStep, IsToResumeAStoppedRun) {
-  TrainingResult result;
-  EXPECT_EQ(next_step(result), "");
-  result.code = ExitCode::kPreempted;
-  EXPECT_THAT(next_step(result), HasSubstr("run.on_existing=resume"));
-}
-
 /// What a start from these overrides leaves in the run's folder.
 void start(const RunFolder& folder, const std::vector<std::string>& overrides, int64_t first_step) {
   const std::unique_ptr<Communicator> world = make_self_communicator();

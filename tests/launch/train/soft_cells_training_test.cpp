@@ -86,7 +86,7 @@ TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
   const SparseLayer& layer = run.session.model().sparse->forms().soft_cells[0]->layer();
   ASSERT_FALSE(run.session.model().sparse->forms().soft_cells[0]->is_soft());
   const torch::Tensor weight = layer.parameter.tensor.detach(),
-                      average = find_rule<WeightAverage>(run.session.rules())
+                      average = testing::find_rule<WeightAverage>(run.session.rules())
                                     ->average_of(layer.parameter.name);
   EXPECT_TRUE(average.allclose(weight, 1e-9, 1e-12)) << "weights did not move but by the choice";
 }

@@ -35,6 +35,7 @@
 #include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/session_in_training.h"
 #include "tests/support/train_run.h"
 
 namespace shoal {
@@ -115,7 +116,7 @@ void expect_average(const std::string& keys, const std::vector<double>& decays, 
       EXPECT_LE(largest_difference(average, expected.at(name)), 1e-14) << keys << " " << name;
     }
   }
-  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(),
+  EXPECT_EQ(testing::find_rule<WeightAverage>(run.session.rules())->num_updates(),
             static_cast<int64_t>(decays.size()) + 1);
 }
 
@@ -208,13 +209,13 @@ TEST(WeightAverage, ASkippedStepIsNoUpdate) {
     return is_bad ? gradient * std::numeric_limits<double>::quiet_NaN() : gradient;
   });
   EXPECT_FALSE(run.session.step({}).applied);
-  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(), 2);
+  EXPECT_EQ(testing::find_rule<WeightAverage>(run.session.rules())->num_updates(), 2);
   for (const auto& [name, value] : tensors_of(run.session)) {
     EXPECT_TRUE(value.equal(before.at(name))) << name;
   }
   is_bad = false;
   EXPECT_TRUE(run.session.step({}).applied);
-  EXPECT_EQ(find_rule<WeightAverage>(run.session.rules())->num_updates(), 3);
+  EXPECT_EQ(testing::find_rule<WeightAverage>(run.session.rules())->num_updates(), 3);
 }
 
 /// Steps of a run, with the averages in every checkpoint.
@@ -337,7 +338,7 @@ void expect_moves_to_one_rank(int64_t expert_ranks, int64_t replicas, const Over
   EXPECT_EQ(
       state_digest(alone.session, loaded.manifest.step, loaded.manifest.samples, *alone.grid.world),
       content_digest(CheckpointReader(loaded.path)));
-  EXPECT_EQ(find_rule<WeightAverage>(alone.session.rules())->num_updates(), 5);
+  EXPECT_EQ(testing::find_rule<WeightAverage>(alone.session.rules())->num_updates(), 5);
   for (const auto& [name, value] : tensors_of(alone.session)) {
     EXPECT_TRUE(value.equal(saved.at(name))) << name;
   }
@@ -427,7 +428,7 @@ TEST(WeightAverage, IsWhatModelsStartFrom) {
       for (const auto& [name, weight] : weights_in_use(started.session)) {
         EXPECT_TRUE(weight.equal(state.at((raw ? "" : WeightAverage::kPrefix) + name))) << name;
       }
-      EXPECT_EQ(find_rule<WeightAverage>(started.session.rules())->num_updates(), 0);
+      EXPECT_EQ(testing::find_rule<WeightAverage>(started.session.rules())->num_updates(), 0);
     }
   }
 }

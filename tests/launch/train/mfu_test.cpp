@@ -1,4 +1,4 @@
-#include "launch/train/computed_work.h"
+#include "launch/train/mfu.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,10 @@
-#include "launch/train/mfu_basis.h"
+#include "launch/train/mfu.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "launch/machine/core_use.h"
 #include "launch/machine/peak_rate.h"
@@ -78,6 +77,28 @@ std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo
       flops / 1e12 / static_cast<double>(grid.world->size()), own.source,
       enum_name(recipe.train.precision), work->training_flops / 1e9));
   return MfuBasis{*work, flops / work->training_flops};
+}
+
+void ComputedWork::add(const std::vector<MoeStats>& step) {
+  ++num_new_;
+  if (!work_.routed_training_flops.empty()) shoal::add(choices_, step);
+}
+
+double ComputedWork::take_share() {
+  double dropped_flops = 0.0;
+  if (!choices_.empty()) {
+    const torch::Tensor no_numbers = torch::zeros({0}, torch::kFloat64);
+    for (const MoeReport& layer : reduce(no_numbers, choices_, world_).layers) {
+      const auto routed = work_.routed_training_flops.find(layer.layer);
+      if (routed == work_.routed_training_flops.end()) continue;
+      dropped_flops += routed->second * layer.dropped;
+    }
+  }
+  const double share = 1.0 - dropped_flops / work_.training_flops;
+  steps_ += static_cast<double>(num_new_) * share;
+  num_new_ = 0;
+  choices_.clear();
+  return share;
 }
 
 }  // namespace shoal

@@ -1,16 +1,31 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "launch/check/check_recipe.h"
+#include "launch/job/launch_info.h"
 #include "launch/model/model_work.h"
-#include "moe/moe_stats.h"
-#include "parallel/comm/communicator.h"
+#include "launch/step/session.h"
+#include "runtime/base/log.h"
 
 namespace shoal {
 
-/// Counts how much of a model's training FLOPs the steps of a run computed, for model FLOPs
-/// utilisation (MFU): routed units compute no dropped choices.
+/// The work and the peak that model FLOPs utilisation (MFU) is relative to.
+struct MfuBasis {
+  ModelWork work;
+  double samples_per_second_at_peak = 0.0;  ///< all ranks', without dropped choices
+};
+
+/// Measures what the ranks' cores can do, warns of crowded cores, and logs what the peak and the
+/// work are, or why MFU is not reported. Returns nothing where no step is left, or where the peak
+/// of any rank, or the model's FLOPs, are not known. Collective.
+std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo& launch,
+                                  const Session& session, Log& log);
+
+/// Counts how much of a model's training FLOPs the steps of a run computed: routed units compute no
+/// dropped choices.
 class ComputedWork {
  public:
   /// `work` and `world` outlive this.
