@@ -5,7 +5,6 @@
 
 #include "sparse/permutations/permutation.h"
 #include "sparse/training/chain_removal.h"
-#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

@@ -6,9 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <optional>
 #include <utility>
 
 #include "models/attention_experts/stacked_linear.h"

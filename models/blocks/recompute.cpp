@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <memory>
 #include <unordered_set>
 #include <utility>
 

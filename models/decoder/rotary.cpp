@@ -2,8 +2,6 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <cmath>
-
 #include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
 

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "moe/exchange/dispatch_plan.h"

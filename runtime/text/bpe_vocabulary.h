@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/text/bpe_tokens.h"
-
 namespace shoal {
 
 /// Two tokens that merge into one wherever they are adjacent.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "models/hspmn/kernels/causal_conv_rows.h"
 #include "models/kernels/partial_sums.h"

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
