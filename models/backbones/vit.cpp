@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <utility>
 
 #include "models/blocks/recompute.h"
 #include "models/vision/sin_cos_positions.h"

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <utility>
 
 #include "models/tasks/gate_scores.h"
 #include "models/tasks/label_rank.h"

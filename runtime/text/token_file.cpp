@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

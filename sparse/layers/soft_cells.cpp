@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "runtime/module/saved_value.h"
-#include "sparse/layers/sparse_layer.h"
 #include "sparse/patterns/best_cells.h"
 
 namespace shoal {

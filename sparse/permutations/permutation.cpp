@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
-#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/random/random.h"

@@ -1,7 +1,6 @@
 #include "sparse/training/prune_grow.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "runtime/random/random.h"
 #include "sparse/training/replica_check.h"

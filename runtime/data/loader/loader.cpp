@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
