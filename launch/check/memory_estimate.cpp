@@ -15,7 +15,6 @@
 #include "launch/step/activation_probe.h"
 #include "runtime/base/integers.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 #include "runtime/data/loader/data_order.h"
 #include "runtime/device/tensor_memory.h"
 

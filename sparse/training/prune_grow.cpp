@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runtime/random/random.h"
-#include "sparse/training/replica_check.h"
 
 // m outputs  n inputs  u matrices of a stack  C cells
 namespace shoal {
