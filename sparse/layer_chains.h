@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sparse/permutations/permutation.h"
+#include "sparse/layers/sparse_layer.h"
 #include "sparse/training/chain_removal.h"
 
 namespace shoal {

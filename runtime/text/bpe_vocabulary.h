@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/bpe_tokens.h"
+
 namespace shoal {
 
 /// Two tokens that merge into one wherever they are adjacent.

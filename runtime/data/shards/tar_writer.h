@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 /// Parts of tar archives, whose bytes depend only on names and sizes: time and owner are 0, the
 /// mode is 0644.
