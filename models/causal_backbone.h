@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 
 #include "models/backbone.h"
 #include "models/decoder/key_value_cache.h"

@@ -10,7 +10,6 @@
 #include "runtime/device/real_types.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
-#include "runtime/options/config.h"
 #include "runtime/random/random_stream.h"
 
 // B samples  R rows per sample  T = B R tokens, less padding  D width  U units  S scope instances

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 // U units  E expert ranks  L balance losses
 namespace shoal {

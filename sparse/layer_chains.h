@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "sparse/layers/sparse_layer.h"
 #include "sparse/permutations/permutation.h"
 #include "sparse/training/chain_removal.h"
-#include "sparse/training/prune_grow.h"
 
 namespace shoal {
 

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/module/linear_branch.h"
-#include "runtime/module/linear_product.h"
+#include "runtime/module/extended_weights.h"
 #include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 #include "sparse/layer_chains.h"
@@ -66,7 +65,7 @@ bool set_branch(torch::nn::Module& root, const SparseLayer& layer) {
   const Pattern& pattern = *layer.pattern;
   const auto branch = std::make_shared<LowRankBranch>(
       pattern.rows(), pattern.columns(), pattern.low_rank(), weight.detach().options());
-  return is_taken<HasLinearBranch>(
+  return is_taken<ExtendedWeights>(
       root, [&](auto& owner) { return owner.set_branch(weight, "low_rank", branch); });
 }
 
@@ -254,7 +253,7 @@ void SparseModel::run_by(const BreakEvens& break_evens) {
     const auto set = [&](auto& owner) {
       return owner.set_product(layer.parameter.tensor, product);
     };
-    if (is_taken<HasLinearProduct>(root_, set)) masks_.run_by(l, product);
+    if (is_taken<ExtendedWeights>(root_, set)) masks_.run_by(l, product);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text_table.h"
+#include "runtime/base/text.h"
 #include "runtime/data/loader/loader.h"
 
 namespace shoal {

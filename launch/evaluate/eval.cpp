@@ -18,7 +18,6 @@
 #include "launch/weights/open_checkpoint.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 
 namespace shoal {
 namespace {

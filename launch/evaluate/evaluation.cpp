@@ -14,7 +14,7 @@
 #include "moe/moe_metrics.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text_table.h"
+#include "runtime/base/text.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/records/metrics.h"
 

@@ -13,7 +13,6 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 #include "runtime/files/file_system.h"
 
 namespace shoal {

@@ -9,7 +9,7 @@
 
 #include "moe/nexus/nexus_layer.h"
 #include "runtime/base/json_text.h"
-#include "runtime/base/text_table.h"
+#include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"
 
 // B images of a batch  C channels  N tokens of an image  U units  s slots of a unit

@@ -10,7 +10,7 @@
 #include "launch/maps/expert_page.h"
 #include "launch/maps/image_maps.h"
 #include "runtime/base/json_text.h"
-#include "runtime/base/text_table.h"
+#include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"
 
 // b images of a batch  N patches of an image  T = b R rows of a layer

@@ -17,7 +17,6 @@
 #include "models/hspmn/token_gate.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/files/file_system.h"
 

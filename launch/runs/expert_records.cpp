@@ -12,7 +12,7 @@
 #include "moe/routing/recorded_loads.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
-#include "runtime/base/text_table.h"
+#include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 
 namespace shoal {

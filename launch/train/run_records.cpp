@@ -17,7 +17,6 @@
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"
 #include "runtime/options/config_writer.h"

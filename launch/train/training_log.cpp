@@ -9,7 +9,6 @@
 #include "moe/moe_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/base/text_table.h"
 
 namespace shoal {
 namespace {

@@ -2,12 +2,10 @@
 
 #include <torch/types.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "models/attention_experts/attention_experts.h"
 #include "models/blocks/attention.h"

@@ -6,10 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <optional>
-#include <utility>
 
 #include "models/attention_experts/stacked_linear.h"
 #include "moe/exchange/slot_exchange.h"

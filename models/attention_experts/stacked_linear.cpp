@@ -3,18 +3,14 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
 
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 
 // D inputs  O outputs  R rows of all units  u units
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// body(unit, its first row, its rows).
 template <class Body>

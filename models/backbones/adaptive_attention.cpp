@@ -5,7 +5,6 @@
 #include <string>
 
 #include "models/blocks/recompute.h"
-#include "runtime/base/error.h"
 #include "runtime/module/fan_in_init.h"
 #include "runtime/options/automatic_width.h"
 

@@ -3,7 +3,6 @@
 #include <ATen/ops/embedding.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "models/blocks/recompute.h"

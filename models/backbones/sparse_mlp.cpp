@@ -1,7 +1,5 @@
 #include "models/backbones/sparse_mlp.h"
 
-#include <string>
-
 #include "models/blocks/recompute.h"
 #include "models/vision/mixer_block.h"
 #include "runtime/options/automatic_values.h"

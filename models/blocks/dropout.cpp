@@ -1,16 +1,11 @@
 #include "models/blocks/dropout.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/random/random.h"
 
 // b samples on this rank  R rows of a sample, in runs of S  C numbers of a row
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 torch::Tensor drop(const torch::Tensor& x, const torch::Tensor& is_dropped, double scale) {
   return (x * scale).masked_fill_(is_dropped, 0);

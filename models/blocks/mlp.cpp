@@ -3,7 +3,6 @@
 #include <ATen/ops/matmul.h>
 
 #include <optional>
-#include <utility>
 
 #include "models/kernels/token_linear.h"
 

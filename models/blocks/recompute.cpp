@@ -1,22 +1,17 @@
 #include "models/blocks/recompute.h"
 
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
-#include <memory>
 #include <unordered_set>
 #include <utility>
 
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/module/weight_form.h"
 
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 struct Call : torch::CustomClassHolder {
   explicit Call(BlockFunction run) : run(std::move(run)) {}

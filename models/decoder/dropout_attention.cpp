@@ -3,21 +3,16 @@
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/real_types.h"
-#include "runtime/module/saved_value.h"
 
 // B sequences  b sequences of a part  S tokens  N heads  H head width
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Maximum number of probabilities in a part, unless a single sequence has more.
 constexpr int64_t kPartElements = int64_t{1} << 22;

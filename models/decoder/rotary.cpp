@@ -1,18 +1,11 @@
 #include "models/decoder/rotary.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
-#include <cmath>
-
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/real_types.h"
 
 // B sequences  N heads  S tokens  H head width
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 torch::Tensor turn(const torch::Tensor& x_BNSH, const torch::Tensor& cos,
                    const torch::Tensor& sin) {

@@ -5,7 +5,6 @@
 
 #include "models/backbones/mixer.h"
 #include "models/formats/timm.h"
-#include "runtime/base/error.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "models/backbones/vit.h"
 #include "models/formats/timm.h"
-#include "runtime/base/error.h"
 
 // C width  S tokens
 namespace shoal {

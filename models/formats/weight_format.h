@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "models/blocks/feed_forward.h"

@@ -1,7 +1,6 @@
 #include "models/kernels/attention_tiles.h"
 
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "runtime/device/cpu_clones.h"

@@ -5,7 +5,6 @@
 #include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,17 +13,14 @@
 
 #include "models/kernels/partial_sums.h"
 #include "models/kernels/tile_kernels.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
-#include "runtime/module/saved_value.h"
 
 // B images  S tokens  C width  N rows
 namespace shoal {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
 /// Tiles of x: whole images if the result is transposed, else runs of rows.

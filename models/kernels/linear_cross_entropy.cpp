@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,16 +10,13 @@
 
 #include "models/kernels/cross_entropy_rows.h"
 #include "runtime/data/batch.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 
 // T tokens  C tokens of a chunk  D features  V vocabulary, padded
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t kChunkElements = int64_t{1} << 24;
 constexpr int64_t kLeastTokens = 64;

@@ -1,7 +1,6 @@
 #include "models/kernels/tile_kernels.h"
 
 #include <cmath>
-#include <type_traits>
 
 #include "runtime/device/cpu_clones.h"
 

@@ -3,7 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/bmm.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <tuple>
@@ -11,15 +10,13 @@
 
 #include "models/kernels/partial_sums.h"
 #include "models/kernels/tile_kernels.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/products/gemm.h"
 
 // B images  S tokens  P new tokens  C width
 namespace shoal {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using Tensors3 = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
 torch::Tensor forward_tiles(const torch::Tensor& x, const torch::Tensor& weight,

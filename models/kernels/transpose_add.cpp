@@ -2,17 +2,13 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "models/kernels/tile_kernels.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 
 // B images  S tokens  C width
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 torch::Tensor add_transposed(const torch::Tensor& x, const torch::Tensor& y) {
   const int64_t S = x.size(1), C = x.size(2);

@@ -1,20 +1,13 @@
 #include "models/moco/sync_batch_norm.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
-#include <optional>
-
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/real_types.h"
-#include "runtime/module/saved_value.h"
 
 // b rows on this rank  D features
 namespace shoal {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr double kEpsilon = 1e-5, kMomentum = 0.1;
 

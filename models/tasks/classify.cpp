@@ -5,11 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "models/tasks/gate_scores.h"
 #include "models/tasks/label_rank.h"

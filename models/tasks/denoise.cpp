@@ -1,7 +1,6 @@
 #include "models/tasks/denoise.h"
 
 #include <ATen/ops/mse_loss.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "models/tasks/image_quality.h"
 #include "runtime/base/text.h"

@@ -7,8 +7,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include <utility>
-
 // N rows  I inputs  O outputs
 namespace shoal {
 namespace {

@@ -41,7 +41,7 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
       image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
           .permute({0, 2, 4, 1, 3, 5})
           .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
-  return extras_.apply(patches_BSP, weight, bias);
+  return output_of(patches_BSP);
 }
 
 }  // namespace shoal

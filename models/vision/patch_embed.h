@@ -3,11 +3,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "runtime/data/data_shape.h"
-#include "runtime/module/linear_extras.h"
-#include "runtime/module/sparse_place.h"
+#include "runtime/module/extended_weights.h"
 
 // B images  S patches  C width
 namespace shoal {
@@ -19,7 +17,7 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, and bias [C].
-class PatchEmbedImpl : public ExtendedWeights, public HasSparsePlaces {
+class PatchEmbedImpl : public ExtendedWeights {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                  const torch::TensorOptions& options);
@@ -30,8 +28,6 @@ class PatchEmbedImpl : public ExtendedWeights, public HasSparsePlaces {
   PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options, const Init& init);
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
-
-  std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
 
  private:
   int64_t channels_, patch_;

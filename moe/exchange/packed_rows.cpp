@@ -1,24 +1,19 @@
 #include "moe/exchange/packed_rows.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "moe/exchange/dispatch_plan.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/device/operator.h"
-#include "runtime/module/saved_value.h"
 
 // T tokens  D width  A rows this rank sends  R rows it receives  W combine weights
 namespace shoal {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
 using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 int64_t bytes_of(torch::Dtype dtype) { return static_cast<int64_t>(elementSize(dtype)); }
 

@@ -1,21 +1,18 @@
 #include "moe/experts/expert_mlp.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
-#include "runtime/module/saved_value.h"
 
 namespace shoal {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
 constexpr auto kMembers = ExpertWeights::members();

@@ -4,12 +4,10 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 #include <torch/library.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <vector>
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/device/real_types.h"

@@ -6,12 +6,10 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
-#include <torch/types.h>
 
 #include <numeric>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/device/current_stream_cuda.h"

@@ -2,8 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdint>
-
 #include "runtime/kernels/row_kernels.cuh"
 
 /// Top-k of a row, computed by the lanes that share it; ties go to the lower unit.

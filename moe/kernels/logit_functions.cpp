@@ -1,17 +1,15 @@
 #include "moe/kernels/logit_functions.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "moe/kernels/logit_math.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 
 // R rows  C columns
 namespace shoal {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using FunctionOfLogits = torch::Tensor(const torch::Tensor&);
 
 torch::Tensor sigmoid_of(const torch::Tensor& logits) {

@@ -1,16 +1,13 @@
 #include "moe/kernels/permute_rows.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
 
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 torch::Tensor call_gather(const torch::Tensor& x, const torch::Tensor& index) {
   static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(

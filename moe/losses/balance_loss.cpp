@@ -1,13 +1,12 @@
 #include "moe/losses/balance_loss.h"
 
 #include <ATen/Dispatch.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "parallel/comm/collectives.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 
 // T tokens  U units  S scope instances
 namespace shoal {
@@ -36,9 +35,6 @@ torch::Tensor sum_runs(const torch::Tensor& value_TU, const std::vector<int64_t>
   for (torch::Tensor& sum : sum_S) sum = sum.sum(0);
   return torch::stack(sum_S);
 }
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr double kLeastValue = std::numeric_limits<float>::min();
 

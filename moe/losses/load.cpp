@@ -1,18 +1,14 @@
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <numbers>
 
 #include "moe/kernels/row_top_k.h"
 #include "moe/losses/balance_loss.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 
 // T tokens  U units  K choices per token  S scope instances
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// The chance of each logit to come, with other noise of the same deviation everywhere, above the
 /// noisy logit of the token's unit `threshold_unit_T1`: erfc((noisy - logit) / (sigma sqrt(2)))

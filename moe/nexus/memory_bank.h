@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "moe/experts/unit_bank.h"
 #include "moe/nexus/kernels/memory_lookup.h"

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "moe/build_context.h"
 #include "moe/experts/expert_bank.h"

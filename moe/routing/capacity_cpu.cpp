@@ -1,6 +1,5 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

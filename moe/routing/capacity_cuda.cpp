@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 #include "moe/routing/fused_router.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 
 // T tokens  U units  K choices
@@ -10,8 +10,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
 constexpr int64_t kMostFusedUnits = 256, kMostChoices = 8;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <vector>
 
 #include "moe/routing/capacity.h"
 #include "runtime/base/text.h"

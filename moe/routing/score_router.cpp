@@ -1,7 +1,6 @@
 #include "moe/routing/score_router.h"
 
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +10,7 @@
 #include "moe/kernels/count_ids.h"
 #include "moe/kernels/logit_functions.h"
 #include "moe/kernels/row_top_k.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/options/config.h"
 #include "runtime/random/random.h"
 
@@ -20,9 +19,6 @@ namespace shoal {
 namespace {
 
 constexpr double kLeastNoise = 1e-2;
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// x W, of an x of fewer bits in W's dtype: keeps x as it is, not what it is widened to.
 struct LogitProduct : torch::autograd::Function<LogitProduct> {

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
 #include "runtime/files/crc32c.h"
 #include "runtime/files/sha256.h"

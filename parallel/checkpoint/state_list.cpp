@@ -7,7 +7,6 @@
 #include <array>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>

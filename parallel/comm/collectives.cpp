@@ -1,12 +1,9 @@
 #include "parallel/comm/collectives.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/device/operator.h"
-#include "runtime/module/saved_value.h"
+#include "runtime/device/autograd_function.h"
 
 namespace shoal {
 
@@ -37,9 +34,7 @@ struct ExchangeState {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
 using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 Tensor empty_rows(const Tensor& like, int64_t num_rows) {
   std::vector<int64_t> sizes = like.sizes().vec();

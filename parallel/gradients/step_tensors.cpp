@@ -1,5 +1,8 @@
 #include "parallel/gradients/step_tensors.h"
 
+#include "runtime/base/error.h"
+#include "runtime/random/random_stream.h"
+
 namespace shoal {
 
 StepTensors::StepTensors(const GradientSync& sync, const OptimizerShards* shards,
@@ -65,6 +68,17 @@ void StepTensors::write_state(const std::string& kind, const std::string& name,
     part.view({-1}).copy_(flat.narrow(0, begin, part.numel()));
     begin += part.numel();
   }
+}
+
+void require_equal_replicas(const torch::Tensor& tensor, Communicator& replicas,
+                            const std::string& message) {
+  if (replicas.size() == 1) return;
+  const torch::Tensor host = tensor.to(torch::kCPU).contiguous();
+  const auto hash = static_cast<int64_t>(
+      hash_name({static_cast<const char*>(host.const_data_ptr()), host.nbytes()}) >> 1);
+  const torch::Tensor most = torch::tensor({hash, -hash}, torch::kInt64).to(tensor.device());
+  all_reduce(replicas, most, ReduceOp::kMax);
+  if (most[0].item<int64_t>() != -most[1].item<int64_t>()) throw CommError(message);
 }
 
 }  // namespace shoal

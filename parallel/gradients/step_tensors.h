@@ -51,4 +51,8 @@ class StepTensors {
   std::map<std::string, torch::Tensor> whole_gradients_;
 };
 
+/// Throws CommError with this message unless the tensor's bytes are equal on all ranks. Collective.
+void require_equal_replicas(const torch::Tensor& tensor, Communicator& replicas,
+                            const std::string& message);
+
 }  // namespace shoal

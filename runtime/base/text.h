@@ -42,4 +42,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 /// "a, b, c".
 std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
 
+/// Rows of cells as text, columns aligned, the first row underlined.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
 }  // namespace shoal

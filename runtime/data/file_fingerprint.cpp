@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <vector>
 
 #include "runtime/base/error.h"

@@ -2,18 +2,11 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/grad_mode.h>
 
 #include <optional>
 #include <utility>
 
 namespace shoal {
-
-/// For backward passes outside autograd, whose own derivative would silently be missing. Throws
-/// TORCH_CHECK if it is requested (create_graph).
-inline void refuse_second_derivatives() {
-  TORCH_CHECK(!at::GradMode::is_enabled(), "this function has no second derivatives");
-}
 
 /// Nothing for an undefined tensor, as operators take optional tensors.
 inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {

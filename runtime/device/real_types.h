@@ -3,8 +3,6 @@
 #include <torch/types.h>
 
 #include <optional>
-#include <type_traits>
-#include <utility>
 
 #include "runtime/device/bfloat16.h"
 

@@ -1,10 +1,10 @@
 #include "runtime/kernels/bias_activation.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <tuple>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 
 // Tensors are contiguous. backward: gradients of x and, with `has_bias`, of the bias.
@@ -31,9 +31,6 @@ torch::Tensor activate(const torch::Tensor& x, const MaybeTensor& bias, Activati
   op(y, derivative, x, bias, static_cast<int64_t>(activation));
   return y;
 }
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 struct BiasActivation : torch::autograd::Function<BiasActivation> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x,

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <array>
-#include <cstdint>
 #include <utility>
 
 #include "runtime/kernels/activation.h"

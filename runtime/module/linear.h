@@ -4,10 +4,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
-#include "runtime/module/linear_extras.h"
-#include "runtime/module/sparse_place.h"
+#include "runtime/module/extended_weights.h"
 
 namespace shoal {
 
@@ -18,10 +16,10 @@ struct DenseWeights {
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
 /// Glorot-uniform, b N(0, 1e-6). W may have a weight form, another kernel may compute the product,
-/// and a branch may be added beside it (linear_extras.h).
+/// and a branch may be added beside it (extended_weights.h).
 ///
 /// Parameters: weight [out, in] and, unless it has no first values, bias [out].
-class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
+class LinearImpl : public ExtendedWeights {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
@@ -31,10 +29,9 @@ class LinearImpl : public ExtendedWeights, public HasSparsePlaces {
   /// not plain x Wᵀ + b, and its forward must be called. Kernels read the parameters only through
   /// this.
   virtual std::optional<DenseWeights> dense() const {
-    if (!extras_.is_dense()) return std::nullopt;
-    return DenseWeights{extras_.formed(weight), bias};
+    if (!is_dense()) return std::nullopt;
+    return DenseWeights{formed_weight(), bias};
   }
-  std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
 };
 TORCH_MODULE(Linear);
 

@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include <memory>
-
 namespace shoal {
 
 /// Computes y = x Wᵀ + b in place of a dense product: kernels for a W that is mostly zero.
@@ -16,15 +14,6 @@ class LinearProduct {
   /// undefined. Differentiable in all three.
   virtual torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                                  const torch::Tensor& bias) const = 0;
-};
-
-/// A module with linear layers whose product can be replaced.
-class HasLinearProduct {
- public:
-  virtual ~HasLinearProduct() = default;
-  /// Makes `product` compute the layer's products whenever it is on. False without such a weight.
-  virtual bool set_product(const torch::Tensor& weight,
-                           std::shared_ptr<const LinearProduct> product) = 0;
 };
 
 }  // namespace shoal

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <iterator>
 #include <memory>
-#include <string_view>
 #include <tuple>
 
 #include "runtime/base/text.h"

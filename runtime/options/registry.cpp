@@ -1,7 +1,6 @@
 #include "runtime/options/registry.h"
 
 #include <stdexcept>
-#include <utility>
 
 #include "runtime/base/text.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string_view>
 
 #include "runtime/base/text.h"
 #include "runtime/options/key_synonyms.h"

@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"

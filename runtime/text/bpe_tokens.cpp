@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"

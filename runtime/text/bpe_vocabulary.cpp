@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/utf8.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/sha256.h"
 

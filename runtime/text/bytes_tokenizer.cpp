@@ -1,5 +1,4 @@
 #include <array>
-#include <stdexcept>
 #include <tuple>
 
 #include "runtime/text/tokenizer.h"

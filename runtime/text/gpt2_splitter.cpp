@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <new>
 #include <stdexcept>
-#include <string>
 
 #include "runtime/base/utf8.h"
 

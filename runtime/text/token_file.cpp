@@ -9,13 +9,11 @@
 #include <bit>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {

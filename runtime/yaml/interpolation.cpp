@@ -6,7 +6,6 @@
 
 #include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
-#include "runtime/yaml/config_scalar.h"
 #include "runtime/yaml/recipe_document.h"
 #include "runtime/yaml/yaml_reader.h"
 

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "runtime/base/utf8.h"
-#include "runtime/yaml/config_scalar.h"
 
 namespace shoal::config {
 namespace {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <limits>
-#include <vector>
 
 #include "runtime/random/random.h"
 #include "sparse/kernels/break_even.h"

@@ -2,20 +2,16 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 #include <vector>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
-#include "runtime/module/saved_value.h"
 
 // T tokens  m outputs  n inputs
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Sum over tokens as by LibTorch, but on the CPU independent of the number of threads.
 torch::Tensor sum_of_tokens(const torch::Tensor& dy_Tm) {

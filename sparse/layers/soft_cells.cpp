@@ -1,11 +1,8 @@
 #include "sparse/layers/soft_cells.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <utility>
 
-#include "runtime/module/saved_value.h"
-#include "sparse/layers/sparse_layer.h"
+#include "runtime/device/autograd_function.h"
 #include "sparse/patterns/best_cells.h"
 
 namespace shoal {
@@ -25,17 +22,15 @@ torch::Tensor expanded(const SparseLayer& layer, const torch::Tensor& like_param
 
 /// Multiplies each weight by the value of its cell.
 struct ScaleCells : torch::autograd::Function<ScaleCells> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* ctx,
-                               const torch::Tensor& parameter, const torch::Tensor& value_uC,
-                               const SparseLayer& layer) {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& parameter,
+                               const torch::Tensor& value_uC, const SparseLayer& layer) {
     const torch::Tensor factor = expanded(layer, parameter, value_uC);
     ctx->save_for_backward({parameter, factor});
     save_value(ctx, layer);
     return parameter * factor;
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 const torch::autograd::variable_list& grads) {
-    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
     const torch::Tensor &parameter = saved[0], &factor = saved[1];
     const SparseLayer& layer = saved_value<SparseLayer>(ctx);
     const torch::Tensor products = (grads[0] * parameter).contiguous();

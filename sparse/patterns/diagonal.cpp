@@ -3,8 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
-#include <algorithm>
-
 #include "sparse/patterns/pattern.h"
 
 namespace shoal {

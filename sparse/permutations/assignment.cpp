@@ -1,6 +1,5 @@
 #include "sparse/permutations/assignment.h"
 
-#include <algorithm>
 #include <limits>
 #include <optional>
 

@@ -2,12 +2,11 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
-#include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/random/random.h"
 
 // u matrices of a stack  n permuted rows or columns  a, b a matrix as it is stored  G groups
@@ -25,15 +24,13 @@ torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Te
 /// Reorders by index; the gradient is read in the inverse order: no addition, so no atomics on a
 /// GPU.
 struct Reorder : torch::autograd::Function<Reorder> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x_uab,
-                               int64_t dim, const torch::Tensor& index_un,
-                               const torch::Tensor& inverse_un) {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_uab, int64_t dim,
+                               const torch::Tensor& index_un, const torch::Tensor& inverse_un) {
     ctx->saved_data["dim"] = dim;
     ctx->save_for_backward({inverse_un});
     return reordered(x_uab, dim, index_un);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 const torch::autograd::variable_list& grads) {
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const torch::Tensor inverse_un = ctx->get_saved_variables()[0];
     return {reordered(grads[0], ctx->saved_data["dim"].toInt(), inverse_un), {}, {}, {}};
   }

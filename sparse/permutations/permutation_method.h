@@ -1,14 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 
 #include "runtime/base/duration.h"
-#include "runtime/base/error.h"
 #include "runtime/base/keyed_steps.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"

@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
-
 #include "runtime/random/random_stream.h"
 
 // G matrices  s side of a matrix

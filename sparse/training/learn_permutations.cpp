@@ -4,7 +4,6 @@
 #include <string>
 
 #include "runtime/base/error.h"
-#include "sparse/training/replica_check.h"
 
 namespace shoal {
 

@@ -1,10 +1,8 @@
 #include "sparse/training/prune_grow.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "runtime/random/random.h"
-#include "sparse/training/replica_check.h"
 
 // m outputs  n inputs  u matrices of a stack  C cells
 namespace shoal {

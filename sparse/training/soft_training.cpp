@@ -1,9 +1,24 @@
 #include "sparse/training/soft_training.h"
 
 #include <algorithm>
+#include <string>
 
 namespace shoal {
 namespace {
+
+/// Takes the gradient of x, which is trained beside a weight, and sums it over the replicas. A
+/// non-finite one makes the weight's gradient non-finite too, which skips the step; otherwise that
+/// is unchanged.
+torch::Tensor take_gradient(const torch::Tensor& x, const std::string& weight,
+                            StepTensors& tensors) {
+  // On a rank whose experts got no rows it is undefined.
+  const torch::Tensor gradient = x.grad().defined() ? x.grad() : torch::zeros_like(x);
+  x.mutable_grad() = torch::Tensor();
+  all_reduce(tensors.replicas(weight), gradient);
+  const torch::Tensor first = tensors.gradient(weight).gradient.slice(0, 0, 1);
+  first.mul_((gradient * 0).sum() + 1);
+  return gradient;
+}
 
 bool is_soft(const WeightForm& form) { return !form.leaves().empty(); }
 

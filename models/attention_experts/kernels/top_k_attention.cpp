@@ -1,7 +1,5 @@
 #include "models/attention_experts/kernels/top_k_attention.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -13,18 +11,14 @@
 #include "models/attention_experts/kernels/top_k_attention_cpu.h"
 #include "models/kernels/attention_rows.h"
 #include "moe/kernels/row_top_k.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/device_copy.h"
-#include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
-#include "runtime/module/saved_value.h"
 
 // I images  N tokens of an image  D width  A heads  H head width = D / A  R queries of all images
 // M most queries of an image  P blocks of pooled keys
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Non-tensor arguments of a call.
 struct TopKCall {

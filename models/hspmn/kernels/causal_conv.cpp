@@ -3,22 +3,17 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "models/hspmn/kernels/causal_conv_rows.h"
 #include "models/kernels/partial_sums.h"
-#include "runtime/device/operator.h"
+#include "runtime/device/autograd_function.h"
 
 // B sequences  S tokens  C channels
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Number of tokens per piece of work.
 constexpr int64_t kPartTokens = 64;

@@ -1,7 +1,6 @@
 #include "models/hspmn/kernels/sparse_query_attention.h"
 
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -9,8 +8,8 @@
 #include <utility>
 
 #include "models/hspmn/kernels/sparse_query_attention_cuda.h"
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
-#include "runtime/module/saved_value.h"
 
 // forward: output and log-sum-exp [R, N], of [query, key, value]. backward: gradients of query, key
 // and value, of [query, key, value, output, log-sum-exp]. All but keys and values are contiguous.
@@ -27,9 +26,6 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
 // R queries of all sequences  C queries of a chunk  E keys of a chunk
 namespace shoal {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Non-tensor arguments of a call.
 struct SparseCall {

@@ -1,10 +1,10 @@
 #include "moe/nexus/kernels/memory_lookup.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <numeric>
 
+#include "runtime/device/autograd_function.h"
 #include "runtime/device/operator.h"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units
@@ -12,8 +12,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
 
 using LookupForward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,

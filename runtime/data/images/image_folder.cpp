@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/data/file_fingerprint.h"

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <filesystem>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 #include "runtime/base/error.h"

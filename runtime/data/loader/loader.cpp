@@ -7,8 +7,6 @@
 #include <array>
 #include <chrono>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"

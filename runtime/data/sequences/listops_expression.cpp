@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <string>
 #include <utility>
 
 #include "runtime/base/error.h"

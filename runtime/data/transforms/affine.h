@@ -1,8 +1,5 @@
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "runtime/data/pixel_transform.h"
 
 namespace shoal {

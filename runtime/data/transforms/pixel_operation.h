@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <string_view>
 #include <utility>
 
 #include "runtime/data/transforms/affine.h"

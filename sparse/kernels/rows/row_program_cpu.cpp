@@ -1,7 +1,6 @@
 #include "sparse/kernels/rows/row_program.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/device/cpu_clones.h"
 

@@ -1,4 +1,4 @@
-#include "sparse/training/replica_check.h"
+#include "parallel/gradients/step_tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-TEST(ReplicaCheckRanks, FindsOneBitOnOneRank) {
+TEST(StepTensorsRanks, FindsOneBitOnOneRank) {
   testing::run_ranks(3, [](Communicator& world) {
     const torch::Tensor mask = torch::ones({40}, torch::kBool);
     EXPECT_NO_THROW(require_equal_replicas(mask, world, "masks"));
