@@ -78,44 +78,44 @@ struct PictureColumn {
   torch::Tensor number_b = {};  ///< one number under each picture; undefined: none
 };
 
-/// What a task keeps of training samples while it is evaluated, such as the neighbours that an
-/// evaluation's samples are compared with.
+/// Training samples that a task keeps during an evaluation for comparison, such as the references
+/// of a nearest-neighbour classifier.
 class References {
  public:
   virtual ~References() = default;
-  /// Training samples that are kept at most; 0: none are read.
+  /// Maximum number of training samples kept; 0: none are read.
   virtual int64_t most_samples() const = 0;
-  /// Forgets those of the evaluation before.
+  /// Removes the samples of the previous evaluation.
   virtual void clear() = 0;
-  /// Training samples of this rank, as evaluation reads them, with labels. Collective, b may be 0.
+  /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };
 
-/// What one baseline reaches.
+/// The metrics of one baseline.
 struct BaselineScore {
-  std::string name;              ///< in JSON
-  std::string label;             ///< for people
-  std::vector<Metric> settings;  ///< numbers that were chosen or counted while fitting it
-  std::vector<Metric> metrics;   ///< of the same names in all baselines of a task
+  std::string name;              ///< key in JSON
+  std::string label;             ///< printed name
+  std::vector<Metric> settings;  ///< values chosen or counted during fitting
+  std::vector<Metric> metrics;   ///< with equal names for all baselines of a task
 };
 
-/// Simple predictors that an evaluation compares a task's model with, on the same samples. Some are
+/// Simple predictors that are evaluated on the same samples as the model, for comparison. Some are
 /// fitted on training samples first.
 class Baselines {
  public:
   virtual ~Baselines() = default;
-  /// Training samples that are enough to fit on.
+  /// Number of training samples that suffice for fitting.
   virtual int64_t most_samples() const = 0;
-  /// Training samples of this rank, b may be 0.
+  /// Adds training samples of this rank to fit on; b may be 0.
   virtual void add(const Batch& batch) = 0;
-  /// Fits on what all ranks have added. Collective. Without it, baselines that are fitted are left
-  /// out. TORCH_CHECK that there are samples.
+  /// Fits on the samples added on all ranks. Collective. If it is not called, evaluation leaves
+  /// fitted baselines out. TORCH_CHECK that samples were added.
   virtual void fit(Communicator& world) = 0;
-  /// As Task::evaluate.
+  /// Sums over this rank's samples, as Task::evaluate returns them.
   virtual std::vector<NamedSum> evaluate(const Batch& batch) const = 0;
-  /// Of the sums over a whole split.
+  /// Scores from the sums over a whole split.
   virtual std::vector<BaselineScore> scores(const std::vector<NamedSum>& totals) const = 0;
-  /// Which are left out of every evaluation of these data, and why; sentences.
+  /// One sentence for each baseline that cannot be evaluated on these data, with the reason.
   virtual std::vector<std::string> notes() const { return {}; }
 };
 

@@ -37,7 +37,7 @@ class SparseModel {
   /// Throws ConfigError for layers that cannot follow sparsity.rule or, where sparsity.execution
   /// asks for it, be run by sparse kernels.
   std::vector<SparseLayerInfo> describe() const;
-  /// As SparseMasks::require_fit, for the recipe's rule.
+  /// Calls SparseMasks::require_fit for the recipe's rule.
   void require_masks_fit() const;
 
   /// Lets sparse kernels compute the products of the layers by sparsity.execution; by default where

@@ -95,7 +95,7 @@ std::string known_layers(const std::vector<Place>& places) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Of the sparse layers the chosen density, nothing where distribution decides.
+/// The density chosen for each sparse layer; nothing where sparsity.distribution decides.
 using Densities = std::vector<std::optional<double>>;
 
 class Planner {

@@ -5,6 +5,7 @@ calls; and that the pages on the code name only files and names that exist.
 Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
 """
 import collections
+import functools
 import graphlib
 import os
 import re
@@ -292,6 +293,59 @@ class Linter:
         for circle in circles(uses):
             self.report(circle[0], 0, "includes itself by way of " + ", ".join(circle[1:]))
 
+    def check_doc_blocks(self):
+        """A doc block has a subject of its own; a note behind a field may lean on the field."""
+        for name in self.sources:
+            if name.split("/")[0] not in FOLDERS and not name.startswith(("benchmarks/", "tests/support/")):
+                continue
+            was_doc = False
+            for line, text in enumerate(self.texts[name].splitlines(), 1):
+                match = DOC_LINE.match(text)
+                is_trailing = bool(match) and not text.lstrip().startswith("///")
+                if match and (is_trailing or not was_doc):
+                    opening = LEANING.match(match.group(2))
+                    if opening:
+                        self.report(name, line, f'a doc block opens with "{opening.group()}": name its subject')
+                was_doc = bool(match)
+
+    def check_design_pages(self):
+        """The files and names in code spans of the pages for developers exist."""
+        for page in (name for name in DESIGN_PAGES if name in self.files):
+            text = FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), self.read(page))
+            for span in CODE_SPAN.finditer(text):
+                line = text.count("\n", 0, span.start()) + 1
+                for missing in self.missing_from(span.group(1)):
+                    self.report(page, line, f"{missing} does not exist")
+
+    def missing_from(self, code):
+        """The paths and names in a code span, such as `moe/a.{h,cpp}` or `RankGrid::world`, that do not exist."""
+        braces = BRACES.fullmatch(code)
+        if braces:
+            for part in braces.group(2).split(","):
+                yield from self.missing_from(braces.group(1) + part.strip() + braces.group(3))
+        elif FILE_PATH.fullmatch(code) or FILE_NAME.fullmatch(code):
+            is_ours = code.split("/")[0] in self.top_folders or FILE_NAME.fullmatch(code.split("/")[-1])
+            if is_ours and code.rstrip("/") not in self.paths:
+                yield code
+        elif NAME.fullmatch(code):
+            yield from (word for word in NAME.fullmatch(code).group(1).split("::")
+                        if IDENTIFIER.fullmatch(word) and word not in self.product_words)
+
+    @functools.cached_property
+    def top_folders(self):
+        return {name.split("/")[0] for name in self.files if "/" in name}
+
+    @functools.cached_property
+    def paths(self):
+        """Files and folders from the root on, and the names of files alone."""
+        folders = {name[:at.start()] for name in self.files for at in re.finditer("/", name)}
+        return set(self.files) | folders | {os.path.basename(name) for name in self.files}
+
+    @functools.cached_property
+    def product_words(self):
+        return {word for name in self.sources if name.split("/")[0] in FOLDERS
+                for word in re.findall(r"\w+", self.texts[name])}
+
     def check_calls(self):
         for name in self.sources:
             top = name.split("/")[0]
@@ -339,6 +393,8 @@ class Linter:
         self.check_rooms()
         self.check_room_sizes()
         self.check_circles()
+        self.check_doc_blocks()
+        self.check_design_pages()
         self.check_calls()
         self.check_parsers()
         self.check_format()

@@ -26,7 +26,7 @@ std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepSca
 /// Warns of a resume whose train.duration ends at the step `end`, before its checkpoint's `step`.
 std::string past_end_warning(int64_t end, int64_t step);
 
-/// That warning for the newest checkpoint that run.on_existing: resume would find, or none.
+/// The past_end_warning of the newest checkpoint that run.on_existing: resume would load, or none.
 /// Durations in epochs are not known without data and are passed over.
 std::vector<std::string> resume_warnings(const CheckedRecipe& checked);
 
