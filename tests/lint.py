@@ -2,7 +2,8 @@
 """Checks that the sources keep to docs/style.md: format, sizes, include order, doc blocks, forbidden
 calls; and that the pages on the code name only files and names that exist.
 
-Usage: tests/lint.py [ROOT]      prints FILE:LINE: what, one line per finding; exit 1 if any
+Usage: tests/lint.py [ROOT]                prints FILE:LINE: what, one line per finding; exit 1 if any
+       tests/lint.py --figures [ROOT]      prints sizes and counts of the product's folders
 """
 import collections
 import functools
@@ -160,11 +161,14 @@ def room_of(path):
 
 
 def circles(uses):
-    """A circle of the graph, node to nodes that it uses, as a list; none if there is none."""
-    try:
-        graphlib.TopologicalSorter(uses).prepare()
-    except graphlib.CycleError as error:
-        yield error.args[1][:-1]
+    """Yields circles of the graph, node to nodes that it uses, until cutting one use of each leaves none."""
+    while True:
+        try:
+            return graphlib.TopologicalSorter(uses).prepare()
+        except graphlib.CycleError as error:
+            circle = error.args[1]
+            yield circle[:-1]
+            uses[circle[1]].remove(circle[0])
 
 
 class Linter:
@@ -386,6 +390,28 @@ class Linter:
             elif len(parts) < 2 or parts[0] not in MAY_INCLUDE:
                 self.report(name, 1, "sources live in " + ", ".join(MAY_INCLUDE))
 
+    def figures(self):
+        """(what, value) of what the checks above limit, over the product's folders."""
+        product = [name for name in self.sources if name.split("/")[0] in FOLDERS]
+        rooms = collections.Counter(os.path.dirname(name) for name in product)
+        room, in_room = rooms.most_common(1)[0]
+        bodies = [(count, name, head.split("(")[0].split()[-1]) for name in product
+                  if not name.endswith((".cu", ".cuh", "_cpu.cpp", "_cuda.cpp"))
+                  for head, _, count in functions(self.codes[name])]
+        longest = max(bodies)
+        yield "product lines (.h .cpp .cu .cuh)", sum(self.texts[name].count("\n") for name in product)
+        yield "sources", len(product)
+        yield "rooms", len(rooms)
+        yield "sources of the largest room", f"{in_room} ({room})"
+        yield "lines of the longest file", max(self.texts[name].count("\n") for name in product)
+        yield "lines of the longest function but kernels", f"{longest[0]} ({longest[1]}: {longest[2]})"
+        for what, check in (("includes against the order of folders and rooms", self.check_rooms),
+                            ("circles of includes", self.check_circles),
+                            ("doc blocks without a subject of their own", self.check_doc_blocks)):
+            before = len(self.findings)
+            check()
+            yield what, len(self.findings) - before
+
     def run(self):
         self.check_layout()
         self.check_sizes()
@@ -402,8 +428,12 @@ class Linter:
 
 
 def main():
-    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
-    linter = Linter(os.path.abspath(root))
+    arguments = [argument for argument in sys.argv[1:] if argument != "--figures"]
+    linter = Linter(os.path.abspath(arguments[0] if arguments else os.path.join(os.path.dirname(__file__), "..")))
+    if "--figures" in sys.argv[1:]:
+        for what, value in linter.figures():
+            print(f"{what}: {value}")
+        return 0
     findings = linter.run()
     for finding in findings:
         print(finding)
