@@ -47,7 +47,9 @@ TEST(SoftCellsInTraining, SoftCellsAreChosenInTimeAndTheirScoresAreGone) {
       EXPECT_EQ(cells[l]->is_soft(), step < 3);
       const torch::Tensor weight = cells[l]->layer().parameter.tensor;
       EXPECT_EQ(mask.defined(), step >= 3);
-      if (mask.defined()) EXPECT_EQ(mask.sum().item<int64_t>(), on);
+      if (mask.defined()) {
+        EXPECT_EQ(mask.sum().item<int64_t>(), on);
+      }
       EXPECT_EQ(weight.count_nonzero().item<int64_t>(), step < 3 ? weight.numel() : on);
     }
     EXPECT_TRUE(run.session.step({}).applied);
