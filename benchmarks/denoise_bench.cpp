@@ -85,7 +85,7 @@ class MeasuredModel {
     const ImageShape shape = data_.source->shape().image.value();
     data_.samples = std::make_unique<DrawnImages>(shape, recipe_.train.batch);
     session_ = std::make_unique<Session>(
-        recipe_, build_model(recipe_, data_.source->shape(), &grid_, grid_.device), data_, grid_);
+        recipe_, build_model(recipe_, data_.source->shape(), {&grid_, grid_.device}), data_, grid_);
     evaluated_ = make_batch(/*is_training=*/false);
   }
 

@@ -124,7 +124,7 @@ struct Training {
         source(make_source(recipe)),
         images{source, std::make_unique<StoredImages>(source->shape().image.value(),
                                                       source->shape().classes)},
-        session(recipe, images, grid) {}
+        session(recipe, build_model(recipe, source->shape(), {&grid, grid.device}), images, grid) {}
 };
 
 void measure_step(const c10::Device& device, int64_t rounds, Report& report) {

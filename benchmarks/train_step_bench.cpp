@@ -197,7 +197,7 @@ void measure(const Arguments& arguments, bench::Report& out) {
   Peers peers;
   if (grid.world->rank() == 0) {
     alone = std::make_unique<Session>(
-        recipe, build_model(recipe, shape, &own_grid, own_grid.device), images, own_grid);
+        recipe, build_model(recipe, shape, {&own_grid, own_grid.device}), images, own_grid);
     std::printf("shoal: parameters %s\n", num_parameters(*alone).dump().c_str());
     if (grid.world->size() > 1) {
       contenders.push_back({"shoal_one_rank", [&alone] { return us_a_step(*alone); }});
