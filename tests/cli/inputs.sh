@@ -86,7 +86,7 @@ printed "vit/tiny_cifar10.yaml" recipes vit
 told 2 "no recipe has 'zebra' in its path or first sentence; see shoal recipes" recipes zebra
 told 2 "unknown name 'resnet'" new --backbone resnet
 told 2 "--backbone is required" new
-told 2 "vit reads images, and text has tokens; --data for vit: shapes" new --backbone vit --data text
+told 2 "vit reads images, and text has tokens; --data for vit: cifar, image_folder, " new --backbone vit --data text
 told 2 "gpt2 reads tokens, and cifar has images" new --backbone gpt2 --data cifar
 told 2 "mixer has no experts; sparse_mlp is a Mixer with experts" new --backbone mixer --experts 4
 told 2 "sparse_mlp always has experts; mixer is the dense model" \

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(Text, FormatsTimesAndSizes) {
+TEST(TextOfNumbers, FormatsTimesAndSizes) {
   EXPECT_EQ(human_seconds(0), "0s");
   EXPECT_EQ(human_seconds(0.004), "0.1s");
   EXPECT_EQ(human_seconds(0.42), "0.4s");
@@ -23,7 +23,7 @@ TEST(Text, FormatsTimesAndSizes) {
   EXPECT_EQ(human_bytes(1.25 * 0x1p40), "1.2 TiB");
 }
 
-TEST(Text, GroupsDigits) {
+TEST(TextOfNumbers, GroupsDigits) {
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");
   EXPECT_EQ(grouped(-1000), "-1,000");
@@ -31,7 +31,7 @@ TEST(Text, GroupsDigits) {
   EXPECT_EQ(grouped(1234567.5), "1,234,568");
 }
 
-TEST(Text, SplitsAsLinesAreRead) {
+TEST(TextOfNumbers, SplitsAsLinesAreRead) {
   EXPECT_THAT(split("", ','), IsEmpty());
   EXPECT_THAT(split("a", ','), ElementsAre("a"));
   EXPECT_THAT(split("a,,b,", ','), ElementsAre("a", "", "b"));
