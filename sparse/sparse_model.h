@@ -14,9 +14,9 @@
 
 namespace shoal {
 
-/// Adds the products of low rank that patterns want beside their masks to the model's layers, as
-/// modules `low_rank` of these, whose parameters are listed with the model's from then on. Throws
-/// ConfigError for stacks of experts, and beside modules that follow weights alone.
+/// Adds the low-rank products that some patterns have beside their masks to the model's layers, as
+/// their submodules `low_rank`; the model lists their parameters from then on. Throws ConfigError
+/// for a stack of experts, and for a task with a momentum encoder, which would not follow them.
 void add_low_rank_branches(const SparsePlan& plan, const SparseScope& scope);
 
 /// What of a model is sparse: its layers with their masks, permutations and soft cells.
@@ -37,7 +37,7 @@ class SparseModel {
   /// Throws ConfigError for layers that cannot follow sparsity.rule or, where sparsity.execution
   /// asks for it, be run by sparse kernels.
   std::vector<SparseLayerInfo> describe() const;
-  /// Calls SparseMasks::require_fit for the recipe's rule.
+  /// Throws Error (exit 12) if a mask that was loaded is none that its pattern has at this density.
   void require_masks_fit() const;
 
   /// Lets sparse kernels compute the products of the layers by sparsity.execution; by default where
@@ -46,10 +46,11 @@ class SparseModel {
   /// sparse asks of sparse kernels and which these cannot run.
   void run_by(const BreakEvens& break_evens);
 
-  /// Makes the rules that train the layers, in the order of their calls: of permutations, of soft
-  /// cells, of masks, of which it draws the first. Sparse kernels run by the break-evens built in.
-  /// `average` outlives the rules, and so does this; it may be null. Throws ConfigError for times
-  /// that `scale` cannot count, and for what would stay soft behind the end of the training.
+  /// Returns the step rules of the layers in the order of their calls: permutations, soft cells,
+  /// masks. Draws the first masks, and has sparse kernels run by the built-in break-evens.
+  /// `average` may be null; it and this object outlive the rules. Throws ConfigError for a duration
+  /// that `scale` cannot convert to steps, and for a permutation or soft cells that would still be
+  /// soft at the end of the training.
   std::vector<std::unique_ptr<StepRule>> make_rules(const StepScale& scale,
                                                     const WeightAverage* average);
 

@@ -31,7 +31,7 @@ struct ImportArguments {
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 
-/// A model without the state of a training, as a run that is to be written.
+/// Model weights, without optimizer or data state, that are to be written as a run folder.
 struct ModelRun : Stateful {
   std::string id;
   SaveInfo point = {};                             ///< of the training

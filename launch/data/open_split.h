@@ -18,9 +18,9 @@ struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< tells data from other data by their samples
+  std::string fingerprint = {};  ///< SampleSet::fingerprint: hash that detects other data
   std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
-  /// Called where data.workers is auto and the system gives fewer.
+  /// Called with a warning if data.workers is auto and the system refuses some of the threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
@@ -42,7 +42,8 @@ OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int6
 JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
                   Communicator& world, Console& console);
 
-/// The number of samples that others replace, as far as any rank has met them. Collective.
+/// Number of different corrupt samples that any rank has read and replaced by others so far
+/// (on_corrupt: skip). Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
 /// How a split is read; `views`: of each sample, as Task::views.

@@ -43,7 +43,7 @@ struct EvaluationParts {
   const Recipe& recipe;
   const OpenSplit& data;
   RankGrid& grid;
-  const OpenSplit* train_data = nullptr;  ///< data.train; null: references open it themselves
+  const OpenSplit* train_data = nullptr;  ///< data.train; null: opened if references need it
   /// Maximum number of samples that the task draws pictures of, all from the first micro-batch.
   /// 0: no pictures.
   int64_t most_pictures = 0;
@@ -54,9 +54,10 @@ struct EvaluationParts {
 using Interrupted = std::function<bool()>;
 
 /// Runs the task over all of the data: dropless, without noise or augmentation. A task with
-/// Task::references gets samples of data.train first. Collective; every rank gets the same result,
-/// nullopt if interrupted. `step` is passed to the layers only. `agreement` stores the routing for
-/// comparison with the next evaluation; pass it on all ranks or on none.
+/// references (training samples to compare with, such as the neighbours of kNN) is shown these
+/// first. Collective; every rank gets the same result, nullopt if interrupted. `step`: of the
+/// training, read by layers that change with it. `agreement` stores the routing for comparison with
+/// the next evaluation; pass it on all ranks or on none.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);
 /// Evaluates without interruption or comparison with earlier routing.
@@ -73,9 +74,10 @@ std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
 /// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
-/// Gathers a task's pictures of `count` consecutive evaluated samples of a micro-batch, from
-/// `first` on, from all ranks. Every rank returns all of them, in host memory: images float32
-/// [B, C, H, W], numbers float64 [B]. Empty if the task has no pictures. Collective.
+/// Gathers a task's pictures of the split's samples `first` to `first + count - 1` from the ranks
+/// whose part of the micro-batch `batch` holds them. Every rank returns all of them, in host
+/// memory: images float32 [B, C, H, W], numbers float64 [B]. Empty if the task has no pictures.
+/// Collective.
 std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
                                            int64_t first, int64_t count);
 
@@ -86,8 +88,8 @@ void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& jso
 /// Metrics by name, `samples`, and for models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
 /// Routing statistics as a list with an object per MoE layer: `layer`, `load_share`, `dead_units`;
-/// if the router makes scores, `mutual_information` (nats) and `mean_score`; if there are any,
-/// `memory_units` (the last ones); and if counted, `multiply_adds_per_token`.
+/// if the router makes scores, `mutual_information` (nats) and `mean_score`; `memory_units`, how
+/// many of the last units these are, if there are any; `multiply_adds_per_token`, if counted.
 nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
 /// Table of the MoE layers' routing statistics, and a line with the load shares of each layer.
 std::string routing_text(const std::vector<MoeReport>& layers);

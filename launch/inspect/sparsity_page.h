@@ -14,7 +14,8 @@ std::string sparsity_page(const std::string& title, const SparsityHistory& histo
 
 /// Formats outputs by inputs: "768 x 3072".
 std::string shape_text(const SparseLayerHistory& layer);
-/// State of the permutation: "soft"; "soft, KIND" if its matrix is unknown; "hard"; or "none".
+/// State of the permutation: "none", "hard" or "soft". Of a soft one without a distance in the
+/// history also its `kind`, such as "soft, sinkhorn".
 std::string order_text(const SparseMoment& moment, const std::string& kind);
 /// Cells of a table row: weights, density, changed, empty rows, fan-out, order_text, distance,
 /// penalty.

@@ -11,7 +11,7 @@ namespace shoal {
 /// is none, as for "max".
 std::optional<int64_t> number_in(const std::string& file);
 
-/// Returns the text after `key` and a colon, where a line of the file begins so; "" without one.
+/// Returns the value of the first line `key: value` of the file; "" without one.
 std::string value_after(const std::string& file, const std::string& key);
 
 /// Names of this machine's GPUs as reported by the driver; "" for a GPU without a name.

@@ -13,8 +13,8 @@ namespace shoal {
 /// Work of a model for one training sample with all its views, computed from the shapes of its
 /// parameters.
 struct ModelWork {
-  /// Forward pass of all encoders. A MoE layer counts the units that a token is routed to, dropped
-  /// ones too; a sparse layer its weights that are on; attention as it is masked.
+  /// Forward pass of all encoders and the head. A MoE layer counts the units that a token is routed
+  /// to, dropped ones too; a sparse layer its weights that are on; attention as it is masked.
   double multiply_adds = 0;
   /// A multiply-add counts 2 in the forward pass, 2 more if a trained weight gets a gradient, and 2
   /// more if the gradient continues to something trained below. So layers below the first trained
@@ -26,13 +26,13 @@ struct ModelWork {
   /// Part of training_flops in routed units, by the path of their MoE layer; dropped choices reduce
   /// it.
   std::map<std::string, double> routed_training_flops = {};
-  /// Elements of the rows that units get, over all MoE layers and choices.
+  /// Elements of the rows that are dispatched to units: rows times width, summed over MoE layers.
   double routed_numbers = 0;
 };
 
-/// Computes the work; nothing if a backbone does not list its products (CountsProducts). The task
-/// lists those of its head; the head of a task that does not has modules with one row each. The
-/// model may be on `meta`; `sparse`: from describe_sparse.
+/// Computes the work; nullopt if a backbone does not list its products (CountsProducts). A task
+/// lists the products of its head; if it does not, each layer of the head is taken to get one row a
+/// sample. The model may be on `meta`; `sparse`: from SparseModel::describe.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -26,7 +26,7 @@ class Schedule {
   double factor(int64_t step) const;
 
  protected:
-  /// Factor at a step after the warm-up.
+  /// Factor at `step`, counted from the start of the training, once the warm-up is over.
   virtual double after_warmup(int64_t step) const = 0;
   /// Position of `step` between the end of the warm-up and the end of the run, in [0, 1].
   double progress(int64_t step) const;
