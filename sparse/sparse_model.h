@@ -19,7 +19,8 @@ namespace shoal {
 /// for a stack of experts, and for a task with a momentum encoder, which would not follow them.
 void add_low_rank_branches(const SparsePlan& plan, const SparseScope& scope);
 
-/// What of a model is sparse: its layers with their masks, permutations and soft cells.
+/// The sparse layers of a model, with their masks, permutations and soft cells (weights of mask
+/// cells that are trained until the cells are chosen).
 class SparseModel {
  public:
   /// Gives the planned layers permutations and soft cells in their first state; they have no masks

@@ -1,6 +1,7 @@
 #include "launch/model/model_work.h"
 
 #include <algorithm>
+#include <set>
 
 #include "runtime/module/products.h"
 

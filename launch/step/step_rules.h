@@ -13,11 +13,11 @@ namespace shoal {
 
 using StepRules = std::vector<std::unique_ptr<StepRule>>;
 
-/// Makes what a training's steps do beside the optimizer's update, in the order in which they do
-/// it: the task's rule, the learning of permutations, the choice of soft cells, pruning and growing
-/// of masks, the average of the weights, and AfterStep of the trained modules. Where the optimizer
-/// is sharded, the weights lie in its shards already. Throws ConfigError for a rule whose times
-/// `scale` cannot count, and for sparse layers that are not possible.
+/// Makes the rules that each training step applies beside the optimizer's update, in the order of
+/// their calls: the task's rule, learned permutations, soft cells, prune-and-grow, the weight
+/// average, AfterStep of the trained modules. Call it after a sharded optimizer has moved the
+/// weights into its shards. Throws ConfigError for a rule with a duration that `scale` cannot
+/// convert to steps, and for sparse layers that are not possible.
 StepRules make_step_rules(const Recipe& recipe, const BuiltModel& model, const StepScale& scale);
 
 /// Makes the rules of a Session's steps, as make_step_rules does.

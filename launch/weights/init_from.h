@@ -8,15 +8,16 @@
 
 namespace shoal {
 
-/// Fills the parameters from model.init_from and returns a line for the log: the checkpoint's path,
-/// whether its averaged weights were taken, if it is taken in part how many weights were taken and
-/// which of the model's keep their random values, and describe_other_function; "" without one.
-/// Collective. Throws as load_weights, with model.upcycle as
-/// load_upcycled, and Error (exit 12) if other keys of the model than those that put experts into
-/// it are not the checkpoint's, if none of the weights to be taken is there, if a pattern matches
-/// nothing, or, unless it is taken in part, if its tokens are another tokenizer's; also if experts
-/// of a hash router are taken into a layer with another run.seed or name, which decide their tokens
-/// (Router::assigns_by_seed). `tokenizer`: Tokenizer::identity of the data; "": none.
+/// Fills the parameters from model.init_from; does nothing without one. Collective. `tokenizer`:
+/// Tokenizer::identity of the data; "": none.
+///
+/// Returns a line for the log, "" without model.init_from: the checkpoint's path, whether its
+/// averaged weights were loaded, for a partial load the numbers of weights loaded and left random,
+/// and describe_other_function.
+/// Throws as load_weights and, with model.upcycle, as load_upcycled. Throws Error (exit 12) if
+/// model keys other than those of its experts differ, if no weight or no match of a pattern is
+/// found, if a whole load has another tokenizer, and if experts whose tokens depend on run.seed and
+/// the layer's name (Router::assigns_by_seed) would be loaded under another of these.
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);
 

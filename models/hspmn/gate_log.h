@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/hspmn/token_gate.h"
@@ -9,7 +10,7 @@
 
 namespace shoal {
 
-/// What all token gates did in one step; nothing without gates. Means over layers: `gate_rate`, the
+/// Metrics of all token gates in one step; empty without gates. Means over layers: `gate_rate`, the
 /// share of the tokens beside the anchors that attended (an evaluation's `gate_rate` counts the
 /// anchors too, see GateScores), `gate_probability`, `gate_entropy` (nats), `gate_dropped`;
 /// `gate_dead`: layers in which no token but anchors attended.

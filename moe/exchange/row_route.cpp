@@ -8,9 +8,8 @@
 #include "parallel/comm/collectives.h"
 #include "runtime/device/device_copy.h"
 
-// T tokens  C pieces  N nodes  P (token, node) pairs of this rank  A choices of this rank
-// B choices it receives  U units  V units in the order of their ranks  u units on this rank  E
-// ranks
+// T tokens  C pieces  N nodes  E ranks  P (token, node) pairs of this rank  A choices of this rank
+// B choices it receives  U units  V units in the order of their ranks  u units on this rank
 namespace shoal {
 namespace {
 

@@ -14,8 +14,8 @@
 
 namespace shoal {
 
-/// The way of one chunk's rows to their units' ranks and back: in one level straight to the rank of
-/// their unit, in two levels by way of nodes.
+/// How the rows of one chunk travel to the ranks of their units and back: in one level directly, in
+/// two levels by way of one rank on each node.
 ///
 /// In two levels a token is sent once to each node that holds units it is routed to, with its
 /// combine weights: to the rank at its own rank's place on that node. That rank dispatches the rows

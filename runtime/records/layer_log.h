@@ -9,10 +9,10 @@
 
 namespace shoal {
 
-/// What some layers of a model log beside what every step has.
+/// Metrics of one kind of layer, such as token gates, logged beside the metrics of every step.
 class LayerLog {
  public:
-  /// What the layers did in one step.
+  /// The metrics of one step.
   struct Report {
     std::vector<MetricsRecord> records = {};  ///< lines of the file, one a layer
     MetricsRecord means = {};                 ///< keys of metrics.jsonl

@@ -117,6 +117,12 @@ TEST(ModelWork, OfFrozenLayersAboveATrainedOneHasTheGradientsOfTheirInputs) {
                        2 * (kGptBlockWeights - first_mlp) - 4 * kGptAttention);
 }
 
+TEST(ModelWork, OfAFrozenTiedHeadAboveATrainedNormHasTheGradientOfItsInput) {
+  const ModelWork gpt2 = frozen_gpt2({"backbone.tokens", "backbone.positions", "*.blocks.*"});
+  EXPECT_DOUBLE_EQ(gpt2.training_flops,
+                   2 * 12 * (kGptBlockWeights + kGptAttention) + 4 * kGptHead);
+}
+
 TEST(ModelWork, OfADownsampleIsBetweenItsStages) {
   const auto convnext = [](const std::string& trained) {
     return image_work({"model={backbone: convnext, depths: [1, 1], widths: [8, 16]}",
