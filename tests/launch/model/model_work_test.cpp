@@ -119,8 +119,7 @@ TEST(ModelWork, OfFrozenLayersAboveATrainedOneHasTheGradientsOfTheirInputs) {
 
 TEST(ModelWork, OfAFrozenTiedHeadAboveATrainedNormHasTheGradientOfItsInput) {
   const ModelWork gpt2 = frozen_gpt2({"backbone.tokens", "backbone.positions", "*.blocks.*"});
-  EXPECT_DOUBLE_EQ(gpt2.training_flops,
-                   2 * 12 * (kGptBlockWeights + kGptAttention) + 4 * kGptHead);
+  EXPECT_DOUBLE_EQ(gpt2.training_flops, 2 * 12 * (kGptBlockWeights + kGptAttention) + 4 * kGptHead);
 }
 
 TEST(ModelWork, OfADownsampleIsBetweenItsStages) {
