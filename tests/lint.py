@@ -42,6 +42,13 @@ ROOMS = {
                "check", "evaluate", "train", "predict", "convert", "maps", "inspect", "new_recipe",
                "command_line", ""],
 }
+# The rooms of routers, sources, backbones and papers, and the rooms of launch/ that may know them: what they
+# save and record is read there.
+MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
+                     r"|sparse/(patterns|grow_rules|permutations)"
+                     r"|models/(backbones|tasks|hspmn|attention_experts|moco))/")
+MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}
+REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+\{\s*"(\w+)"')
 COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/shared_options.cpp",
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
@@ -277,6 +284,21 @@ class Linter:
                 if ROOMS[top].index(other) > ROOMS[top].index(room):
                     self.report(name, line, f'"{path}": {top}/{room} comes before {top}/{other}')
 
+    def check_members(self):
+        """Launch knows no router, source, backbone or paper: it neither includes them nor compares their names."""
+        names = {name for source in self.sources for name in REGISTRATION.findall(self.read(source))}
+        compared = re.compile(r'[!=]= *"(%s)"|"(%s)" *[!=]=' % (("|".join(sorted(names)),) * 2))
+        for source in self.sources:
+            top, room = room_of(source)
+            if top != "launch" or room in MAY_KNOW_MEMBERS:
+                continue
+            for line, _, path in self.includes(source):
+                if MEMBERS.match(path):
+                    self.report(source, line, f'"{path}": launch/{room} knows no router, source, backbone or paper')
+            for match in compared.finditer(self.read(source)) if names else ():
+                line = self.read(source).count("\n", 0, match.start()) + 1
+                self.report(source, line, f"{match[0]}: a member of an open set says itself what differs for it")
+
     def check_room_sizes(self):
         rooms = collections.Counter(os.path.dirname(name) for name in self.sources
                                     if name.split("/")[0] in ROOMS)
@@ -417,6 +439,7 @@ class Linter:
         self.check_sizes()
         self.check_includes()
         self.check_rooms()
+        self.check_members()
         self.check_room_sizes()
         self.check_circles()
         self.check_doc_blocks()

@@ -82,6 +82,17 @@ class Lint(unittest.TestCase):
         self.finds("moe/moe_layer.cpp", '#include "moe/nexus/b.h"\n', "comes before moe/nexus")
         self.finds("runtime/a.cpp", "int a;\n", "no room of runtime")
 
+    def test_keeps_members_out_of_launch(self):
+        header = '#include "models/backbones/vit.h"\n'
+        self.finds("launch/step/a.cpp", header, "launch/step knows no router")
+        self.finds("launch/convert/a.cpp", header)
+        registration = ('#include "models/backbones/vit.h"\n\n'
+                        'const Registration<Backbone, Vit> registered{"vit", "a transformer"};\n')
+        status, findings = lint({"models/backbones/vit.cpp": registration,
+                                 "launch/check/a.cpp": 'bool b = name() == "vit";\nbool c = name() == "text";\n'})
+        self.assertEqual((status, len(findings)), (1, 1), findings)
+        self.assertIn("launch/check/a.cpp:1:", findings[0])
+
     def test_limits_rooms(self):
         files = {f"moe/exchange/a{i:02}.cpp": "int a;\n" for i in range(26)}
         status, findings = lint(files)
