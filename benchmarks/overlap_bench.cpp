@@ -26,7 +26,8 @@ void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& repo
   for (int64_t chunks = 1; chunks <= kMostChunks; ++chunks) {
     layers.emplace_back(
         shape,
-        fmt::format("router: {{name: forced, k: {}}}, exchange: {{chunks: {}}}", shape.k, chunks),
+        fmt::format("router: {{name: forced, k: {}}}, exchange: {{chunks: {}, hierarchical: {}}}",
+                    shape.k, chunks, grid.num_nodes() > 1),
         grid);
     contenders.push_back({fmt::format("chunks_{}", chunks), [&layer = layers.back(), &grid] {
                             layer.call();
@@ -48,6 +49,7 @@ void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& repo
   nlohmann::json row{{"shape", shape.id},
                      {"bytes_to_each_rank", peer_bytes},
                      {"experts_of_a_rank", shape.experts / size},
+                     {"layer_us", whole},
                      {"exchange_over_layer", alone / whole}};
   std::printf("%-9s %6.2f MB to each rank, exchange %4.1f %% of the layer;", shape.id.c_str(),
               peer_bytes * 1e-6, 100 * alone / whole);
@@ -73,6 +75,9 @@ int run(int argc, char** argv) {
       15);
   std::string shape_id;
   program.add("--shape", shape_id, "only this shape, e.g. e4_top2");
+  int64_t ranks_per_node = 0;
+  program.add("--ranks-per-node", ranks_per_node,
+              "nodes of so many ranks: rows go between nodes first, then inside them (two levels)");
   return program.run(argc, argv, [&](Report& report) {
     at::set_num_threads(1);
     recycle_tensor_memory();
@@ -81,8 +86,9 @@ int run(int argc, char** argv) {
     if (size == 1) {
       throw std::invalid_argument("one rank exchanges nothing; start ranks: mpirun -np 2");
     }
-    RankGrid grid = make_rank_grid(std::move(world), size);
+    RankGrid grid = make_rank_grid(std::move(world), size, ranks_per_node);
     report.note("ranks", size);
+    report.note("nodes", grid.num_nodes());
     report.note("dtype", "float32");
     for (const MoeShape& shape : chosen_shapes(shape_id)) {
       measure(shape, program.rounds(), grid, report);
