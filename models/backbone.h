@@ -23,15 +23,16 @@
 // b samples on this rank  C channels  H height  W width  S tokens  N numbers  D features
 namespace shoal {
 
-/// What a model needs beside its options; its layers get the BuildContext.
+/// What a backbone is built from beside its options. The BuildContext, which its layers get too,
+/// has the rank grid, device and dtype of parameters, and the placement of experts.
 struct ModelContext : BuildContext {
   /// Dtype of the activations of a model that reads tokens; in other models the input's.
   torch::Dtype compute_dtype = torch::kFloat32;
-  bool recomputes = false;  ///< whether the backward pass runs blocks again, to save memory
-  std::string prefix = {};  ///< before the path of each layer; a task's second model has its own
+  bool recomputes = false;  ///< true: activation checkpointing, the backward pass runs blocks again
+  std::string prefix = {};  ///< before the path of each layer; a task's second backbone has its own
 };
 
-/// What a model reads: images, tokens or numbers, of which its constructor requires what it uses.
+/// What a backbone reads: images, tokens or numbers. Its constructor checks that the data has them.
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the compute dtype
   torch::Tensor token_bS;    ///< int64
@@ -45,7 +46,7 @@ ModelInput input_of(const Batch& batch, int64_t view = 0);
 /// The batch's step context for the pass over one view; the view keys the noise.
 StepContext context_of(const Batch& batch, int64_t view);
 
-/// The form in which a task needs the backbone's features.
+/// What a task gets from a backbone: one feature vector per sample, or one per token.
 enum class Features {
   kPooled,  ///< one vector per sample
   kTokens,  ///< one vector per token
@@ -61,13 +62,14 @@ struct ModelOutput {
   /// be added to the task's loss. Undefined without balance losses.
   torch::Tensor auxiliary_loss = {};
   std::vector<MoeStats> moe = {};  ///< one entry per MoE layer, in forward order
-  /// In evaluation, one entry per token gate: bool [b, S], True where a token attends.
+  /// In evaluation, one entry per token gate, which selects the tokens that attend (HSPMN v2.1):
+  /// bool [b, S], true where a token attends.
   std::vector<torch::Tensor> is_open_bS = {};
 
   /// Adds a block's losses and statistics; returns its activations.
   torch::Tensor take(BlockOutput block);
   /// Stores the features of the normed tokens x: all tokens, their mean over each sample's length,
-  /// or the last one. length_b as in ModelInput, each at least 1.
+  /// or the last one. length_b: tokens of each sample, at least 1; undefined: S.
   void set_tokens(const torch::Tensor& x_bSD, Features features,
                   const torch::Tensor& length_b = {});
 };
@@ -85,15 +87,15 @@ class Backbone : public ModuleBase {
     DataShape data;
     Features features = Features::kPooled;
   };
-  /// A backbone in a first recipe, with values for a first training.
+  /// What `shoal new` writes into a first recipe with this backbone.
   struct Sketch {
-    /// Experts that it may have stand in `moe`; those that it must have, in its `lines`.
+    /// kNone: it has no experts; kMay: a section `moe` may add them; kMust: its `lines` have them.
     enum class Experts { kNone, kMay, kMust };
     Experts experts = Experts::kMay;
-    std::string_view why = "";   ///< with kNone and kMust: what to take instead
-    std::string_view task = "";  ///< the usual one for images; "": reads tokens
-    /// Keys of `model`. {patch}: 4, for large images 16; {stage}: keys of a MoE stage; {top_k}:
-    /// `{k: 8}` for each expert.
+    std::string_view why = "";   ///< hint where the user asks for other experts than kNone or kMust
+    std::string_view task = "";  ///< the usual task, of images; "": reads tokens
+    /// YAML of the section `model`, in which {patch} becomes the side of a patch, {stage} the keys
+    /// of a MoE stage, and {top_k} an entry such as `{k: 8}` for each expert.
     std::string_view lines = "";
   };
   static constexpr std::string_view kNameKey = "backbone";
@@ -107,27 +109,28 @@ class Backbone : public ModuleBase {
   virtual int64_t patch() const { return 0; }
   /// Layers that `sparsity` makes sparse by default, as entries of sparsity.layers.
   virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
-  /// What its layers log beside what every step has; none by default.
+  /// Logs of its layers beside the metrics of every step; default: none.
   virtual LayerLogs layer_logs() const { return {}; }
-  /// What of its loss depends on train.accumulate: sentences that begin with a key.
+  /// Sentences, each beginning with a key, on losses that depend on train.accumulate.
   virtual std::vector<std::string> notes_on_accumulation() const { return {}; }
 };
 
-/// Makes the recipe's backbone; a task registers the result under `name`. Paths of layers, which
-/// key noise, metrics and expert loads, begin with `name.`, except in a backbone named `backbone`,
-/// so that paths are unique within a task. All backbones of a task place their units on the same
-/// ranks.
+/// Function with which a task makes the recipe's backbone, once or, for a momentum encoder, twice;
+/// the task registers the result under `name`. Paths of layers, which key noise, metrics and expert
+/// loads, begin with `name.`, except in a backbone named `backbone`, so that paths are unique
+/// within a task. All backbones of a task place their experts on the same ranks.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data);
 
-/// Returns the images' shape. Throws ConfigError at `key` if data.source does not give images.
+/// Returns the images' shape. Throws ConfigError at `key`: `who` needs images, data.source has
+/// none.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
-/// Without tokens throws ConfigError at `key`, which says what data.source gives.
+/// Throws ConfigError at `key`, `who` needs tokens, if data.source does not give any.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);
 
-/// All MoE stages below a module, in order of registration.
+/// All modules below `root` that route tokens to experts or memory units, in order of registration.
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);
 
 /// Mean over the given dimensions, computed in float32 or wider.

@@ -15,7 +15,7 @@ inline constexpr double kDecoderEps = 1e-5;  ///< epsilon of decoders' norms
 int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,
                         std::string_view who);
 
-/// What a decoder builds its layers with.
+/// Returns `build` for the layers of a decoder: they read tokens; by default none sees later ones.
 ModelContext decoder_build(ModelContext build, bool is_causal = true);
 
 }  // namespace shoal

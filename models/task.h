@@ -106,7 +106,7 @@ class Baselines {
   virtual ~Baselines() = default;
   /// Number of training samples that suffice for fitting.
   virtual int64_t most_samples() const = 0;
-  /// Adds training samples of this rank to fit on; b may be 0.
+  /// Adds training samples of this rank to fit on; b, the number of samples, may be 0.
   virtual void add(const Batch& batch) = 0;
   /// Fits on the samples added on all ranks. Collective. If it is not called, evaluation leaves
   /// fitted baselines out. TORCH_CHECK that samples were added.
@@ -119,8 +119,8 @@ class Baselines {
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
-/// The training objective: owns backbone, head and loss. Registered under `task`.
-/// Parameters: those of an only backbone under `backbone.`, the head's under `head.`.
+/// Training objective: owns backbone, head and loss. Registered under `task`. Parameters of a
+/// single backbone are named `backbone.…`, those of the head `head.…`.
 class Task : public ModuleBase, public Stateful {
  public:
   struct Context {
@@ -133,8 +133,7 @@ class Task : public ModuleBase, public Stateful {
 
   /// Loss of a micro-batch. Collective, b may be 0. Needs batch.context.samples_in_step.
   virtual TrainOutput train(const Batch& batch) = 0;
-  /// The model's output before the criterion (for a classifier: logits), one row per sample.
-  /// Collective.
+  /// Model outputs before the criterion (classifier: logits), one row per sample. Collective.
   virtual torch::Tensor outputs(const Batch& batch) = 0;
   /// Evaluates one batch, without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
@@ -156,13 +155,14 @@ class Task : public ModuleBase, public Stateful {
   /// True if the loss compares samples of a micro-batch with each other, so that its value depends
   /// on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
-  /// True if training samples are mixed within their routing group, which needs at least two.
+  /// True if training samples are mixed within their routing group (train.group samples that are
+  /// routed together), which must have at least two.
   virtual bool mixes_samples() const { return false; }
   /// Modules that are not trained by gradients, such as a momentum encoder. They stay dense and do
   /// not take part in AfterStep.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
-  /// What changes the model beside the optimizer, in a training of this length; default: null. A
-  /// task learns only here where the training ends.
+  /// Returns a rule that changes the model beside the optimizer in each step, such as the update of
+  /// a momentum encoder; default: null. `scale` has the length of the training.
   virtual std::unique_ptr<StepRule> make_step_rule(const StepScale& scale) {
     (void)scale;
     return nullptr;

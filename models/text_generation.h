@@ -16,18 +16,19 @@
 // b sequences on this rank  D features  V vocabulary
 namespace shoal {
 
-/// A task whose model predicts the next token of a text: what text is generated with.
+/// Interface of a task whose model predicts the next token of a text; generate_text needs it.
 class TextModel {
  public:
   virtual ~TextModel() = default;
   virtual CausalBackbone& text_backbone() = 0;
-  /// Logits [b, V] of the token after each sequence, without the vocabulary's padding, from the
-  /// features [b, D] of its last token; float32, or float64 of a float64 model.
+  /// Logits [b, V] of the token after each sequence, without the padding rows of the vocabulary,
+  /// from the features [b, D] of its last token; float32, or float64 of a float64 model.
   virtual torch::Tensor next_logits(const torch::Tensor& last_bD) const = 0;
 };
 
-/// The task `lm`. Its head is the token embedding (tied), or a matrix of its own, head.weight.
+/// Recipe choice of the task `lm`. is_tied: the head is the token embedding; else head.weight.
 Choice<Task> language_model(bool is_tied);
+/// True if the head of such a choice is the token embedding.
 bool has_tied_head(const Choice<Task>& language_model);
 
 /// Why a text ends.
@@ -51,7 +52,7 @@ struct GenerationOptions {
   int64_t batch = 16;        ///< sequences generated at once, over all ranks
   int64_t end_of_text = -1;  ///< id of the end-of-text token; -1: none
   uint64_t seed = 0;         ///< of the sampling
-  uint64_t model_seed = 0;   ///< run.seed of the model's training; keys layers without weights
+  uint64_t model_seed = 0;   ///< run.seed of the model's training; keys random routers and gates
 };
 
 /// The continuation of one prompt.

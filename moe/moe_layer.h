@@ -27,10 +27,11 @@
 // B samples on this rank  R rows per sample  D width
 namespace shoal {
 
-/// A recipe's options of a MoeLayer.
+/// Options of a MoeLayer (a section of the YAML recipe). A unit is what the router chooses from: an
+/// expert or a memory unit (a learned table of keys and values).
 struct MoeOptions {
   Choice<Router> router{"top_k"};
-  LossChoices losses{std::in_place};  ///< none
+  LossChoices losses{std::in_place};  ///< default: no losses
   Capacity capacity;
   Choice<UnitBank> experts{"plain"};
   SharedExpert::Options shared;
@@ -53,27 +54,28 @@ struct MoeOptions {
   void validate(Problems& problems) const;
 };
 
-/// A Mixture-of-Experts layer: route -> apply_capacity -> dispatch -> experts -> combine, plus the
-/// shared experts' output, computed while the first all-to-all is in flight. Rows are exchanged in
-/// `exchange.chunks` parts, one of which is computed while the next is in flight; that changes only
-/// how sums over tokens are rounded.
+/// A Mixture-of-Experts layer with expert parallelism: route -> apply_capacity -> dispatch ->
+/// experts -> combine, plus the output of shared experts, computed while the first all-to-all is in
+/// flight. A row is one token on its way to one unit. Rows are exchanged in `exchange.chunks`
+/// parts: experts compute one while the next is in flight; this changes only rounding.
 ///
-/// Parameters: the router's under `<path>.router.*`, the bank's under `<path>.experts.*`, the
-/// shared experts' under `<path>.shared.*`. Evaluation is dropless, without noise and without
-/// losses. The output of a token whose choices were all dropped is zero, or the shared experts'
-/// output alone. Padding (StepContext::length_b) is removed before routing; it gets zero and
-/// affects no other output. With one expert rank nothing is exchanged.
+/// Parameters: `<path>.router.*`, `<path>.experts.*` for the routed units, `<path>.shared.*` for
+/// the shared experts. Evaluation drops no tokens and uses neither noise nor losses. The output of
+/// a token whose choices were all dropped is zero, or the shared experts' output alone. Padding
+/// rows of samples that differ in length (StepContext::length_b) are removed before routing; they
+/// get zeros and affect no other output. With one expert rank nothing is exchanged.
 class MoeLayer : public MoeStage, public CountsProducts {
  public:
-  /// Builds the layer; without a context.grid it has one expert rank and cannot run. `inits`: first
-  /// values of routed and shared experts, in place of their own. Throws ConfigError.
+  /// `width`: D of the tokens; `path`: the layer's module path, also the key of its noise. Without
+  /// a context.grid the layer has one expert rank and cannot run. `inits`: initial values of routed
+  /// and shared experts in place of their defaults. Throws ConfigError.
   MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
            const BuildContext& context, const std::optional<MlpInits>& inits = {});
-  /// Runs the layer. Collective over the grid's expert and world ranks. B may be 0.
+  /// Runs the layer; B may be 0. Collective over expert and world ranks, backward too.
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
   void after_step() override;
   MoeStageInfo info() const override;
-  /// Counts the rows of choices that are dropped, too.
+  /// Adds the matrix products of `rows` tokens, for FLOP counts. Dropped choices count too.
   void list_products(double rows, ProductList& list) const override;
 
   const MoeOptions& options() const { return options_; }
@@ -81,18 +83,17 @@ class MoeLayer : public MoeStage, public CountsProducts {
   const UnitBank& units() const { return *bank_; }
 
  private:
-  /// Assigns the rows of each chunk, in padded mode with the counts of all ranks.
+  /// Applies capacity to each chunk of tokens; in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
   /// True if nothing is exchanged: this rank has all units, and rows are not rounded.
   bool is_local() const;
-  /// Sums the outputs of the chosen units and the shared experts by token, without an exchange.
+  /// Returns each token's output, [T, D], without an exchange.
   torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
-  /// Sums the outputs by token where rows are exchanged.
+  /// Returns each token's output, [T, D], with rows exchanged along `pending`'s routes.
   torch::Tensor run_exchanged(const torch::Tensor& x_TD,
                               const std::vector<TokenAssignments>& chunks, PendingRoutes pending);
-  /// The numbers of chunks that rows are cut into, by routing groups of tokens or by units: at
-  /// least one of the two is 1.
+  /// Numbers of chunks that rows are cut into, by tokens or by units: at least one of the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };

@@ -8,18 +8,20 @@
 
 namespace shoal {
 
-/// Adds metrics of all MoE layers in one step, under a fixed set of keys; none without layers. Over
-/// all units of all layers, with loads relative to the layer's mean: `moe_load_p50` and
-/// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number of units without
-/// tokens. Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped`, for routers
-/// with scores `moe_mutual_information`, and `moe_loss_<name>` for each balance loss, before its
-/// weight. Sum over the layers that count it: `moe_multiply_adds` per token.
+/// Adds metrics of all MoE layers in a step; without layers none. A unit is an expert or a memory
+/// unit; its load is the number of tokens that chose it, or, with soft routing, the sum of their
+/// weights. Over all units of all layers, loads divided by their layer's mean: `moe_load_p50` and
+/// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number of units with
+/// load 0. Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped` (share of
+/// choices), `moe_mutual_information` if a router has scores, and `moe_loss_<name>` for each
+/// balance loss, before its weight. Sum over the layers that count it: `moe_multiply_adds` of the
+/// units, per token.
 void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record);
 
-/// Mean of MoeReport::mutual_information over the layers that have it; nullopt if none has.
+/// Returns the mean mutual_information of the layers that have it; nullopt if none has.
 std::optional<double> mean_mutual_information(const std::vector<MoeReport>& layers);
 
-/// Percentile by linear interpolation, `share` in [0, 1]; 0 without values.
+/// Returns a percentile by linear interpolation; `share` 0.5: the median. 0 without values.
 double percentile(std::vector<double> values, double share);
 
 }  // namespace shoal

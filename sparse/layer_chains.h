@@ -9,8 +9,10 @@
 
 namespace shoal {
 
-/// Finds chains of sparse layers in MLPs and experts, by name: `X.fc1`, and with a gate `X.gate`,
-/// before `X.fc2`. There is no chain if either side is dense.
+/// Finds chains, sparse layers that share hidden neurons, by name: in an MLP or expert X `X.fc1`
+/// and, with a gate, `X.gate` before `X.fc2`. Neurons that lost their links on one side of a chain
+/// lose the others too (chain_removal.h). There is no chain if either side is dense.
+/// `permutations`: those of the layers, if they have any.
 std::vector<LayerChain> chain_layers(const std::vector<SparseLayer>& layers,
                                      const std::vector<std::shared_ptr<Permutation>>& permutations);
 

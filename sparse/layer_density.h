@@ -5,15 +5,17 @@
 
 namespace shoal {
 
-/// The size of a matrix, and the number of copies of it.
+/// Size of a weight matrix, and the number of copies of it: experts over all ranks.
 struct MatrixSize {
   int64_t rows = 0, columns = 0, copies = 1;
   int64_t weights() const { return rows * columns * copies; }
 };
 
-/// Densities by Erdős–Rényi-Kernel: proportional to (m + n) / (m n), at most 1, with the requested
-/// density over all matrices. Throws ConfigError without matrices or if no such densities exist.
-/// Source: Evci et al. 2020 (RigL), section 3 and the public code.
+/// Distributes a density over layers by Erdős–Rényi-Kernel, which makes small matrices denser:
+/// returns one density per matrix, proportional to (m + n) / (m n) for m rows and n columns, at
+/// most 1, so that all weights together have the requested density. Throws ConfigError without
+/// matrices or if no such densities exist. Source: Evci et al. 2020 (RigL), section 3 and the
+/// public code.
 std::vector<double> erk_densities(const std::vector<MatrixSize>& sizes, double density);
 
 }  // namespace shoal

@@ -14,49 +14,52 @@
 
 namespace shoal {
 
-/// Adds the low-rank products that some patterns have beside their masks to the model's layers, as
-/// their submodules `low_rank`; the model lists their parameters from then on. Throws ConfigError
-/// for a stack of experts, and for a task with a momentum encoder, which would not follow them.
+/// Adds the low-rank products U V that some patterns have beside their masks to the planned layers,
+/// as their submodules `low_rank`; the model lists their parameters from then on. Throws
+/// ConfigError for a layer that cannot have one, such as a stack of experts, and for a task with a
+/// momentum encoder, which would not follow them.
 void add_low_rank_branches(const SparsePlan& plan, const SparseScope& scope);
 
-/// The sparse layers of a model, with their masks, permutations and soft cells (weights of mask
-/// cells that are trained until the cells are chosen).
+/// The sparse layers of a model with all that sparse training gives them: masks; permutations of
+/// their inputs or outputs; and soft cells, trained weights of a mask's cells (weights that are on
+/// or off together) until the cells to keep are chosen. Makes the step rules that train them, and
+/// lets sparse kernels compute their products.
 class SparseModel {
  public:
-  /// Gives the planned layers permutations and soft cells in their first state; they have no masks
-  /// yet. Nothing is allocated for a model on `meta`. Throws ConfigError for frozen layers, and for
-  /// sizes that cannot be permuted.
+  /// Gives the layers of the plan permutations and soft cells in their first state; masks are drawn
+  /// by make_rules() or loaded. Nothing is allocated for a model on `meta`. Throws ConfigError for
+  /// frozen layers, and for sizes that cannot be permuted.
   SparseModel(const SparsityOptions& options, SparsePlan plan, const SparseScope& scope);
 
   const SparsePlan& plan() const { return plan_; }
   const std::vector<SparseLayer>& layers() const { return masks_.layers(); }
   SparseMasks& masks() { return masks_; }
-  /// All permutations and soft cells, which are saved with the weights; without masks.
+  /// All permutations and soft cells, without the masks; to be saved with the weights.
   const SparseState& forms() const { return forms_; }
-  /// forms() and the masks of all layers.
+  /// Permutations, soft cells, and the masks of all layers.
   SparseState state();
-  /// Throws ConfigError for layers that cannot follow sparsity.rule or, where sparsity.execution
-  /// asks for it, be run by sparse kernels.
+  /// Returns what `shoal check` reports of the layers. Throws ConfigError for layers that
+  /// sparsity.rule does not support, or that sparse kernels cannot run though they must.
   std::vector<SparseLayerInfo> describe() const;
-  /// Throws Error (exit 12) if a mask that was loaded is none that its pattern has at this density.
+  /// Throws Error (exit 12) if a mask that was loaded does not fit its pattern and density.
   void require_masks_fit() const;
 
-  /// Lets sparse kernels compute the products of the layers by sparsity.execution; by default where
-  /// they are faster by `break_evens`. A layer without a mask, and one whose permutation is soft,
-  /// takes dense products. Throws ConfigError that names each layer which sparsity.execution:
-  /// sparse asks of sparse kernels and which these cannot run.
+  /// Chooses how products of the layers are computed, by sparsity.execution; by default with sparse
+  /// kernels where `break_evens` say that they are faster. A layer without a mask or with a soft
+  /// permutation takes dense products. Throws ConfigError that names each layer that sparse kernels
+  /// cannot run though sparsity.execution is `sparse`.
   void run_by(const BreakEvens& break_evens);
 
-  /// Returns the step rules of the layers in the order of their calls: permutations, soft cells,
-  /// masks. Draws the first masks, and has sparse kernels run by the built-in break-evens.
-  /// `average` may be null; it and this object outlive the rules. Throws ConfigError for a duration
-  /// that `scale` cannot convert to steps, and for a permutation or soft cells that would still be
-  /// soft at the end of the training.
+  /// Returns the step rules, which act beside the optimizer in each step, in the order of their
+  /// calls: permutations, soft cells, masks. Draws the first masks, and calls run_by with the
+  /// built-in break-evens. `average`: averages of the weights, may be null; it and this object
+  /// outlive the rules. Throws ConfigError for a duration that `scale` cannot convert to steps, and
+  /// for a permutation or soft cells that would still be soft at the end of the training.
   std::vector<std::unique_ptr<StepRule>> make_rules(const StepScale& scale,
                                                     const WeightAverage* average);
 
  private:
-  /// Null if cells are not chosen softly.
+  /// Null if the rule does not choose cells softly.
   const SoftChoice* soft_choice() const { return rule_ ? rule_->soft_choice() : nullptr; }
   std::vector<std::shared_ptr<Permutation>> make_permutations() const;
   void set_forms(const SparseScope& scope);
@@ -67,7 +70,7 @@ class SparseModel {
   torch::nn::Module& root_;
   torch::Dtype compute_dtype_;
   uint64_t seed_;
-  /// Tells what is independent of the training's length; null if its options are wrong.
+  /// Rule for a training of any length, to check layers; null if its options are wrong.
   std::shared_ptr<const GrowRule> rule_;
   SparseMasks masks_;
   SparseState forms_;

@@ -14,51 +14,53 @@
 
 namespace shoal {
 
-/// A model with all that decides what of it is sparse, and how. It outlives what is made of it.
+/// A model, and what decides which of its weights are sparse. Outlives what is made with it.
 struct SparseScope {
   torch::nn::Module& root;
   const std::vector<Parameter>& parameters;  ///< of root
-  /// Entries that stand for sparsity.layers where it has none.
+  /// Layers that are sparse if sparsity.layers names none: the backbone's default.
   std::vector<std::string> usual_layers = {};
-  /// Modules that stay dense with all modules inside them, as those do that say so (StaysDense).
+  /// Modules that stay dense with all modules inside them, beside those that are StaysDense.
   std::vector<std::shared_ptr<torch::nn::Module>> dense = {};
-  /// Names the task if some of its modules follow weights and masks alone; else empty.
+  /// Name of a task whose momentum encoder follows weights and masks, but cannot follow
+  /// permutations, soft cells or low-rank products; empty: no such encoder.
   std::string task_of_followers = {};
   torch::Dtype compute_dtype = torch::kFloat32;
-  uint64_t seed = 0;
+  uint64_t seed = 0;  ///< run.seed
 };
 
-/// Which weights of a model are sparse, by their names: equal on all ranks and devices.
+/// Which weights of a model are sparse, by their names, with density and pattern: the result of
+/// plan_sparsity, equal on all ranks and devices.
 struct SparsePlan {
   struct Layer {
     std::string name;            ///< of the parameter
     bool is_transposed = false;  ///< SparseLayer::is_transposed
     int64_t copies = 1;          ///< experts of a stack, over all ranks
-    double density = 1.0;        ///< asked for
+    double density = 1.0;        ///< target density
     std::shared_ptr<const Pattern> pattern;
   };
   std::vector<Layer> layers;
 
-  /// The planned layers of a model with these parameters. Throws ConfigError if one is frozen.
+  /// Finds the planned weights among these parameters. Throws ConfigError if one is frozen.
   std::vector<SparseLayer> of(const std::vector<Parameter>& parameters) const;
 };
 
-/// Plans what a recipe's `sparsity` makes sparse: linear layers, patch embeddings and experts,
-/// never heads, embeddings, norms or routers. Needs no tensors: the model may be on `meta`.
-/// Throws ConfigError with every mistake: entries that name no such layer, densities and patterns
-/// that do not fit a layer.
+/// Chooses the weights that the recipe's `sparsity` makes sparse: linear layers, patch embeddings
+/// and experts, never heads, embeddings, norms or routers. Needs no tensors: the model may be on
+/// `meta`. Throws ConfigError with every mistake: entries that name no such layer, densities and
+/// patterns that do not fit a layer.
 SparsePlan plan_sparsity(const SparsityOptions& options, const SparseScope& scope);
 
-/// A sparse layer as `check` reports it.
+/// A sparse layer as `shoal check` reports it.
 struct SparseLayerInfo {
   std::string name;       ///< of the parameter
   int64_t rows, columns;  ///< outputs, inputs
   int64_t copies;         ///< experts of a stack, over all ranks
-  double density;         ///< asked for
-  int64_t weights;        ///< that are on, of one matrix, those of a product of low rank included
-  int64_t low_rank;       ///< Pattern::low_rank
-  /// Directions that the rows of a mask span: its weights a row, rounded up, and the rank of a
-  /// product beside it; nullopt if they are free (Pattern::limits_span).
+  double density;         ///< target density
+  int64_t weights;        ///< of one matrix: those that are on, and those of a low-rank product
+  int64_t low_rank;       ///< rank of a dense product beside the mask; 0: none
+  /// Input directions that the rows of a mask span: weights per row, rounded up, plus low_rank;
+  /// nullopt if the pattern does not limit them (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
   int64_t bytes = 0;   ///< of one matrix's weights and mask in memory
@@ -68,11 +70,11 @@ struct SparseLayerInfo {
   }
 };
 
-/// Notes for users: that no layer is sparse, for all have a density of 1, and which reach less than
-/// 0.9 of the density that was asked for.
+/// Notes for users: no layer is sparse because all densities are 1, or layers reach less than 0.9
+/// of theirs.
 std::vector<std::string> sparsity_notes(const std::vector<SparseLayerInfo>& layers);
 
-/// Calls it, and adds the lines of a ConfigError to the mistakes.
+/// Calls `call()`; if it throws ConfigError, adds its lines to `mistakes`.
 template <class Call>
 void collect_mistakes(const Call& call, std::vector<std::string>& mistakes) {
   try {

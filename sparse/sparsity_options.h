@@ -16,7 +16,7 @@ namespace shoal {
 /// How the overall density is distributed over the sparse layers.
 enum class DensityDistribution {
   kUniform,  ///< the same for all
-  kErk,      ///< erk_densities
+  kErk,      ///< Erdős–Rényi-Kernel, small matrices denser: erk_densities
 };
 
 template <>
@@ -39,7 +39,7 @@ struct EnumNames<SparseExecution> {
                                     std::pair{SparseExecution::kSparse, "sparse"}};
 };
 
-/// A separate density for some layers.
+/// A separate density for the layers that a name matches.
 struct LayerDensity {
   std::string match;
   double density = 1.0;

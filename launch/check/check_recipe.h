@@ -17,46 +17,49 @@
 
 namespace shoal {
 
-/// What a recipe's model is made of.
+/// Sizes and properties of the model that a recipe describes, over all ranks.
 struct ModelCounts {
   int64_t parameters = 0;
-  int64_t parameters_headless = 0;  ///< without the classifier's weight and bias
-  int64_t active_parameters = 0;    ///< with the units alone that one token is routed to
-  std::vector<MoeStageInfo> stages;
-  std::vector<SparseLayerInfo> sparse;
-  std::vector<std::string> notes_on_accumulation;  ///< of its backbones
-  /// Optimizer::state_kinds, Optimizer::entry_kinds.
+  int64_t parameters_headless = 0;   ///< without the classifier's weight and bias
+  int64_t active_parameters = 0;     ///< with those routed units only that one token is routed to
+  std::vector<MoeStageInfo> stages;  ///< layers with routed units, such as MoE layers
+  std::vector<SparseLayerInfo> sparse;             ///< layers whose weights have sparsity masks
+  std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
+  /// Kinds of optimizer state ("m", "v"), one number per weight each; those that count updates.
   std::vector<std::string> state_kinds, entry_kinds;
-  CheckpointSize checkpoint;      ///< upper bounds
-  std::optional<ModelWork> work;  ///< nothing if unknown
+  CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
+  std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
 };
 
-/// A model on the meta device, where nothing is allocated and no data is opened, and its counts.
+/// A model on the meta device (tensors have shapes but no memory) and its counts.
 struct CheckedModel {
   BuiltModel built;
   ModelCounts counts;
 };
 
-/// A recipe in which nothing is wrong, as far as can be told before data is opened. Whatever needs
-/// the shapes of its model asks `model`, instead of building another one.
+/// A recipe without mistakes, as far as can be told before data is opened. Code that needs its
+/// shapes reads `model` instead of building another one.
 struct CheckedRecipe {
   LoadedRecipe loaded;
-  std::shared_ptr<const DataSource> source;
-  BuiltModel model;  ///< on `meta`
+  std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
+  BuiltModel model;                          ///< on the meta device
   ModelCounts counts;
 };
 
-/// Reads a recipe and checks it against all that can be known without data or allocation: the rules
-/// of its sections, model and optimizer, durations that the data cannot count (tokens of images),
-/// overlap between the training and validation split, and check_ranks for `world` ranks, by default
-/// parallel.expert_ranks. A rule is left out if a section that it reads holds a mistake already.
-/// Throws one ConfigError with every mistake: exit 11 if only the topology is at fault, else 10.
+/// Reads a recipe and checks all that can be known without data or allocation: the rules of its
+/// sections, model and optimizer, durations in units that the data lack (tokens, of images),
+/// overlap of training and validation data, and the number of ranks, `world` (default:
+/// parallel.expert_ranks). `unset`: whether a value that needs an unset environment variable is a
+/// mistake. Skips a rule if a section that it reads already has a mistake. Throws one ConfigError
+/// with every mistake: exit 11 if only the ranks do not fit, else 10.
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 
-/// True if a place in the training lies behind its end however long an epoch is, from one step on:
-/// a recipe tells so much without its data. `place`: in steps. `scale`: that of the training; where
-/// total_steps is not known, the tokens of a sample alone are read.
+/// True if a place in the training, such as the end of a warm-up, lies behind its end. `place`
+/// returns the step of that place in a training of a given scale (samples per step and epoch,
+/// steps). `scale`: that of this training. If its total_steps is 0, since the data is not opened,
+/// only its tokens_per_sample is read, and the place has to lie behind the end for any length of an
+/// epoch.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

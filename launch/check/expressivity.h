@@ -9,18 +9,21 @@
 
 namespace shoal {
 
-/// Bound for one way to train the MLPs of a model.
+/// Lower bound on the number of linear regions of a model's MLPs, for one kind of masks.
 struct Expressivity {
-  std::string setting;
+  std::string setting;  ///< "dense or free masks", "these masks", "these masks, permuted"
   RegionBound bound;
 };
 
-/// Bounds for the model's sparse MLPs, treated as one ReLU MLP of all their layers in order
-/// (PA-DST, appendix C): dense or with free masks, with their masks, and with permutations before
-/// them. Throws ConfigError if no layer of an MLP is sparse.
+/// Shows how much expressivity structured sparsity masks leave to a model: a ReLU MLP cuts its
+/// input space into linear regions, the more the better. Takes the sparse MLP layers among
+/// `layers`, except stacks of experts, as one ReLU MLP. Returns bounds for dense or free
+/// (unstructured) masks, for its own masks, and for these with a permutation before each layer.
+/// Throws ConfigError if no MLP layer is sparse. Source: PA-DST ("Efficient Dynamic Structured
+/// Sparse Training with Learned Shuffles"), appendix C.
 std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers);
 
-/// Prints the table of appendix C.1.
+/// Prints the bounds as a table with a row per setting, like that of appendix C.1.
 void print_expressivity(const std::vector<Expressivity>& settings, std::ostream& out);
 
 }  // namespace shoal

@@ -10,25 +10,25 @@
 
 namespace shoal {
 
-/// Device and number of ranks of a training.
+/// Where the ranks of a training run.
 struct RunPlace {
-  c10::Device device = c10::Device(c10::DeviceType::CPU);
-  int64_t ranks = 1;  ///< how many run on this machine
+  c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< device of this rank
+  int64_t ranks = 1;  ///< how many ranks of the job run on this machine
 };
 
 /// Receives one line for the user.
 using Tell = std::function<void(const std::string& line)>;
 
-/// Says why a training of `world` ranks does not fit into `available` bytes, of this machine or of
-/// a rank's GPU, and what to lower. Returns "" if the training fits; on a GPU, whose activations
-/// are not measured, if its state does. A trial step is run only where memory might be short
-/// (memory_estimate.h); `tell` is called before, and where the trial leaves activations out.
+/// Returns "" if a training by `world` ranks fits into memory, else a message: what a rank would
+/// take and which keys to lower. `available`: free bytes of this machine, or of the GPU. On CPUs,
+/// trial steps measure the activations unless an upper bound of them fits; `tell` is called before
+/// and if the trial gives no estimate. On a GPU only the memory besides activations has to fit.
 std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const RunPlace& place,
                            int64_t available, const Tell& tell);
 
-/// Throws ConfigError (exit 11) if rank 0 finds that the training does not fit, unless
-/// run.memory_check is false. Returns the lines that rank 0 has shown on the console, for a log
-/// that is not open yet. Collective.
+/// Throws ConfigError (exit 11) on every rank if rank 0 finds that the training does not fit,
+/// unless run.memory_check is false. Returns the lines that rank 0 has shown on the console, for a
+/// log that is not open yet. Collective.
 std::vector<std::string> require_memory(const CheckedRecipe& checked, const RunPlace& place,
                                         Communicator& world, Console& console);
 

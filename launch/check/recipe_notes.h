@@ -9,25 +9,26 @@
 
 namespace shoal {
 
-/// Notes on settings that are allowed but worth knowing, one line each, such as the memory that
-/// train.average takes or a MoE layer whose router has a Router::note.
+/// Notes to the user on settings that are allowed but worth knowing, one line each, such as the
+/// memory that train.average (averaged weights) takes.
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
 
-/// Warnings of what is allowed but hardly meant, for so many ranks, one line `PATH: what` each:
-/// keys without effect, ranks without samples, routers that nothing balances, checkpoints that do
-/// not fit the disk of run.root.
+/// Warnings of settings that are allowed but hardly meant, for `world` ranks, one line `KEY: what`
+/// each: keys without effect, ranks without samples, routers whose expert loads nothing balances,
+/// checkpoints that do not fit the disk of run.root. `files` reports the free space.
 std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
                                          FileSystem& files);
 
-/// Warnings of a warm-up and of milestones that end with the training or later. `scale`: samples
-/// per step and epoch, steps of the training; without data only those that the recipe gives.
+/// Warnings of a learning rate's warm-up and milestones that end with the training or later.
+/// `scale`: samples per step and epoch, steps of the training; default: unknown before data is
+/// opened.
 std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
-/// Warns of a resume whose train.duration ends at the step `end`, before its checkpoint's `step`.
+/// Warning that a resume from a checkpoint of `step` trains nothing: train.duration ends at `end`.
 std::string past_end_warning(int64_t end, int64_t step);
 
-/// The past_end_warning of the newest checkpoint that run.on_existing: resume would load, or none.
-/// A train.duration in epochs has no warning, since the number of samples is not known here.
+/// Returns past_end_warning for the newest checkpoint that run.on_existing: resume would load, or
+/// nothing. A train.duration in epochs gives none, since the number of samples is not known.
 std::vector<std::string> resume_warnings(const CheckedRecipe& checked);
 
 /// Lines on what the recipe names and this machine lacks: environment variables, files and folders

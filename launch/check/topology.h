@@ -11,23 +11,24 @@
 
 namespace shoal {
 
-/// Adds a mistake, at its place in the recipe, for a world that is not expert_ranks × replicas, for
-/// units that do not divide evenly by expert_ranks without parallel.uneven, for nodes of unequal
-/// size, and for chunks without tokens; each with the arithmetic and the valid choices. `stages`:
-/// null if the model has mistakes. `world`: nothing if it is not known yet. `knows_train`: false if
-/// the section `train` could not be read.
+/// Checks that a model fits `world` ranks (unset: not known yet). `stages`: its layers that route
+/// tokens to units (experts or memory units); null if the model has mistakes. `knows_train`: false
+/// if the section `train` could not be read; chunks are then not checked. Adds a mistake, at its
+/// place in the recipe, with the arithmetic and the valid choices, for ranks that are not
+/// expert_ranks × replicas, for units of a stage that do not divide evenly by expert_ranks without
+/// parallel.uneven, for nodes of unequal size, and for chunks (exchange.chunks) without tokens.
 void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
                  std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics);
 
-/// Throws ConfigError (exit 11) with the mistakes that check_ranks finds in a good recipe, one line
-/// each, for a world that is known only now.
+/// Throws ConfigError (exit 11) with the mistakes that check_ranks finds, one line each, when the
+/// number of ranks becomes known after the recipe was checked.
 void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>& stages,
                     int64_t world);
 
-/// True if some stage exchanges rows between nodes before it exchanges them inside each.
+/// True if a stage exchanges rows (routed tokens) between nodes first, then inside each node.
 bool has_hierarchical_exchange(const std::vector<MoeStageInfo>& stages);
 
-/// The ranks of a node for make_rank_grid: 0 if no stage has a hierarchical exchange, else
+/// Returns the ranks of a node, for make_rank_grid: 0 if no stage has a hierarchical exchange, else
 /// parallel.ranks_per_node, by default the ranks of a machine. Collective. Throws ConfigError (exit
 /// 11) if machines have different numbers of ranks or neighbouring ranks are on different machines.
 int64_t ranks_per_node(const ParallelOptions& parallel, const std::vector<MoeStageInfo>& stages,

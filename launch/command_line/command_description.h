@@ -7,14 +7,14 @@
 
 namespace shoal {
 
-/// An option of a command, or a positional word.
+/// One option or positional word of a command, as help and the manual show it.
 struct OptionDescription {
-  std::vector<std::string> names;    ///< `-o`, `--output`; empty for a positional word
-  std::string value;                 ///< its value as help shows it: `FILE.html`; "" for a flag
-  std::vector<std::string> choices;  ///< all values, if there is a short list
-  std::string doc;
+  std::vector<std::string> names;  ///< `-o`, `--output`; empty for a positional word
+  std::string value;               ///< placeholder of its value in help, `FILE.html`; "" for a flag
+  std::vector<std::string> choices;  ///< all values, if there are only a few
+  std::string doc;                   ///< help text
   bool is_required = false;
-  bool repeats = false;
+  bool repeats = false;  ///< may be given several times
 };
 
 /// A command with its options and subcommands, for completion scripts and the manual.
@@ -27,9 +27,9 @@ struct CommandDescription {
   std::vector<CommandDescription> commands;
 };
 
-/// Shells that `completion_script` supports.
+/// Shells that completion_script supports.
 std::vector<std::string> completion_shells();
-/// A script with which a shell completes commands, options, recipes, keys and files. Throws:
+/// Returns a script with which a shell completes commands, options, recipes, keys and files. Throws
 /// TORCH_CHECK for other shells.
 std::string completion_script(const CommandDescription& program, const std::string& shell);
 

@@ -12,31 +12,35 @@ class Option;
 class Validator;
 }  // namespace CLI
 
-/// Shared by the files that declare subcommands (launch/command_line/subcommands.h).
+/// Options that several subcommands of `shoal` have in common, and some of the subcommands, for the
+/// parser CLI11. Parsing writes the value of an option into the variable that is passed here.
 namespace shoal {
 
-/// Adds the checkpoint to read, by its folder or its run's.
+/// Adds the word PATH: the folder of a checkpoint, or of a run, whose newest checkpoint is used.
 void add_checkpoint_path(CLI::App& command, std::string& path);
-/// Adds overrides of recipe keys: `key=value …`.
+/// Adds the words `key=value …`, which set keys of the recipe, and `~key`, which removes one.
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
-/// Lists an option's values in help and completion. Other values are passed on to the command,
-/// which refuses them with a suggestion.
+/// Shows an option's values in help and completion without checking them: the command itself
+/// refuses other values, with a suggestion.
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
-/// Adds `--raw-weights`, for commands that use a checkpoint's weights.
+/// Adds the flag `--raw-weights`: use the trained weights, even if the checkpoint also has their
+/// averages (train.average).
 void add_raw_weights(CLI::App& command, bool& raw_weights);
-/// Adds `--override`, for commands that use a checkpoint's weights: uses them although the model
-/// differs, and passes over a run's unreadable checkpoints.
+/// Adds the flag `--override`: use a checkpoint's weights even if the model of the recipe is not
+/// the one that they were trained in, and skip checkpoints of a run that cannot be read.
 void add_model_override(CLI::App& command, bool& override_model);
-/// Parses an option's number as a recipe's and checks its range. `type`: of an int64_t or a double.
+/// Returns a check of an option's value: a number, written as in a recipe, within `range`. `type`:
+/// that of the variable, config::type_of<int64_t>() or config::type_of<double>().
 CLI::Validator strict_number(const config::Type& type, const Range& range);
+/// Returns strict_number for an int64_t.
 CLI::Validator integer_in(const Range& range);
 
-// Each declares one subcommand; running it sets `code`.
+// Each declares the subcommand of its name; parsing then runs it and sets `code` to its exit code.
 void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
-/// Declares `completion` and `man`, which describe all commands of `app`.
+/// Declares `completion` and `man`, which print a completion script and a manual page of `app`.
 void add_descriptions(CLI::App& app, ExitCode& code);
 
 }  // namespace shoal

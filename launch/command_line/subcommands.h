@@ -11,8 +11,8 @@ class App;
 
 namespace shoal {
 
-/// Declares the options of each subcommand. Parsing runs the named one, which sets `code`.
-/// `command_line`: as typed, for env.json.
+/// Declares all subcommands of `shoal` with their options. Parsing runs the one that is named and
+/// sets `code` to its exit code. `command_line`: the words as typed, recorded in a run's env.json.
 void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line);
 
 }  // namespace shoal

@@ -8,25 +8,26 @@
 
 namespace shoal {
 
-/// `shoal export CKPT|RUN --to PROGRAM OUT [--dtype DTYPE] [--best]`.
+/// Arguments of `shoal export CKPT|RUN --to PROGRAM OUT [--dtype DTYPE] [--best]`.
 struct ExportArguments {
-  std::string path;
-  std::string program;  ///< WeightFormat::program of some format, or kOwnLayout
-  std::string out;
+  std::string path;        ///< folder of a checkpoint, or of a run, whose newest checkpoint is used
+  std::string program;     ///< one of export_programs()
+  std::string out;         ///< folder to create
   std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
-  bool best = false;
+  bool best = false;       ///< the run's checkpoint with the best score instead
   bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
   bool json = false;
 };
 
-/// Exports a model: writes model.safetensors and config.json in the program's format into a new
-/// folder `out`; in Shoal's own layout (own_layout.h), recipe.yaml in place of config.json.
-/// Permutations of sparse layers are folded in (FoldedWeights). Throws Error (exit 2) for an
-/// unknown program or dtype, Error (exit 12) if the program has no format for the model or a
-/// permutation is still soft, otherwise as import_weights.
+/// Exports a model to another program: writes model.safetensors and config.json in its format into
+/// a new folder. Shoal's own layout (program safetensors) has recipe.yaml in place of config.json.
+/// Permutations of sparse layers are folded into the weights. Throws Error (exit 2) for an unknown
+/// program or dtype; Error (exit 12) if the program has no format for the model, or a permutation
+/// is still soft (a trained matrix); CheckpointError (exit 20) for damaged files; StorageError if
+/// files cannot be read or written, or `out` exists.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
 
-/// Accepted values of --to.
+/// Returns the accepted values of --to, sorted.
 std::vector<std::string> export_programs();
 
 }  // namespace shoal

@@ -12,31 +12,32 @@
 
 namespace shoal {
 
-/// Reads a checkpoint's weights with their permutations folded in: S P in place of S and P.
+/// Reads a checkpoint's weights with permutations folded in, to export or run them without: a layer
+/// with sparse weight S and a permutation P of its inputs has the weight S P (of its outputs: P S).
 ///
-/// Products already use S P as their weight (Permutation), so a model with weights S P and no
-/// permutations computes equal bits. Neighbouring layers do not change, unlike in PA-DST, whose
-/// kernels need the structure of S.
+/// Training multiplies by S P as well (Permutation), so dense products of the folded model give
+/// equal bits. Other layers do not change; PA-DST ("Efficient Dynamic Structured Sparse Training
+/// with Learned Shuffles") folds P into the layer before, since its kernels need the structure of
+/// S.
 class FoldedWeights {
  public:
-  /// `model`: the recipe's, on meta. `reader` must outlive this. Throws Error (exit 12) for a layer
-  /// with a soft permutation (and names the step at which it becomes hard), with soft cells, or
-  /// without a stored permutation.
+  /// `model`: that of the recipe, on meta. `reader` must outlive this. Throws Error (exit 12) for a
+  /// layer with a soft permutation (a trained matrix; names the step at which it becomes hard),
+  /// with soft cells (the mask is not chosen yet), or without a stored permutation.
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 
-  /// Weights and buffers of the model; permutations and soft cells are left out, since they are
-  /// folded.
+  /// Names, shapes and dtypes of the weights and buffers; permutations are not among them.
   const StateList& listed() const { return listed_; }
   /// Number of permuted matrices; each expert of a stack counts.
   size_t num_permuted() const { return permuted_.size(); }
-  /// Reads a tensor with the shape and order of `weight`: the weight itself, its average or its
+  /// Reads a stored tensor, permuted like `weight`: the weight of that name, its average or its
   /// mask. Throws CheckpointError.
   torch::Tensor read(const ManifestTensor& tensor, const std::string& weight) const;
 
  private:
   struct Permuted {
-    const ManifestTensor* index;
-    bool is_transposed;
+    const ManifestTensor* index;  ///< the stored permutation
+    bool is_transposed;           ///< the weight is stored as [inputs, outputs]
     PermutationAxis axis;
   };
 

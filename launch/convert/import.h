@@ -12,39 +12,39 @@
 
 namespace shoal {
 
-/// `shoal import FOLDER|FILE --as FORMAT OUT [key=value …]`.
+/// Arguments of `shoal import FOLDER|FILE --as FORMAT OUT [key=value …]`.
 struct ImportArguments {
-  std::string path;
-  std::string format;  ///< a registered WeightFormat, or kOwnLayout
-  std::string out;
-  std::vector<std::string> overrides = {};  ///< of the recipe derived from the weights
+  std::string path;                         ///< safetensors file, or a folder of a saved model
+  std::string format;                       ///< one of import_formats()
+  std::string out;                          ///< folder to create
+  std::vector<std::string> overrides = {};  ///< `key=value`, of the derived recipe
   bool json = false;
 };
 
-/// Imports weights saved by another program into a new folder `out`, laid out as a run folder: a
-/// checkpoint of step 0 and resolved.yaml, the model's recipe. Weights are converted to the dtype
-/// of train.precision, which is float64 if all weights are. An error leaves nothing at `out`.
-/// Throws Error (exit 2) for an unknown format; Error (exit 12) if Shoal does not support the
-/// model, or tensors are missing, surplus or misshapen, and lists them; ConfigError for the
-/// overrides; CheckpointError (exit 20) for damaged files; StorageError if they cannot be read, or
-/// if `out` exists or cannot be written.
+/// Imports a model that another program saved, to evaluate or train it. Creates a folder laid out
+/// as a run's: a checkpoint of step 0, and resolved.yaml, a recipe derived from the weights.
+/// Weights are converted to the dtype of train.precision, which is float64 if all of them are. An
+/// error leaves nothing at `out`. Throws Error (exit 2) for an unknown format; Error (exit 12) if
+/// Shoal does not support the model, or tensors are missing, surplus or misshapen, and lists them;
+/// ConfigError for the overrides; CheckpointError (exit 20) for damaged files; StorageError if
+/// files cannot be read or written, or `out` exists.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 
-/// Model weights, without optimizer or data state, that are to be written as a run folder.
+/// Model weights to be saved as the only checkpoint of a run, without optimizer and data state.
 struct ModelRun : Stateful {
-  std::string id;
-  SaveInfo point = {};                             ///< of the training
-  std::map<std::string, std::string> origin = {};  ///< for Manifest::written_by
+  std::string id;                                  ///< run id, recorded in the checkpoint
+  SaveInfo point = {};                             ///< step, samples and score of the training
+  std::map<std::string, std::string> origin = {};  ///< further facts for the manifest, by name
   ModelWeights weights = {};
-  std::string tokenizer = {};  ///< Tokenizer::identity(); empty: unknown
+  std::string tokenizer = {};  ///< identity of the tokenizer of its data; empty: unknown
 
   void visit_state(StateVisitor& visitor) override;
 };
-/// Fills a folder as a run's: a checkpoint and resolved.yaml. Throws StorageError.
+/// Writes a checkpoint of `run` and resolved.yaml into an existing folder. Throws StorageError.
 void write_model_run(const Recipe& recipe, ModelRun& run, const std::string& folder);
 
-/// The values of --as.
+/// Returns the accepted values of --as, sorted.
 std::vector<std::string> import_formats();
 
 }  // namespace shoal

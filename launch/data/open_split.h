@@ -13,32 +13,32 @@
 
 namespace shoal {
 
-/// One opened split (training or validation) of a run's data, with its source.
+/// One split of the data, training or validation, with its files opened.
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
   int64_t workers = 1;           ///< threads that read samples where data.workers is auto
-  std::string fingerprint = {};  ///< SampleSet::fingerprint: hash that detects other data
-  std::string tokenizer = {};    ///< SampleSet::tokenizer_identity
+  std::string fingerprint = {};  ///< names, sizes and a hash of the files; "": no files
+  std::string tokenizer = {};    ///< identity of the tokenizer that made the ids; "": unknown
   /// Called with a warning if data.workers is auto and the system refuses some of the threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
-/// What a job trains on and what it is evaluated on.
+/// The data that a training reads: the samples to train on, and those to evaluate on.
 struct JobData {
   OpenSplit train, valid;
 };
 
-/// Name of OpenSplit::fingerprint in a checkpoint.
+/// Name in a checkpoint of the training split's fingerprint, which a resume compares.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Key of OpenSplit::tokenizer in a checkpoint.
+/// Name in a checkpoint of OpenSplit::tokenizer.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Opens a split. Throws DataError.
+/// Opens the files of a split, to be read by `workers` threads. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
 /// Opens both splits; `console` shows their warnings, each once. Collective. Throws DataError, and
-/// as require_equal_on_ranks where the ranks' data differ.
+/// Error (exit 14) on every rank if the ranks' data differ.
 JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
                   Communicator& world, Console& console);
 
@@ -46,7 +46,7 @@ JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t worke
 /// (on_corrupt: skip). Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
-/// How a split is read; `views`: of each sample, as Task::views.
+/// How this rank reads its part of a split. `views`: augmented copies of each training image.
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid,
                                int64_t views = 1);
 

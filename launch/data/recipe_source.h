@@ -8,11 +8,12 @@
 namespace shoal {
 
 /// Makes the recipe's data source without opening its files. `environment` gives XDG_CACHE_HOME or
-/// HOME, which locate the user's cache folder; without them there is none.
+/// HOME, below which the source may cache encoded files; without them nothing is cached.
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 
-/// Throws ConfigError if evaluate.stride does not fit the data.
+/// Throws ConfigError if evaluate.stride (tokens from one evaluated text window to the next) does
+/// not fit the data.
 void check_stride(const Recipe& recipe, const DataSource& source);
 
 }  // namespace shoal

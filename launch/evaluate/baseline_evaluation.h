@@ -9,16 +9,17 @@
 
 namespace shoal {
 
-/// Fits a task's baselines on samples of data.train without augmentation. Collective. If data.train
-/// cannot be read, throws DataError on every rank and fits nothing.
+/// Fits a task's baselines (simple predictors to compare the model with) on samples of data.train
+/// without augmentation. Collective. If data.train cannot be read, throws DataError on every rank
+/// and fits nothing.
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
 
-/// Evaluates the baselines on the parts' data, except those that need fitting and are not fitted.
-/// Collective; every rank gets the same numbers.
+/// Evaluates the baselines on the data of the parts, except those that need fitting and are not
+/// fitted. Collective; every rank gets the same numbers.
 std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 
-/// Settings and metrics by name of the baseline.
+/// Settings and metrics of each baseline, by the baseline's name.
 nlohmann::ordered_json to_json(const std::vector<BaselineScore>& scores);
 /// A table with a row per baseline and a column per metric.
 std::string to_text(const std::vector<BaselineScore>& scores);

@@ -18,66 +18,66 @@
 // B samples of all ranks  C channels  H height  W width
 namespace shoal {
 
-/// Result of evaluating a split, in which each sample counts once.
+/// Result of evaluating the model on a split, in which each sample counts once.
 struct Evaluation {
   std::vector<Metric> metrics;
   int64_t samples = 0;
-  /// Share of tokens, over all MoE layers, whose first expert is the same as in the evaluation
-  /// before; unset if there was none.
+  /// Share of tokens, over all MoE layers, whose first expert is the same as in the previous
+  /// evaluation; unset if there was none.
   std::optional<double> router_agreement = {};
   double seconds = 0.0;
   std::vector<MoeReport> moe = {};  ///< routing statistics of the split, one per MoE layer
-  /// Pictures of the first samples, from gather_pictures.
+  /// Pictures that the task draws of the first samples, a column for each kind.
   std::vector<PictureColumn> pictures = {};
 
   /// Value of the metric with this name; TORCH_CHECK that it exists.
   double value(std::string_view name) const;
 };
 
-/// Arguments of an evaluation: model, recipe, data and ranks. All must outlive the call.
+/// What an evaluation works on: model, recipe, data and ranks. All must outlive the call.
 struct EvaluationParts {
-  /// Called with the number of batches done; `what` is `evaluation`, or before it `references`.
+  /// Called after each batch with the numbers of batches. `what`: "references" while training
+  /// samples to compare with are read, then "evaluation".
   using Progress = std::function<void(const char* what, int64_t done, int64_t total)>;
 
   Task& task;
   const Recipe& recipe;
   const OpenSplit& data;
   RankGrid& grid;
-  const OpenSplit* train_data = nullptr;  ///< data.train; null: opened if references need it
-  /// Maximum number of samples that the task draws pictures of, all from the first micro-batch.
-  /// 0: no pictures.
+  const OpenSplit* train_data = nullptr;  ///< data.train; null: opened if references are needed
+  /// Maximum number of samples to draw pictures of, all from the first micro-batch; 0: none.
   int64_t most_pictures = 0;
   Progress progress = {};
 };
 
-/// Called before each batch on all ranks; True ends the evaluation without a result.
+/// Called on all ranks before each batch; true, on all of them, ends the evaluation without result.
 using Interrupted = std::function<bool()>;
 
-/// Runs the task over all of the data: dropless, without noise or augmentation. A task with
-/// references (training samples to compare with, such as the neighbours of kNN) is shown these
-/// first. Collective; every rank gets the same result, nullopt if interrupted. `step`: of the
-/// training, read by layers that change with it. `agreement` stores the routing for comparison with
-/// the next evaluation; pass it on all ranks or on none.
+/// Evaluates the task on all of the data, without noise, augmentation or dropped tokens. A task
+/// with references (training samples to compare with, such as the neighbours of kNN) is shown these
+/// first. `step`: optimizer steps done so far, read by layers that change with it. `agreement`:
+/// compares the routing with the previous evaluation's and stores it; null on all ranks or on none.
+/// Collective; every rank gets the same result, nullopt if interrupted.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);
 /// Evaluates without interruption or comparison with earlier routing.
 Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
-/// Adds a batch's sums to `totals`, which is empty for the first batch. TORCH_CHECK that the number
-/// of sums is the same for all batches.
+/// Adds a batch's sums for metrics to `totals`, which is empty for the first batch. TORCH_CHECK
+/// that the number of sums is the same for all batches.
 void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals);
 
-/// All-reduces the sums and the MoE layers' statistics over all ranks, once. Collective.
+/// All-reduces `totals` in place, and the MoE layers' statistics, which it returns. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
 
 /// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);
 
-/// Gathers a task's pictures of the split's samples `first` to `first + count - 1` from the ranks
-/// whose part of the micro-batch `batch` holds them. Every rank returns all of them, in host
-/// memory: images float32 [B, C, H, W], numbers float64 [B]. Empty if the task has no pictures.
-/// Collective.
+/// Draws a task's pictures of the split's samples `first` to `first + count - 1` and gathers them
+/// from the ranks. `batch`: this rank's part of the micro-batch with these samples. Returns all
+/// pictures on every rank, in host memory: images float32 [B, C, H, W], numbers float64 [B]; empty
+/// if the task has no pictures. Collective.
 std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
                                            int64_t first, int64_t count);
 
@@ -87,9 +87,10 @@ std::string to_text(const Metric& metric);
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json);
 /// Metrics by name, `samples`, and for models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
-/// Routing statistics as a list with an object per MoE layer: `layer`, `load_share`, `dead_units`;
-/// if the router makes scores, `mutual_information` (nats) and `mean_score`; `memory_units`, how
-/// many of the last units these are, if there are any; `multiply_adds_per_token`, if counted.
+/// Routing statistics as a list with an object per MoE layer: `layer`, `load_share`, `dead_units`
+/// (units without tokens); if the router makes scores, `mutual_information` (of token and unit, in
+/// nats) and `mean_score`; if the last units are memory units (keys with values, not experts),
+/// their number, `memory_units`; `multiply_adds_per_token`, if counted.
 nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
 /// Table of the MoE layers' routing statistics, and a line with the load shares of each layer.
 std::string routing_text(const std::vector<MoeReport>& layers);

@@ -9,21 +9,24 @@
 
 namespace shoal {
 
-/// Request to draw pictures of the first evaluated samples.
+/// Request to draw pictures of the first samples of an evaluation: `shoal eval --images`.
 struct ImagesRequest {
-  std::string folder;  ///< empty or new folder; "": draws nothing
-  int64_t count = 16;
+  std::string folder;  ///< folder to create, or an empty one; "": no pictures are wanted
+  int64_t count = 16;  ///< number of samples
 };
 
+/// What was drawn.
 struct DrawnImages {
-  int64_t count = 0;
-  std::vector<std::string> columns;  ///< titles, from left to right
+  int64_t count = 0;                 ///< samples; fewer than requested if the split has fewer
+  std::vector<std::string> columns;  ///< titles of a sample's pictures, from left to right
 };
 
-/// Draws the first evaluated samples: image-000.png and so on, each with the task's pictures of one
-/// sample side by side, and contact_sheet.png with all of them. Small images are magnified by an
-/// integer. Collective; rank 0 writes. Throws Error (exit 2) if the task has no pictures or the
-/// folder is not empty, StorageError, DataError.
+/// Draws what a model makes of its first samples: image-000.png and so on, each with the pictures
+/// that the task draws of one sample side by side (such as a clean, a noisy and a restored image),
+/// and contact_sheet.png with all of them. Small pictures are magnified by an integer. `step`:
+/// optimizer steps that the model was trained for. Collective; rank 0 writes through `files`.
+/// Throws Error (exit 2) if the task draws no pictures or the folder is not empty, StorageError,
+/// DataError.
 DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
                                    int64_t step, FileSystem& files);
 

@@ -10,18 +10,19 @@
 namespace shoal {
 
 /// Measures how stable routing is between evaluations: how many of this rank's validation tokens
-/// keep their first expert. A rank must evaluate the same samples in the same order each time.
-/// Stores one small integer per token and layer in memory, so the first evaluation of a resumed run
-/// has nothing to compare with.
+/// keep their first expert, the router's first choice. Each evaluation calls begin_evaluation(),
+/// add() for each batch, then counts(), with the same samples in the same order. Stores a small
+/// integer per token and layer in memory only, so the first evaluation of a resumed run has nothing
+/// to compare with.
 class RouterAgreement {
  public:
   struct Counts {
-    int64_t same = 0;      ///< tokens with an equal first unit, summed over layers
+    int64_t same = 0;      ///< tokens whose first expert is as before, summed over layers
     int64_t compared = 0;  ///< tokens with an expert now or before; 0 in the first evaluation
   };
   void begin_evaluation();
-  /// Adds the next batch. Layers without first experts are skipped. TORCH_CHECK that the last
-  /// evaluation had an equally large batch here.
+  /// Adds the next batch: the statistics of its MoE layers. Skips layers without first experts.
+  /// TORCH_CHECK that the last evaluation had an equally large batch here.
   void add(const std::vector<MoeStats>& layers);
   /// Counts since begin_evaluation().
   Counts counts() const;

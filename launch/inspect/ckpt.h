@@ -7,16 +7,16 @@
 
 namespace shoal {
 
-// Subcommands for checkpoints, which need no MPI, GPU or model. PATH is the folder of a checkpoint,
-// or of a run, whose newest committed checkpoint is then used. They throw CheckpointError (exit 20)
-// if files are damaged, StorageError (exit 21) if files cannot be read.
+// Subcommands that check and compare checkpoints; they need no MPI, GPU or model. PATH is the
+// folder of a checkpoint, or of a run, whose newest complete checkpoint is then used. They throw
+// CheckpointError (exit 20) if files are damaged, StorageError (exit 21) if files cannot be read.
 
 /// Exit code of `ckpt diff` and `inspect --diff` if two checkpoints differ.
 constexpr ExitCode kDiffers{1};
 
 /// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {
-  std::string path;
+  std::string path;              ///< PATH
   std::string other = {};        ///< the second checkpoint of `diff`
   bool best = false;             ///< for a run folder: the checkpoint with the best score
   bool pass_unreadable = false;  ///< for a run folder: skips checkpoints that cannot be read
@@ -32,8 +32,8 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 /// `shoal ckpt diff PATH OTHER`: lists the tensors and values that differ. Exit 0 if none do, else
 /// kDiffers; the JSON has `equal`.
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out);
-/// `shoal ckpt digest PATH`: `sha256:…` over tensors, step and data cursor. Independent of the run,
-/// the number of ranks and the recipe.
+/// `shoal ckpt digest PATH`: prints a hash, `sha256:…`, over tensors, step and data cursor (samples
+/// trained on). Independent of the run, the number of ranks and the recipe.
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -20,23 +20,24 @@ struct InspectArguments {
   bool experts = false;  ///< prints the run's expert loads at the checkpoint's step
   /// With `experts`: draws the loads up to that step into this .svg file, replacing it.
   std::string heat_map = {};
-  // For draw_activation_maps and draw_expert_maps, into an empty or new folder each:
+  /// Folders for draw_activation_maps (tokens that units of Nexus layers attend to) and
+  /// draw_expert_maps (experts that image patches are routed to), each empty or new:
   std::string activation_maps = {}, expert_maps = {};
   int64_t images = 8;  ///< number of images, from the start of the validation split
-  // For draw_sparsity (sparsity_maps.h):
+  /// Prints or draws masks and permutations of sparse layers (draw_sparsity).
   bool sparsity = false;
-  std::string page = {};  ///< an .html file; "": prints statistics only
-  // For draw_gate_maps (gate_maps.h):
-  std::string gates = {};                  ///< an .html file
+  std::string page = {};  ///< an .html file to draw them into; "": prints statistics only
+  /// Draws which tokens attend in layers with token gates (draw_gate_maps).
+  std::string gates = {};                  ///< an .html file; "": not drawn
   int64_t samples = 8;                     ///< number of samples from the validation split
   std::optional<std::string> prompt = {};  ///< text to use in place of samples
 };
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: prints
-/// the contents of a checkpoint, or draws pictures of its model at work. `--diff` has the exit
-/// codes of `ckpt diff`. `--experts` reads experts.jsonl of the run; DataError (exit 13) if it has
-/// no record up to the step. StorageError (exit 21) if the heat map cannot be written. Drawings
-/// throw as the draw_... functions.
+/// the contents of a checkpoint, or draws pictures of its model at work. `--diff` returns 0 if the
+/// checkpoints are equal, else 1. `--experts` reads experts.jsonl of the run; DataError (exit 13)
+/// if it has no record up to the step. Error (exit 2) if the model has nothing of the kind to draw;
+/// StorageError (exit 21) if a drawing cannot be written.
 ExitCode inspect(const InspectArguments& arguments, const Environment& environment,
                  std::ostream& out);
 

@@ -12,15 +12,15 @@
 // m outputs  n inputs
 namespace shoal {
 
-/// A matrix reduced to a small picture, whose pixels are means over squares of entries.
+/// A mask or permutation matrix as a small picture: each pixel is the mean of a square of entries.
 struct ShrunkMatrix {
-  int64_t height = 0, width = 0;
-  std::vector<double> mean;  ///< height * width, row by row
+  int64_t height = 0, width = 0;  ///< in pixels
+  std::vector<double> mean;       ///< height * width, row by row
 
-  double largest() const;
+  double largest() const;  ///< the largest pixel
 };
 
-/// Accumulates a ShrunkMatrix of at most `most` rows and columns.
+/// Makes a ShrunkMatrix of at most `most` rows and columns. Entries that are not added are 0.
 class MatrixShrinker {
  public:
   MatrixShrinker(int64_t rows, int64_t columns, int64_t most);
@@ -36,26 +36,26 @@ class MatrixShrinker {
   std::vector<double> sum_;
 };
 
-/// Statistics of one matrix's mask in one checkpoint.
+/// Statistics of one matrix's mask in one checkpoint. Active weights are those that the mask keeps.
 struct MaskNumbers {
   int64_t weights = 0;            ///< number of active weights
   double density = 0.0;           ///< active share of all weights
   std::optional<double> changed;  ///< share of active weights inactive in the previous checkpoint
-  int64_t empty_rows = 0;         ///< neurons without active weights
-  /// Active weights per input.
+  int64_t empty_rows = 0;         ///< outputs without active weights
+  /// Fan-out of an input: the number of its active weights.
   int64_t least_fan_out = 0, most_fan_out = 0;
   double median_fan_out = 0.0;
-  bool is_chosen = true;  ///< false while cells are soft: all weights are active
+  bool is_chosen = true;  ///< false while training still chooses the mask: all weights are active
 };
 
 /// Statistics of mask_mn, bool; `before_mn`, undefined or bool, is the previous checkpoint's mask.
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn);
 
-/// Statistics of one matrix's permutation in one checkpoint.
+/// Statistics of the permutation of one matrix's inputs or outputs in one checkpoint.
 struct PermutationNumbers {
-  bool is_soft = false;
-  std::optional<double> distance;  ///< Permutation::distance
-  std::optional<double> penalty;   ///< soft_permutation_penalty, if soft
+  bool is_soft = false;            ///< a trained matrix, which becomes a permutation later
+  std::optional<double> distance;  ///< from the identity, in [0, 1]; unset: not known while soft
+  std::optional<double> penalty;   ///< distance from permutations while soft, in [0, 1]
 };
 
 /// One matrix in one checkpoint. Pictures are set if requested.
@@ -66,48 +66,49 @@ struct SparseMoment {
   std::optional<ShrunkMatrix> mask_picture, permutation_picture;
 };
 
+/// One weight matrix over the checkpoints.
 struct SparseMatrixHistory {
-  std::string name;                   ///< name of the weight, for experts with the id
+  std::string name;  ///< name of the weight; in a stack of experts with the expert's id
   std::vector<SparseMoment> moments;  ///< in ascending order of steps
 };
 
-/// Curves of a permuted layer, from permutations.jsonl.
+/// Curves over logged steps of a layer's permutations, from permutations.jsonl of the run.
 struct PermutationCurves {
   Curve distance{"distance"}, penalty{"penalty"};
   std::optional<int64_t> hard_from = {};  ///< first logged step with a hard permutation
 };
 
-/// History of one sparse layer, with all its matrices.
+/// History of one sparse layer: of its matrix, or of the matrices of its experts.
 struct SparseLayerHistory {
   std::string layer;
-  int64_t rows = 0, columns = 0;
-  double density = 0.0;  ///< target density
+  int64_t rows = 0, columns = 0;  ///< outputs, inputs
+  double density = 0.0;           ///< target density
   std::vector<SparseMatrixHistory> matrices = {};
   PermutationCurves curves = {};
 };
 
-/// History of all sparse layers over a run's checkpoints.
+/// History of all sparse layers over a run's checkpoints, as `shoal inspect --sparsity` shows it.
 struct SparsityHistory {
-  std::string pattern, permutation;  ///< registered names
+  std::string pattern, permutation;  ///< names from the recipe: sparsity.pattern, .permutation
   std::vector<int64_t> steps;
   std::vector<SparseLayerHistory> layers;
 };
 
-/// Limits on pictures: a layer's first matrices, and evenly spaced checkpoints with the first and
-/// the last one.
+/// Limits on pictures: a layer's first matrices; evenly spaced checkpoints with the first and the
+/// last one; pixels along a side.
 inline constexpr size_t kMostDrawnMatrices = 8, kMostDrawnCheckpoints = 6;
 inline constexpr int64_t kMostDrawnSide = 192;
-/// True if the i-th of `count` checkpoints is drawn.
+/// True if checkpoint `i` of `count`, counted from 0, is drawn.
 bool is_checkpoint_drawn(size_t i, size_t count);
 
-/// Reads masks and permutations of the recipe's sparse layers from checkpoints, given in order of
-/// steps; builds the model on meta only. Throws Error (exit 2) if the last recipe has no sparsity,
-/// Error (exit 12) if a checkpoint has other layers, CheckpointError.
+/// Reads masks and permutations of the recipe's sparse layers from checkpoints, in ascending order
+/// of steps. Builds the model on meta only. Throws Error (exit 2) if the last recipe has no
+/// sparsity, Error (exit 12) if a checkpoint has other layers, CheckpointError for damaged files.
 SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoints,
                                       bool with_pictures);
 
-/// Adds curves from the run's permutations.jsonl up to the last step, if the file exists. Throws
-/// DataError for an invalid line.
+/// Adds the curves up to the last step from the file permutations.jsonl of the run, if it exists.
+/// Throws DataError for an invalid line.
 void add_permutation_curves(const std::string& file, SparsityHistory& history);
 
 }  // namespace shoal

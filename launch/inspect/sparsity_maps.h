@@ -9,9 +9,9 @@
 namespace shoal {
 
 /// `shoal inspect PATH --sparsity [-o FILE.html]`: masks and permutations of the sparse layers,
-/// over all checkpoints of a run or in one; with `-o` a page of them, which is replaced. `page`: an
-/// .html file; "": numbers only. Opens no data. Throws as read_sparsity_history and
-/// add_permutation_curves, and StorageError if the page cannot be written.
+/// over all checkpoints of a run or in one. `page`: an .html file to draw them into, which is
+/// replaced; "": numbers only. Opens no data. Throws Error (exit 2) for a recipe without sparsity,
+/// Error (exit 12) for checkpoints with other layers, CheckpointError, DataError, StorageError.
 ExitCode draw_sparsity(const CheckpointChoice& choice, const std::string& page, bool json,
                        std::ostream& out);
 

@@ -12,13 +12,13 @@ namespace shoal {
 /// as far as the history has them.
 std::string sparsity_page(const std::string& title, const SparsityHistory& history);
 
-/// Formats outputs by inputs: "768 x 3072".
+/// Formats outputs and inputs of a layer: "768 x 3072".
 std::string shape_text(const SparseLayerHistory& layer);
-/// State of the permutation: "none", "hard" or "soft". Of a soft one without a distance in the
-/// history also its `kind`, such as "soft, sinkhorn".
+/// State of the permutation: "none", "hard", or "soft" while it is a trained matrix. A soft one of
+/// unknown distance is shown with its `kind`, the recipe's sparsity.permutation: "soft, sinkhorn".
 std::string order_text(const SparseMoment& moment, const std::string& kind);
-/// Cells of a table row: weights, density, changed, empty rows, fan-out, order_text, distance,
-/// penalty.
+/// Cells of a table row: weights, density, share changed, empty rows, fan-out (least / median /
+/// most), order_text, distance, penalty.
 std::vector<std::string> number_cells(const SparseMoment& moment, const std::string& kind);
 
 }  // namespace shoal

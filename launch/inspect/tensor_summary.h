@@ -15,9 +15,10 @@ struct TensorSummary {
   int64_t num_not_finite = 0;
 };
 
+/// Reads a tensor of a checkpoint. Throws CheckpointError, StorageError.
 TensorSummary summarise(const CheckpointReader& reader, const ManifestTensor& tensor);
 
-/// Difference of two tensors of one dtype and shape; values with equal bits do not differ.
+/// Difference of two tensors a and b of one dtype and shape; values with equal bits are equal.
 struct TensorDifference {
   int64_t num_different = 0;
   double max_abs = 0.0;     ///< largest finite |a - b|

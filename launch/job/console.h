@@ -11,47 +11,49 @@
 
 namespace shoal {
 
-/// One interval of training for the console. Rates cover the interval, other values its last step.
+/// What the console shows of training, at a logged step. Rates cover the interval since the one
+/// before, other values are of the last step.
 struct Progress {
   int64_t step = 0, total_steps = 0;
-  double loss = 0, lr = 0, grad_norm = 0;
-  double items_per_second = 0;  ///< all ranks
-  std::string unit = "img";     ///< name of an item
+  double loss = 0, lr = 0, grad_norm = 0;  ///< lr: learning rate
+  double items_per_second = 0;             ///< over all ranks
+  std::string unit = "img";                ///< name of an item, such as `img`
   int64_t ranks = 1;
-  std::optional<double> dropped_share;  ///< share of the routed choices, mean of the MoE layers
-  std::optional<double> load_max_over_mean;  ///< largest over the MoE layers
-  std::vector<std::string> layers;           ///< LayerLog::Report::shown: `attend 41.2%`
-  std::optional<double> all_to_all_ms;  ///< this rank's waiting for exchanges, a step; not on GPUs
-  double data_wait_share = 0;           ///< share of the interval's time
-  std::optional<double> mfu;  ///< mean of all ranks; unset where FLOPs or peak are not known
-  int64_t memory_bytes = 0;   ///< resident set of this rank
+  std::optional<double> dropped_share;       ///< share of tokens' choices, mean of the MoE layers
+  std::optional<double> load_max_over_mean;  ///< experts' loads; largest of the MoE layers
+  std::vector<std::string> layers;           ///< further values of layers: `attend 41.2%`
+  std::optional<double> all_to_all_ms;       ///< ms a step that this rank waits; unset on GPUs
+  double data_wait_share = 0;  ///< share of the interval's time spent waiting for data
+  std::optional<double> mfu;   ///< model FLOPs utilisation, mean of all ranks; unset: not known
+  int64_t memory_bytes = 0;    ///< resident memory of this rank
   double seconds_left = 0;
-  bool is_measured = true;  ///< false in the first interval: only step and time are set
-  std::string activity;     ///< activity that delays steps, `evaluation 35%`; else ""
+  bool is_measured = true;  ///< false before the first logged step: only step and time are set
+  std::string activity;     ///< what steps wait for, `evaluation 35%`; "": nothing
 };
 
-/// Progress of an activity as text, `evaluation 35%`.
+/// Formats the progress of an activity: `evaluation 35%`.
 std::string share_done(const std::string& what, int64_t done, int64_t total);
 
 /// Line for a log, `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
 std::string progress_line(const Progress& progress);
 
 /// Line for a terminal, with a bar, in at most `columns` columns. Leaves out what does not fit,
-/// least important values first; keeps step and time left.
+/// least important values first, but never step, activity and time left.
 std::string live_line(const Progress& progress, int64_t columns);
 
-/// Rank 0's progress on standard error: on a terminal one line with a bar, rewritten in place;
-/// elsewhere one line for each interval, so that log files stay readable.
+/// Shows rank 0's progress on standard error: on a terminal one line with a bar, rewritten in
+/// place; elsewhere one line for each logged step, so that log files stay readable.
 class Console {
  public:
   using Clock = std::chrono::steady_clock;
-  /// `terminal`: rewrite in place; `width`: columns, unless the stream's terminal reports its own;
-  /// `period`: least time between pulses.
+  /// `terminal`: rewrite the line in place. `width`: columns, unless the stream is a terminal that
+  /// reports its own. `period`: least time between pulses.
   Console(std::FILE* stream, bool terminal, int64_t width,
           Clock::duration period = std::chrono::seconds(1));
+  /// Shows a logged step, by live_line or progress_line.
   void show(const Progress& progress);
-  /// Puts in the bar's place what `line` makes of the columns there are: on a terminal, once a
-  /// period at most. Does nothing elsewhere.
+  /// Shows progress between logged steps: on a terminal, draws line(columns) in place of the bar,
+  /// once a period at most. Does nothing elsewhere.
   void pulse(const std::function<std::string(int64_t columns)>& line);
   /// Erases the bar.
   void clear();
@@ -76,7 +78,7 @@ class Console {
   std::function<void(const std::string&)> tell_lost_;
 };
 
-/// The columns of the terminal that a file descriptor is; nothing if it is none.
+/// Columns of the terminal that a file descriptor refers to; nullopt if it is no terminal.
 std::optional<int64_t> terminal_columns(int file);
 
 /// A console on standard error. `columns`: width of the terminal to which a launcher forwards

@@ -18,23 +18,24 @@ struct Failure {
   std::string text;  ///< `error[E13] rank=0: a.bin: …; next step`; may have several lines
 };
 
-/// Describes an exception; `error` must not be null. `rank`: unset in a process that runs alone.
-/// Exceptions other than shoal::Error are internal (70), except failed allocations (11).
+/// Describes an exception; `error` must not be null. `rank`: of this process; unset if it runs
+/// alone. Exceptions other than shoal::Error are internal (exit 70), except failed allocations
+/// (exit 11).
 Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank);
 
 /// Turns a failed allocation, on the host or a GPU, into an Error (exit 11) with its size, the
 /// activity `what` during which it failed, and the keys to change. Returns other errors unchanged.
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
-/// Waits until the launcher ends the job because a rank has printed its failure and left: for a
-/// rank that has failed before it joined the others, whom the same failure probably hit. Returns
-/// true if that happened, so that this rank may leave silently, and false if nothing happened
-/// within `patience`, so that this rank has to print its own failure.
+/// Waits up to `patience` for the signal by which the launcher ends the job after a rank has
+/// failed. Call on a rank that fails before it has joined the others, since these probably fail
+/// alike. Returns true if the signal came: another rank has printed the failure, and this one may
+/// leave silently. Returns false if none came: this rank has to print its own failure.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
-/// Prints a rank's failure and ends the whole job with its exit code, so that peers do not hang.
-/// Since all ranks usually fail alike, the others give rank 0 a moment to print for them. Returns
-/// only in a process that runs alone.
+/// Prints the failure of a rank and ends the whole job with its exit code, so that peers do not
+/// hang. Ranks other than 0 wait a moment first: all usually fail alike, and then only rank 0
+/// prints. Returns only in a process that runs alone.
 ExitCode end_job(const std::exception_ptr& error, Communicator& world);
 
 /// Runs `work` on every rank; if it throws, ends the job.

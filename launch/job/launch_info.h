@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// Looks up an environment variable.
+/// Function that looks up an environment variable; tests pass their own.
 using config::Environment;
 
 /// Looks up a variable of this process's own environment.
@@ -20,25 +20,25 @@ std::optional<std::string> environment_variable(const std::string& name);
 /// XDG_CACHE_HOME or HOME. Empty without either.
 std::string cache_folder(const Environment& environment);
 
-/// What the launcher (Open MPI's mpirun, srun) and the user set for this process.
+/// How the launcher (Open MPI's mpirun, srun) and the user started this process.
 struct LaunchInfo {
   std::string launcher;  ///< "mpirun", "srun", or empty for a process that runs alone
-  int64_t world = 1;
+  int64_t world = 1;     ///< number of ranks
   int64_t rank = 0;
-  int64_t local_rank = 0;
-  int64_t local_size = 1;
-  std::optional<int64_t> threads;  ///< OMP_NUM_THREADS
-  bool bound = false;              ///< the launcher gave this process CPUs of its own
+  int64_t local_rank = 0;          ///< index among the ranks of this machine
+  int64_t local_size = 1;          ///< number of ranks on this machine
+  std::optional<int64_t> threads;  ///< from OMP_NUM_THREADS; 0: not a valid number
+  bool bound = false;              ///< the launcher bound this process to CPUs of its own
   bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
-  std::string cache_folder;        ///< the user's; may be empty
+  std::string cache_folder;        ///< result of cache_folder()
   /// SHOAL_COLUMNS, from launch/run: the columns of the terminal to which standard error goes on.
   std::optional<int64_t> columns = {};
 };
 
 /// Number of CPUs that a process may use; 0: this process.
 int64_t cpus_of_process(int process);
-/// Reads the settings. Open MPI 5 sets no variable when it binds a rank: bound means fewer CPUs
-/// than the parent's.
+/// Reads the settings from the environment. `cpus_of` is replaced in tests: Open MPI 5 sets no
+/// variable when it binds a rank, so a rank with fewer CPUs than its parent counts as bound.
 LaunchInfo read_launch_info(const Environment& environment,
                             int64_t (*cpus_of)(int process) = cpus_of_process);
 
@@ -47,17 +47,18 @@ LaunchInfo read_launch_info(const Environment& environment,
 /// worlds, with the likely reasons.
 std::unique_ptr<Communicator> make_world(const LaunchInfo& launch);
 
-/// Number of threads for this rank: `wanted`, else the launch's, else the CPUs this process may
-/// use, divided among the local ranks unless the launcher bound them. At least 1.
+/// Number of threads for this rank, at least 1: `wanted` (run.threads), else OMP_NUM_THREADS, else
+/// the CPUs this process may use, divided among the local ranks unless the launcher bound them.
+/// Throws ConfigError (exit 11) for an OMP_NUM_THREADS that is not a number of threads.
 int64_t choose_threads(std::optional<int64_t> wanted, const LaunchInfo& launch);
 
-/// Number of threads of this rank that read samples: the CPUs that its other threads leave free, at
-/// least 1. Call after set_up_torch.
+/// Number of threads of this rank that read samples, where data.workers is auto: the CPUs that its
+/// other threads leave free, at least 1. Call after set_up_torch.
 int64_t choose_workers(const LaunchInfo& launch);
 
-/// Sets LibTorch up for a run: so many intra-op threads (as choose_threads), one inter-op thread,
-/// deterministic algorithms or not, denormal numbers treated as zero, and memory of tensors that is
-/// used again. Once per process, before tensors are made.
+/// Sets LibTorch up for a run: choose_threads(threads) intra-op threads, one inter-op thread,
+/// algorithms that are deterministic or not, denormal numbers treated as zero, and reuse of freed
+/// CPU tensor memory. Call once per process, before tensors are made.
 void set_up_torch(std::optional<int64_t> threads, bool deterministic, const LaunchInfo& launch);
 
 /// Restricts LibTorch to algorithms that give the same bits in every run on the same machines;

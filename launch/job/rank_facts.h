@@ -20,11 +20,11 @@ std::string build_id_of_loaded(const std::string& file);
 /// Build ids and versions of the program, libshoal.so, LibTorch and MPI, as loaded.
 Facts installation_facts();
 
-/// Hash of the recipe without keys that may differ between machines, such as data paths.
+/// Hash of the recipe without the paths of its data, which may differ between machines.
 Facts recipe_facts(const Recipe& recipe);
 
-/// Call before any other exchange between ranks. Collective. Throws Error (exit 14) on every rank
-/// if their installations or recipes differ.
+/// Checks that all ranks run the same build with the same recipe. Call before any other exchange
+/// between ranks. Collective. Throws Error (exit 14) on every rank, with the differences.
 void require_equal_ranks(Communicator& world, const Recipe& recipe);
 
 }  // namespace shoal

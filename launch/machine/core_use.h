@@ -24,8 +24,8 @@ struct CoreUse {
 /// limit. `proc`, `sys`: /proc and /sys, replaceable in tests.
 std::optional<double> cpu_limit(const std::string& proc, const std::string& sys);
 
-/// Determines this rank's CoreUse, without measuring core_share. `threads`: threads of this rank;
-/// `proc`, `sys`: /proc and /sys, replaceable in tests.
+/// Determines the CoreUse of this rank's machine, all but core_share, which time_products measures.
+/// `threads`: threads of this rank; `proc`, `sys`: /proc and /sys, replaceable in tests.
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc = "/proc",
                       const std::string& sys = "/sys");
 

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// Result of one check of `shoal doctor`.
+/// Result of one check of `shoal doctor`, which tells users what a machine lacks for training.
 struct Finding {
   enum class Verdict {
     kOk,
@@ -29,7 +29,7 @@ struct Finding {
   void fail(ExitCode would_end_with, const std::string& next_step);
 };
 
-/// Tests if a process may read another's memory, by a child process. Returns 0 or the errno.
+/// Tests in a child process if a process may read another's memory. Returns 0 or the errno.
 int probe_memory_access();
 
 /// Paths from which facts about a machine are read; tests replace them.
@@ -71,9 +71,9 @@ ExitCode exit_code_of(const std::vector<Finding>& findings);
 /// Runs alone or under mpirun or srun.
 ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out);
 
-/// `shoal doctor --calibrate`: measures break-even densities of sparse kernels, with the threads a
-/// training would have, and stores them in the user's cache folder for trainings on this processor
-/// model. Throws DataError if there is no cache folder.
+/// `shoal doctor --calibrate`: measures break-even densities, below which sparse kernels are faster
+/// than dense products, with the threads of a training, and stores them in the user's cache folder
+/// for this processor model. Throws DataError without one, Error (exit 2) for several ranks.
 ExitCode calibrate(const LaunchInfo& launch, std::ostream& out);
 
 }  // namespace shoal

@@ -11,15 +11,16 @@
 namespace shoal {
 
 /// `shoal inspect PATH --activation-maps FOLDER [--images N] [key=value …]`: shows which image
-/// tokens the memory units and experts of a model's Nexus layers attend to, and how evenly. Writes
-/// a page with pictures into the folder, and a table or one JSON object to `out`. Runs in one
-/// process. Throws Error (exit 2) for a model without Nexus layers and for a folder that is not
-/// empty.
-/// Source: Nexus layer, appendix, figure A1.
+/// tokens a model's Nexus layers (paper: OneSparse) mix into the slots of their experts and of
+/// their memory units (learned keys with values), and how evenly. Writes a page with pictures into
+/// the folder, and a table or one JSON object to `out`. Runs in one process. Throws Error (exit 2)
+/// for a model without Nexus layers and for a folder that is not empty. Source: OneSparse,
+/// supplement, figure A1.
 ExitCode draw_activation_maps(const ImageMapsArguments& arguments, const Environment& environment,
                               std::ostream& out);
 
-/// Map of image `image` for some units, from their dispatch weights [B, N, units, s].
+/// Map of image `image` of a batch for units of one kind. `unit_BNUs`: their dispatch weights, the
+/// share of each token in a slot, [B, N, units, s]. `grid`: rows and columns of the tokens.
 ActivationMap activation_map(const torch::Tensor& unit_BNUs, int64_t image, const TokenGrid& grid);
 
 }  // namespace shoal

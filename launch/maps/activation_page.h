@@ -10,26 +10,29 @@
 
 namespace shoal {
 
-/// Attention map of one image: how strongly the units of one kind attend to each token.
+/// How strongly the units of one kind (experts, or memory units: learned keys with values) of a
+/// Nexus layer (paper: OneSparse) attend to each token of an image. A unit's slots are mixtures of
+/// the tokens, whose shares are the dispatch weights.
 struct ActivationMap {
-  /// [rows * columns] of the layer: dispatch weight averaged over units and slots, divided by that
-  /// of uniform attention.
+  /// [rows * columns] tokens of the layer, row by row: mean dispatch weight over units and slots,
+  /// divided by that of uniform attention.
   std::vector<double> weight;
-  /// Mean over units and slots of H(dispatch weights over the tokens) / ln(number of tokens).
+  /// Evenness, 1 if uniform: mean over units and slots of H(weights over tokens) / ln(tokens).
   double entropy = 0.0;
 };
 
-/// Maps of a Nexus layer, for each image one per kind of unit in the layer.
+/// Maps of one Nexus layer.
 struct LayerMaps {
   std::string layer;
-  int64_t rows = 0, columns = 0;  ///< of tokens
-  std::vector<std::optional<ActivationMap>> memory, experts;
+  int64_t rows = 0, columns = 0;                              ///< of tokens of an image
+  std::vector<std::optional<ActivationMap>> memory, experts;  ///< by image; unset: no such units
 };
 
+/// Contents of the page on the attention of Nexus layers.
 struct ActivationMaps {
   std::vector<Picture> images;
   std::vector<std::string> labels;  ///< labels of the images; empty without labels
-  std::vector<LayerMaps> layers;
+  std::vector<LayerMaps> layers;    ///< maps of all images, by layer
 };
 
 /// Mean entropy over images; nullopt if the layer has no units of this kind.

@@ -10,31 +10,31 @@
 
 namespace shoal {
 
-/// The first expert of each patch in one MoE layer.
+/// The first expert that each patch of the images is routed to in one MoE layer.
 struct ExpertMap {
   std::string layer;
-  int64_t rows = 0, columns = 0;             ///< numbers of patches
-  std::vector<std::vector<int64_t>> unit_N;  ///< for each drawn image, by patch; -1: not routed
-  RegionTable regions;                       ///< over all measured images
+  int64_t rows = 0, columns = 0;             ///< grid of patches in an image
+  std::vector<std::vector<int64_t>> unit_N;  ///< [drawn image][patch]: expert id; -1: not routed
+  RegionTable regions;  ///< features of each expert's patches, over all measured images
 };
 
-/// Contents of the page about experts.
+/// Contents of the page that shows what experts specialise in.
 struct ExpertMaps {
   std::vector<Picture> images;      ///< the drawn images
   std::vector<std::string> labels;  ///< labels of the drawn images; empty without labels
-  int64_t measured_images = 0;
+  int64_t measured_images = 0;      ///< number of images behind `regions`, drawn or not
   std::vector<ExpertMap> layers;
 };
 
-/// Colour of a unit, clearly different from those of its neighbours.
+/// Colour of the expert with this id, clearly different from those of its neighbours.
 Rgb unit_colour(int64_t unit);
 
-/// The image in grey, each patch tinted with its unit's colour; patches without a unit stay grey.
+/// The image in grey, each patch tinted with its expert's colour; patches without one stay grey.
 Picture tinted(const Picture& image, const ExpertMap& map, const std::vector<int64_t>& unit_N);
 
 /// Writes `index.html` into an existing folder, with a PNG for each image and map; the page shows
-/// them side by side with a legend, the units' shares, and the features of the regions routed to
-/// each unit. Throws StorageError.
+/// them side by side with a legend, the experts' shares of patches, and the features of the patches
+/// routed to each expert. Throws StorageError.
 void write_expert_page(FileSystem& files, const std::string& folder, const std::string& title,
                        const ExpertMaps& maps);
 

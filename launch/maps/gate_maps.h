@@ -20,11 +20,11 @@ struct GateMapsArguments {
 };
 
 /// `shoal inspect PATH --gates FILE.html [--samples N | --prompt TEXT] [key=value …]`: shows which
-/// tokens attend in which layers of a model with token gates, for the validation split's first
-/// samples or a prompt. Writes a page (gate_page.h), replacing the file, and the gates' statistics
-/// (gate_numbers.h) over all samples to `out`, as a table or one JSON object. Runs in one process.
-/// Throws Error (exit 2) for a model without gates and for prompts that the model cannot read,
-/// StorageError if the page cannot be written.
+/// tokens attend in which layers of a model with token gates (HSPMN v2.1: a gate decides for each
+/// token whether it attends), for the validation split's first samples or a prompt. Writes a page
+/// (gate_page.h) and prints the gates' statistics over all samples to `out`, as a table or one JSON
+/// object. Runs in one process. Throws Error (exit 2) for a model without gates and for prompts
+/// that the model cannot read, StorageError if the page cannot be written.
 ExitCode draw_gate_maps(const GateMapsArguments& arguments, const Environment& environment,
                         std::ostream& out);
 

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// Contents of a page about token gates.
+/// Contents of a page on token gates (HSPMN v2.1: a gate decides which tokens attend in a layer).
 struct GateMaps {
   std::string title;
   std::vector<std::string> layers;  ///< names of the gates' layers, in forward order
@@ -21,7 +21,7 @@ struct GateMaps {
 };
 
 /// Makes a token's bytes visible: blanks, line ends and tabs become symbols, other control
-/// characters and invalid UTF-8 \x0f. Does not escape markup.
+/// characters and invalid UTF-8 escapes such as \x0f. Does not escape markup.
 std::string visible_text(std::string_view bytes);
 
 /// Maximum number of tokens on a page, so that browsers can open it.
@@ -30,7 +30,7 @@ constexpr int64_t kMostDrawnTokens = 20'000;
 struct SampleExtent {
   int64_t samples = 0, tokens = 0;
 };
-/// Limits samples to their first `most` tokens: returns the numbers of samples and tokens used.
+/// Numbers of samples and tokens that are used if only the first `most` tokens in all are used.
 SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 

@@ -32,8 +32,8 @@ struct ImageMapsArguments {
   bool json = false;
 };
 
-/// A model of images in one process, to draw pictures of; weights must still be loaded. Not
-/// copyable or movable, since `model` points into `checkpoint`.
+/// A model of images in one process, to draw pictures of. The caller loads its weights
+/// (load_model). Not copyable or movable, since `model` points into `checkpoint`.
 struct ImageModel {
   OpenedCheckpoint checkpoint;
   BuiltModel model;
@@ -51,8 +51,8 @@ struct LabelledImages {
   std::vector<std::string> labels;
 };
 
-/// Calls `use` with batches of the validation split until `num_images` images are covered. `first`:
-/// the images of the batch, from its first, that belong to them.
+/// Calls `use` with batches of the validation split until `num_images` images are covered. `shape`:
+/// of the images. `first`: the first images of the batch, as many as are needed.
 void for_first_images(const ImageModel& opened, int64_t num_images,
                       const std::function<void(const Batch& batch, const ImageShape& shape,
                                                const LabelledImages& first)>& use);

@@ -22,39 +22,39 @@ struct SparseScope;
 struct BuiltModel {
   std::shared_ptr<Task> task;         ///< owns all modules
   std::vector<Parameter> parameters;  ///< of the task, in registration order
-  std::vector<Parameter> buffers;     ///< saved with parameters, not trained by gradients
-  std::vector<std::shared_ptr<MoeStage>> stages;  ///< MoE stages of all its backbones
-  std::shared_ptr<SparseModel> sparse;            ///< null without `sparsity`
+  std::vector<Parameter> buffers;     ///< saved with the parameters, not trained by gradients
+  std::vector<std::shared_ptr<MoeStage>> stages;  ///< layers with routed units, of all backbones
+  std::shared_ptr<SparseModel> sparse;            ///< masks and permutations; null if not sparse
 };
 
-/// Where a model is: by default on meta, where nothing is allocated or filled.
+/// Where a model is built. By default on the meta device, where nothing is allocated or filled.
 struct ModelPlace {
-  RankGrid* grid = nullptr;  ///< null: on meta alone
+  RankGrid* grid = nullptr;  ///< ranks that share the experts; null: only on meta
   torch::Device device = torch::kMeta;
 };
 
-/// Throws ConfigError (exit 11) that names a stage with more units than this kind of device
-/// supports.
+/// Throws ConfigError (exit 11) that names a stage with more units (experts or memory units) than a
+/// device of this kind supports.
 void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::Device device);
 
 /// Builds the task and its backbones for samples of this shape; parameters that optimizer.rules
-/// freeze require no gradient. `unit_load`: for parallel.placement by_load. `plan`: of the recipe's
-/// model where it was built before, on any ranks; null: it is made. Throws ConfigError, also as
-/// check_units.
+/// freeze require no gradient. `unit_load`: logged loads of experts, for parallel.placement
+/// by_load. `plan`: which weights are sparse, from an earlier build on any ranks; null: it is made.
+/// Throws ConfigError for options that do not fit the data or the device.
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place = {},
                        const UnitLoads& unit_load = {}, const SparsePlan* plan = nullptr);
 
-/// What decides which layers of the recipe's model are sparse. `model` has its task and parameters.
+/// Collects what decides which layers are sparse. Needs the task and the parameters of `model`.
 SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model);
 
-/// The stage that owns a stacked parameter of its units; null for other parameters. Throws
-/// std::logic_error if no stage owns the stack.
+/// The stage whose units a stacked parameter holds (one slice per unit); null for other parameters.
+/// Throws std::logic_error if no stage owns the stack.
 std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel& model);
 
-/// What its backbones and sparse layers log.
+/// What the backbones and sparse layers log beside the metrics of every step.
 LayerLogs layer_logs_of(const BuiltModel& model);
 
-/// All modules in Task::untrained, recursively.
+/// Modules that no gradient trains, such as a momentum encoder (Task::untrained), with submodules.
 std::set<const torch::nn::Module*> untrained_modules(const Task& task);
 
 }  // namespace shoal

@@ -9,10 +9,10 @@
 
 namespace shoal {
 
-/// Weights to save or load in place, under their names in checkpoints.
+/// Weights of a model, to be saved, or loaded in place, under their names in checkpoints.
 struct ModelWeights : Stateful {
-  std::vector<Parameter> list;
-  SparseState sparse;  ///< that goes with them
+  std::vector<Parameter> list;  ///< parameters and buffers
+  SparseState sparse;           ///< permutations and other state of sparse layers
   void visit_state(StateVisitor& visitor) override;
   void fit_to(const SavedNames& saved) override { sparse.fit_to(saved); }
   void tensors_loaded() override { sparse.tensors_loaded(); }
@@ -20,7 +20,7 @@ struct ModelWeights : Stateful {
 
 /// Every parameter, then every buffer, and sparse_forms.
 ModelWeights weights_of(const BuiltModel& model);
-/// SparseModel::forms; empty without sparse layers.
+/// Permutations, and soft cells (trained factors of weights until masks are chosen); may be empty.
 const SparseState& sparse_forms(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 

@@ -11,7 +11,7 @@
 namespace shoal {
 
 /// Work of a model for one training sample with all its views, computed from the shapes of its
-/// parameters.
+/// parameters. Model FLOPs utilisation (MFU) is based on it.
 struct ModelWork {
   /// Forward pass of all encoders and the head. A MoE layer counts the units that a token is routed
   /// to, dropped ones too; a sparse layer its weights that are on; attention as it is masked.
@@ -23,16 +23,16 @@ struct ModelWork {
   /// In the first block with something trained, parallel layers, such as a router and its experts,
   /// count as sequential. Recomputation (train.recompute) is not counted.
   double training_flops = 0;
-  /// Part of training_flops in routed units, by the path of their MoE layer; dropped choices reduce
-  /// it.
+  /// Part of training_flops in routed units, by the path of their MoE layer. Dropped choices are
+  /// counted; MFU subtracts their share.
   std::map<std::string, double> routed_training_flops = {};
   /// Elements of the rows that are dispatched to units: rows times width, summed over MoE layers.
   double routed_numbers = 0;
 };
 
 /// Computes the work; nullopt if a backbone does not list its products (CountsProducts). A task
-/// lists the products of its head; if it does not, each layer of the head is taken to get one row a
-/// sample. The model may be on `meta`; `sparse`: from SparseModel::describe.
+/// lists the products of its head; else each layer of the head counts one row a sample. The model
+/// may be on `meta`; `sparse`: its sparse layers, by SparseModel::describe.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -7,9 +7,10 @@
 
 namespace shoal {
 
-/// Prints a small commented recipe that passes `check`: the model sized for the data, the task that
-/// suits both, and the router's usual balance losses. Throws Error (exit 2) for unknown names, and
-/// for backbones, experts and data that cannot be combined, listing those that can.
+/// Prints a first recipe, small and commented, that passes `check`: the model sized for the data,
+/// the task that suits both, and the router's usual balance losses. Throws Error (exit 2) for
+/// unknown names, and for backbones, experts and data that cannot be combined, listing those that
+/// can.
 ExitCode new_recipe(const NewArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

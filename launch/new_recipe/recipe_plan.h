@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// `shoal new --backbone NAME [--experts N] [--data SOURCE] [--path FOLDER]`.
+/// Arguments of `shoal new --backbone NAME [--experts N] [--data SOURCE] [--path FOLDER]`.
 struct NewArguments {
   std::string backbone;
   std::optional<int64_t> experts = {};  ///< of a layer; default: 0, unless it must have some
@@ -18,14 +18,14 @@ struct NewArguments {
   std::string path = {};                ///< data.path; default: the environment's, or a dummy
 };
 
-/// A member of Base that has a sketch.
+/// A registered backbone or data source with its sketch: values for a first recipe with it.
 template <class Base>
 struct Sketched {
   const std::string& name;
   const typename Base::Sketch& sketch;
 };
 
-/// The parts of a first recipe.
+/// The parts that a first recipe is written from.
 struct RecipePlan {
   Sketched<Backbone> backbone;
   Sketched<DataSource> source;
@@ -35,7 +35,7 @@ struct RecipePlan {
   bool is_of_images() const { return source.sketch.image.has_value(); }
   bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
   bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
-  /// Whether it has experts that its backbone can do without.
+  /// True if it has experts that its backbone can do without.
   bool adds_experts() const {
     return experts > 0 && backbone.sketch.experts == Backbone::Sketch::Experts::kMay;
   }
@@ -44,10 +44,10 @@ struct RecipePlan {
   std::string name() const;
 };
 
-/// Throws Error (exit 2) as new_recipe does.
+/// Chooses the parts. Throws Error (exit 2) for unknown names and parts that cannot be combined.
 RecipePlan plan_recipe(const NewArguments& arguments);
 
-/// The values of --backbone, and of --data: all of them, or those that go with a backbone.
+/// Accepted values of --backbone, and of --data: all, or those that go with a backbone.
 std::vector<std::string> new_recipe_backbones();
 std::vector<std::string> new_recipe_sources();
 std::vector<std::string> new_recipe_sources(const std::string& backbone);

@@ -18,7 +18,7 @@ inline constexpr std::array kRegionFeatures{"brightness", "contrast", "edges", "
 /// Features of rows * columns square patches from the top left corner, row by row.
 std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, int64_t columns);
 
-/// Features of the regions that are routed to each unit of a layer.
+/// Features of the image patches that a layer routes to each of its units (experts).
 struct RegionTable {
   struct Unit {
     int64_t patches = 0;

@@ -9,20 +9,20 @@
 
 namespace shoal {
 
-/// Loads of one layer over time.
+/// Loads of the units of one layer (experts, and memory units: learned keys with values) over time.
 struct LoadHistory {
   std::string layer;
   std::vector<int64_t> steps;             ///< logged steps, ascending
-  std::vector<std::vector<double>> load;  ///< choices per unit, for each of `steps`
-  int64_t memory_units = 0;               ///< the last units, in a layer that also has experts
+  std::vector<std::vector<double>> load;  ///< [logged step][unit]: choices of that unit
+  int64_t memory_units = 0;  ///< number of memory units, the layer's last units; others are experts
 };
 
-/// Loads for drawing: each unit's share of its layer's choices relative to an even share, averaged
-/// over neighbouring steps and units to at most 200 columns and 128 rows. A row holds either
-/// experts or memory units.
+/// A layer's loads prepared for a heat map: each unit's share of the choices relative to an even
+/// share, averaged over neighbouring steps and units to at most 200 columns and 128 rows. A row
+/// holds either experts or memory units.
 struct LoadPanel {
   std::string layer;
-  std::vector<size_t> column_offsets, row_offsets;  ///< in logged steps, in units
+  std::vector<size_t> column_offsets, row_offsets;  ///< [n + 1]: begins (logged steps; units)
   std::vector<int64_t> column_steps;                ///< last step of each column
   std::vector<std::vector<double>> share;           ///< [rows][columns]; NaN: no load was logged
   size_t num_expert_rows = 0;                       ///< rows of memory units follow
@@ -32,10 +32,11 @@ struct LoadPanel {
   bool has_both_kinds() const { return num_expert_rows > 0 && num_expert_rows < num_rows(); }
 };
 
+/// Prepares the loads of a layer for a heat map.
 LoadPanel make_load_panel(const LoadHistory& layer);
 
-/// Colour scale of relative shares: logarithmic around 1, blue below, red above, light grey for an
-/// even share, black for zero.
+/// Colour scale of shares relative to an even share: logarithmic around 1, blue below, red above,
+/// light grey for an even share, black for zero.
 ///
 /// The scale ranges from 1 / limit to `limit`: the smallest of a few round numbers from 1.1 to 16
 /// that at most one in a hundred shares exceeds.
@@ -47,6 +48,7 @@ class LoadScale {
   explicit LoadScale(const std::vector<LoadPanel>& panels);
   explicit LoadScale(double limit) : limit_(limit) {}
   double limit() const { return limit_; }
+  /// Level of a relative share, from 0 to kLevels - 1, or kNothing.
   int64_t level(double share) const;
   static Rgb colour(int64_t level);
 

@@ -13,22 +13,22 @@ namespace shoal {
 
 struct PictureColumn;
 
-/// Contents of a sheet of a task's pictures: a row per sample, a column per kind of picture.
+/// Contents of a sheet, a PNG of evaluated samples' pictures: a row per sample, a column per kind.
 struct SampleSheet {
   static constexpr int64_t kGap = 1;  ///< pixels between pictures
   struct Column {
     std::string name;             ///< column title
-    std::string number;           ///< label of `numbers`
-    std::vector<double> numbers;  ///< one per sample; empty: none
+    std::string number;           ///< what `numbers` are, a label
+    std::vector<double> numbers;  ///< one per sample, shown under its picture; empty: none
   };
-  int64_t step = 0;
+  int64_t step = 0;  ///< optimizer step of the evaluation
   int64_t samples = 0;
   int64_t shrunk_by = 1;  ///< factor by which pictures are reduced
   std::vector<Column> columns;
 };
 
-/// Encodes as many of the samples (from gather_pictures, at least one) as fit into 2^18 pixels as a
-/// PNG file; large pictures are reduced. Its description is the SampleSheet as JSON.
+/// Draws as many samples as fit into 2^18 pixels, at least one, as a PNG; large pictures are
+/// reduced. `columns`: from gather_pictures. The PNG's description is the SampleSheet as JSON.
 std::string sheet_png(const std::vector<PictureColumn>& columns, int64_t step);
 
 /// Reads the sheet's contents; nullopt unless the bytes were made by sheet_png().

@@ -18,19 +18,19 @@ struct GenerateArguments {
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;       ///< prompt texts
   std::vector<std::string> prompt_files;  ///< files, each with the text of one prompt
-  Sampling sampling;
-  int64_t tokens = 100;         ///< maximum number of new tokens per text
-  int64_t samples = 1;          ///< number of texts per prompt
-  int64_t batch = 16;           ///< sequences generated at once, over all ranks
-  std::optional<int64_t> seed;  ///< of the sampling; default: run.seed of the recipe
-  bool json = false;
+  Sampling sampling;                      ///< temperature, top-k, top-p
+  int64_t tokens = 100;                   ///< maximum number of new tokens per text
+  int64_t samples = 1;                    ///< number of texts per prompt
+  int64_t batch = 16;                     ///< sequences generated at once, over all ranks
+  std::optional<int64_t> seed;            ///< of the sampling; default: run.seed of the recipe
+  bool json = false;                      ///< print one JSON object
 };
 
 /// Generates text with the language model of a checkpoint, on any number of ranks: `parallel` of
-/// the recipe is ignored, and experts are sharded over all ranks. Opens only the tokenizer's files.
-/// Rank 0 prints each prompt with its text to `out`, a single sequence token by token; or one JSON
-/// object. Throws ConfigError (exit 10) if the checkpoint's task is not lm, Error (exit 2) for a
-/// prompt that is empty or as long as the model's context.
+/// the recipe is ignored, and experts are sharded over all ranks. Of the data only the tokenizer's
+/// files are opened. Rank 0 prints each prompt with its text to `out`, a single sequence token by
+/// token; or one JSON object. Throws ConfigError (exit 10) if the checkpoint's task is not lm,
+/// Error (exit 2) for a prompt that is empty or as long as the model's context.
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out);
 

@@ -8,9 +8,9 @@
 
 namespace shoal {
 
-/// The ids of a prompt, called `name` in messages; of an empty one the token that ends a text.
-/// Throws DataError for what the tokenizer cannot read, and Error (exit 2) if the prompt is empty
-/// without such a token or has more than `most` tokens.
+/// Returns the token ids of a prompt, called `name` in messages; for an empty text the end-of-text
+/// id. Throws DataError for text that the tokenizer cannot encode, and Error (exit 2) if the prompt
+/// is empty without such an id or has more than `most` tokens.
 std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
                                    const Tokenizer& tokenizer, int64_t most);
 

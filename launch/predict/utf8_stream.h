@@ -5,13 +5,13 @@
 
 namespace shoal {
 
-/// Bytes of tokens as text that may be printed: a character of UTF-8 is held back until it is
-/// whole.
+/// Turns the bytes of generated tokens into printable text: tokens may end inside a UTF-8
+/// character, which is held back until it is complete.
 class Utf8Stream {
  public:
-  /// What can be printed once these bytes have come.
+  /// Takes the next bytes and returns what can be printed now.
   std::string add(std::string_view bytes);
-  /// What is left, though it is no whole character.
+  /// Returns the bytes still held, of an incomplete character.
   std::string finish();
 
  private:

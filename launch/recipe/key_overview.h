@@ -8,17 +8,18 @@
 
 namespace shoal::config {
 
-/// Prints every section of a recipe: the members it chooses from, their common keys, and the
-/// choices in nested sections. Lines have at most `columns`, unless one word is longer.
+/// Prints the overview of `shoal keys`: for each section of a recipe (a run's YAML file) its keys
+/// and its choices (keys that select one of several members, such as a router, which may add keys),
+/// then the choices in nested sections. Lines have at most `columns`, unless one word is longer.
 void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
 
-/// Prints the keys that a member adds, a line each; for a nested section its number of keys.
-/// Returns the number of lines.
+/// Prints the keys that the member `owner` adds, a line each; for a nested section its number of
+/// keys. Returns the number of lines.
 std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                          std::ostream& out);
 
-/// The keys that exist with these members chosen: all except those of other members of the same
-/// choices.
+/// Returns the keys that exist with these members chosen: all except those of other members of the
+/// same choices (with backbone vit, not those of gpt2).
 std::vector<KeyInfo> keys_with(const std::vector<KeyInfo>& keys,
                                const std::vector<KeyOwner>& chosen);
 

@@ -13,15 +13,16 @@ namespace shoal {
 struct KeysArguments {
   std::string name = {};
   std::string backbone = {}, task = {}, router = {}, data = {};  ///< list only keys that these have
-  bool all = false;
-  /// The terminal's columns, which lines are made to fit; nothing if the output is no terminal:
-  /// then an overview has 80, and sentences stay whole.
+  bool all = false;                                              ///< document every key
+  /// The terminal's columns, to which lines are wrapped. Unset if the output is not a terminal:
+  /// then the overview has 80 columns and other lines are not wrapped.
   std::optional<int64_t> columns = {};
 };
 
-/// Documents the keys that print_keys finds for `name`, or those that correspond to it in other
-/// programs, or all; without a name the keys that a chosen member adds, or an overview of all
-/// sections. Throws Error (exit 2), with the nearest name, if there is no such key or member.
+/// Documents recipe keys. With `name`: the keys at or below this path, or of this name in other
+/// sections, else those that correspond to it in other programs; with `all`: every key; without
+/// either: the keys that the chosen members add, or an overview of all sections. Throws Error (exit
+/// 2), with the nearest name, if there is no such key or member.
 ExitCode keys(const KeysArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

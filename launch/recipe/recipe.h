@@ -66,11 +66,13 @@ struct EnumNames<OnExisting> {
 /// Largest batch, and largest number of parts it is cut into: their products do not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 
-/// Durations that count optimizer steps.
+/// Units of durations that can be converted to optimizer steps: no times, no percentages.
 inline constexpr auto kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
 
-/// `run`: where and how to run.
+/// Section `run` of a recipe, the YAML file that configures a run: where and how to run. In
+/// fields(), on_resume() says whether a resumed run may change a key (default: no);
+/// keeps_evaluation() marks keys that an evaluation of trained weights does not depend on.
 struct RunOptions {
   std::string name = "run";
   std::string root = "runs";
@@ -115,7 +117,7 @@ struct RunOptions {
               "refuse to start where the estimated memory is more than the machine has; false: "
               "start all the same")};
   }
-  /// The name stays below the root.
+  /// Checks that `name` is a path below `root`.
   void validate(Problems& problems) const;
 };
 
@@ -325,12 +327,12 @@ struct Recipe {
   }
 };
 
-extern template const config::Type& config::type_of<Recipe>();  // seconds in each unit otherwise
+extern template const config::Type& config::type_of<Recipe>();  // saves seconds of compiling
 
-using LoadedRecipe = config::Loaded<Recipe>;
+using LoadedRecipe = config::Loaded<Recipe>;  ///< with the document it was read from
 
-/// The recipe in a checkpoint's manifest, with its environment variables unresolved. `checkpoint`:
-/// its name in messages. Throws ConfigError.
+/// Returns the recipe in a checkpoint's manifest, `${env:X}` unresolved. `checkpoint`: its name in
+/// messages. Throws ConfigError.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.

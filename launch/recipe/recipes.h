@@ -8,14 +8,14 @@
 
 namespace shoal {
 
-/// `shoal recipes`: lists the recipes below `folder`, each with the first sentence of its comment,
-/// or more if that is only a name. `words`: lists only those with all of them in path or sentence.
-/// Throws Error (exit 2) if there are none.
+/// Runs `shoal recipes`: lists the recipes (YAML files that configure runs) below `folder`, each
+/// with the first sentence of its comment, and the next one if that is only a name. `words`: lists
+/// only those with all of them in path or sentence. Throws Error (exit 2) if `words` match none.
 ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
                  std::ostream& out);
 
-/// Suggestions for a missing recipe, beside it or below `folder`: files of the same name, else of
-/// the nearest. At most three, as a user types them.
+/// Returns existing recipes to suggest for a missing `path`: those beside it with the same, else
+/// the nearest, name; without any, those below `folder`. At most three, as a user types them.
 std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder);
 
 /// Folder of the recipes that belong to the program at `program`: in the source tree it was built

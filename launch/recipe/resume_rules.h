@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// The rules of a key that the recipe has.
+/// Returns the rules of a key that the recipe has: whether a resumed run may change it, and more.
 config::KeyRules rules_of_key(const Recipe& recipe, std::string_view key);
 
 /// A key that differs between the recipes of a checkpoint and of the run that resumes it.
@@ -18,21 +18,21 @@ struct ChangedKey : config::Difference {
   config::KeyRules rules = {};
 };
 
-/// What differs between the recipes of a checkpoint and of the run that resumes it. A value that is
-/// `auto` in one of them and its value in the other do not differ where the options have
-/// AutomaticValues.
+/// Returns the keys that differ between the recipes of a checkpoint and of the run that resumes it.
+/// `auto` equals the value that it stands for, in options that declare how to resolve it
+/// (AutomaticValues).
 std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe);
-/// The keys of `model`, less those with the rule keeps_evaluation, that differ: they change the
-/// function that the checkpoint's weights compute.
+/// Returns the keys of `model` that differ, less those with the rule keeps_evaluation: they change
+/// the function that the checkpoint's weights compute.
 std::vector<ChangedKey> evaluated_differences(const Recipe& checkpoint, const Recipe& recipe);
 
-/// Returns the differences that deserve a warning. Throws Error (exit 12) with a two-column list if
-/// a fixed key differs, unless `override_fixed`.
+/// Returns the differences to warn of: keys with OnResume::kWarned and, with `override_fixed`
+/// (--override), kFixed. Without it, throws Error (exit 12) with a list if a kFixed key differs.
 std::vector<ChangedKey> check_resume(const std::vector<ChangedKey>& differences,
                                      bool override_fixed);
 
-/// True if scores before and after cannot be compared, neither in evaluations nor by
-/// checkpoint.keep_best.
+/// True if evaluation scores before and after the change cannot be compared, neither by users nor
+/// by checkpoint.keep_best.
 bool changes_scores(const std::vector<ChangedKey>& differences);
 
 /// Text with each difference on a new line: `  path  checkpoint: before   recipe: after`.

@@ -9,11 +9,12 @@ namespace shoal {
 
 /// `shoal show RECIPE [key=value …] [--minimal]`.
 struct ShowArguments {
-  config::RecipeSource source;
-  bool minimal = false;  ///< only values that differ from the defaults
+  config::RecipeSource source;  ///< file and overrides
+  bool minimal = false;         ///< only values that differ from the defaults
 };
 
-/// Prints the resolved recipe, with the origin of each value; the output is a valid recipe.
+/// Prints the recipe with includes, overrides and defaults applied, and the origin of each value;
+/// the output is a valid recipe.
 ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -15,7 +15,7 @@ struct FigureLine {
   size_t colour = 0;  ///< index of the colour, below kNumCurveColours
 };
 
-/// A figure with curves of one metric over steps, with a legend if there are several.
+/// A figure of the report: curves of one metric over steps, with a legend if there are several.
 struct CurveFigure {
   std::string title;
   Quantity quantity = Quantity::kPlain;

@@ -9,8 +9,8 @@
 
 namespace shoal {
 
-/// HTML of a heat map of loads over steps, in the colours of `scale`. Columns are equal parts of
-/// the steps from 0 to the panel's last step (StepColumns). `rows` names what a row stands for,
+/// HTML of a heat map of the loads of experts over steps, in the colours of `scale`. Columns are
+/// equal parts of the steps from 0 to the last step of `panel`. `rows` names what a row stands for,
 /// "unit" or "expert rank". `id` must be unique in the page.
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
                              const std::string& rows, const std::string& id);

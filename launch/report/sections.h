@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-/// A section of the report. One without body is omitted.
+/// A section of the report page on runs. A section without body is omitted.
 struct Section {
   std::string id, heading;
   std::string body;  ///< markup

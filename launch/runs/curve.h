@@ -60,7 +60,7 @@ class Curve {
   Point first_, last_, lowest_, highest_;
 };
 
-/// Curves of all metrics in a kind of record, one per key, in order of appearance.
+/// Curves of all metrics in a file of records, one per key, in order of appearance.
 class CurveSet {
  public:
   /// Adds a record's numbers except its step, and derived values: `all_to_all_share`, the share of

@@ -12,15 +12,15 @@
 
 namespace shoal {
 
-/// Reads the expert loads of the checkpoint's run at the last logged step up to `step`. Returns
-/// `file` and `step`; `metrics`, with the keys `moe_...` of that step and `router_agreement` of the
-/// last evaluation up to `step`, as far as metrics.jsonl has them; and `layers`, the step's objects
-/// in experts.jsonl, one per MoE layer. Throws DataError with the file's name if it has no such
-/// step, and with the line if a line is invalid.
+/// Reads how experts were loaded at the last logged step up to `step` from the files of the
+/// checkpoint's run. Returns `file` and `step`; `metrics`: the keys `moe_...` of that step and
+/// `router_agreement` of the last evaluation up to `step`, as far as metrics.jsonl has them;
+/// `layers`: the step's objects in experts.jsonl, one per MoE layer. Throws DataError with the
+/// file's name if it has no such step, and with the line if a line is invalid.
 nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, int64_t step);
 
-/// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws as
-/// read_expert_records.
+/// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws DataError
+/// if there are none or a line is invalid.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
 
 /// Loads for parallel.placement by_load: tokens routed to each unit at the last step logged by the
@@ -28,13 +28,13 @@ std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, i
 /// all ranks. Throws DataError for an invalid line. Does not check that the loads fit the model.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
-/// Formats the share of load of each unit, memory units last:
+/// Formats the share of load of each unit, memory units (keys with values, not experts) last:
 /// "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".
 std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,
                              int64_t num_memory_units);
 
-/// Text of read_expert_records: metrics of all layers, a table of the layers, each unit's share of
-/// the load and, if load is work, each expert rank's load relative to their mean.
+/// Formats the result of read_expert_records: metrics of all layers, a table of the layers, each
+/// unit's share of the load and, if load is work, each expert rank's load over their mean.
 std::string expert_text(const nlohmann::ordered_json& records);
 
 }  // namespace shoal

@@ -12,14 +12,14 @@
 
 namespace shoal {
 
-/// Records of one layer in a file with one record per layer and logged step.
+/// Records of one layer, from a file with a record per layer and logged step (experts.jsonl).
 struct LayerRecords {
   std::string layer;
-  CurveSet numbers;
+  CurveSet numbers;                          ///< metrics with one number per record
   std::map<std::string, ListHistory> lists;  ///< by key, such as loads and rates by position
 };
 
-/// A committed checkpoint, or the reason why it cannot be read.
+/// What a report shows of a checkpoint, or the reason why it cannot be read.
 struct CheckpointFacts {
   int64_t step = 0;
   std::optional<double> score;
@@ -27,25 +27,25 @@ struct CheckpointFacts {
   std::string damage;  ///< reason; empty: readable
 };
 
-/// One value of resolved.yaml.
+/// One value of resolved.yaml, the recipe that a run wrote with all defaults.
 struct RecipeValue {
-  std::string path, text;
-  std::string origin;  ///< where it was set: file and line, command line, default; "": unknown
+  std::string path, text;  ///< dotted key, and value
+  std::string origin;      ///< where it was set: file and line, command line, default; "": unknown
 };
 
-/// Contents of a run's pictures.png.
+/// A run's pictures.png: samples of its last evaluation.
 struct RunPictures {
   SampleSheet sheet;
   std::string png;
   int64_t width = 0, height = 0;  ///< pixels
 };
 
-/// Contents of a run folder, as far as they exist.
+/// Contents of the folder of a run, for the report, as far as they exist.
 struct RunData {
   std::string path, name;
-  CurveSet steps, evaluations;
-  int64_t skipped_steps = 0;  ///< number of logged skipped steps
-  double last_step = 0;       ///< last logged step
+  CurveSet steps, evaluations;  ///< metrics.jsonl: of training steps, of evaluations
+  int64_t skipped_steps = 0;    ///< number of logged skipped steps
+  double last_step = 0;         ///< last logged step
   std::vector<LayerRecords> experts, gates, permutations;
   std::optional<RunPictures> pictures;
   std::vector<CheckpointFacts> checkpoints;

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// The folder a run writes to. Only rank 0 writes, except logs and checkpoint shards.
+/// The folder that a training writes to. Only rank 0 writes, except logs and checkpoint shards.
 struct RunFolder {
   std::string path;
   bool resume = false;  ///< continue the run in the folder if it has a checkpoint
@@ -22,8 +22,8 @@ struct RunFolder {
   std::string file(const std::string& name) const { return path + "/" + name; }
 };
 
-/// Chooses, locks and creates a run folder, by `policy` for an existing one. Rank 0 decides for all
-/// ranks. Collective. `files` must outlive the result; `tell` as in RunLock.
+/// Chooses, locks and creates the folder of a run, by `policy` (run.on_existing) if it exists. Rank
+/// 0 decides for all. Collective. `files` must outlive the result; `tell` gets lines for the user.
 ///
 /// kNew takes the first free of path, path-2, path-3 …; kOverwrite removes the old contents, under
 /// the new run's lock; kFail accepts only an empty folder or the remains of a start that failed

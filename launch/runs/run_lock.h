@@ -30,7 +30,7 @@ struct LockOwner {
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
 
-/// Lease times of a lock.
+/// Lease of a lock: its owner writes to the lock file from time to time to show that it is alive.
 struct RunLockOptions {
   std::chrono::milliseconds lease_interval{10'000};
   std::chrono::milliseconds lease_timeout{45'000};  ///< time to watch another host's lock

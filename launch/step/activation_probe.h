@@ -8,20 +8,21 @@
 
 namespace shoal {
 
-/// Memory of a few training steps of one process.
+/// Memory of a few training steps of one process, in bytes.
 struct ProbedMemory {
   int64_t tensors = 0;  ///< peak of tensors and their cache, prefetched batches included
   int64_t process = 0;  ///< the rest: program, libraries and their scratch memory
 };
 
-/// Trains two steps of `samples` samples on this machine's processor, on one rank, with the
-/// recipe's model, optimizer and rules, and generated samples, of `sequence` tokens if the data
-/// have tokens. Tensors that the process allocates elsewhere meanwhile count too. Call after
-/// recycle_tensor_memory. Throws what building the model and training throw.
+/// Measures memory for `shoal check --memory`: trains two steps of `samples` samples on this
+/// machine's processor, on one rank, with the recipe's model, optimizer and rules, and generated
+/// samples, of `sequence` tokens if the data have tokens. Tensors that the process allocates
+/// elsewhere meanwhile count too. Call after recycle_tensor_memory. Throws what building the model
+/// and training throw.
 ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_t samples,
                           int64_t sequence);
 
-/// The data's shape with this many tokens.
+/// Returns `shape` with `sequence` tokens, labelled ones in proportion; unchanged without tokens.
 DataShape probed_shape(DataShape shape, int64_t sequence);
 
 }  // namespace shoal

@@ -26,7 +26,7 @@
 
 namespace shoal {
 
-/// What one optimizer step did on this rank. reduce() adds up what ranks share.
+/// Outcome of one optimizer step on this rank; reduce() sums loss and statistics over ranks.
 struct StepOutcome {
   bool applied = true;     ///< false: skipped, since the loss or some gradient was not finite
   std::string not_finite;  ///< what made the step be skipped: `the loss`, `the gradient of X`
@@ -34,37 +34,38 @@ struct StepOutcome {
   /// L2 norm of the gradients of all ranks, whatever train.clip_norm_type, before clipping; each
   /// parameter counts once.
   double grad_norm = 0.0;
-  torch::Tensor loss;  ///< float64 scalar, this rank's share, where the model is
-  std::vector<MoeStats> moe;
+  torch::Tensor loss;         ///< float64 scalar, this rank's share, where the model is
+  std::vector<MoeStats> moe;  ///< one entry per MoE layer
   double data_wait_seconds = 0.0;
-  StepFlags agreed;
+  StepFlags agreed;  ///< requests of all ranks: to stop, evaluate or save
 };
 
 /// Loss and expert statistics of a step over all ranks.
 struct StepReport {
   double loss = 0.0;
   std::vector<MoeReport> moe;
-  /// Share of the model's training FLOPs that was computed since the last report: dropped choices
-  /// were not (ComputedWork).
+  /// Share of the model's training FLOPs that was computed since the last report: those of dropped
+  /// choices (token-expert assignments) were not.
   double computed_share = 1.0;
 };
 
-/// Collective: one all-reduce. Waits for the GPU.
+/// Sums loss and statistics over all ranks. Collective: one all-reduce. Waits for the GPU.
 StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
-/// A recipe in training, without files: everything that an optimizer step needs and a checkpoint
-/// holds.
+/// A training in memory: model, data loader, gradient sync, optimizer, schedule and step rules,
+/// which is all that an optimizer step needs and a checkpoint holds. The caller writes files.
 ///
-/// Equal recipes and data give equal results on any rank grid.
+/// Equal recipes and data give equal results on any rank grid (expert ranks x replicas).
 class Session : public Stateful {
  public:
   /// Trains `model`, which is built for the recipe, the data and the grid. Recipe, data and grid
-  /// must outlive the session. Collective. Throws ConfigError, DataError.
+  /// must outlive the session. `make_rules` makes what a step does beside the optimizer's update.
+  /// Collective. Throws ConfigError, DataError.
   Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_data, RankGrid& grid,
           const StepRuleFactory& make_rules = make_step_rules);
 
   /// Makes one optimizer step, which is skipped if the loss or a gradient is not finite: then
-  /// nothing but counters changes. `own` is what this rank asks of the others. Collective.
+  /// nothing but counters changes. `own`: this rank's requests, such as to stop. Collective.
   StepOutcome step(StepFlags own);
   /// Returns what the ranks agree on between steps. Collective.
   StepFlags agree(const StepFlags& own) { return control_.agree(own); }
@@ -88,17 +89,17 @@ class Session : public Stateful {
   const char* phase() const { return phase_; }
   /// Throws CommError if ranks have lost each other; values read on the host must not be used then.
   void throw_if_failed() const { control_.throw_if_failed(); }
-  /// Time that this rank has spent waiting for exchanges between expert ranks. Nothing on a GPU:
-  /// its host waits for none of them, and the GPU's own waiting is not measured.
+  /// Seconds that this rank has waited for exchanges between expert ranks. Unset on a GPU: its host
+  /// waits for none of them, and the GPU's own waiting is not measured.
   std::optional<double> exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
-  /// Call it after weights alone were loaded: rules that keep them within masks do so.
+  /// Call it after weights alone were loaded: step rules then apply their masks to them.
   void weights_loaded();
-  /// Lets the model compute with what the rules put in the place of its weights, averages for
-  /// example, until all of what is returned is released.
+  /// Puts other weights in the place of the model's for an evaluation, such as their averages,
+  /// until all of the returned handles are released.
   std::vector<std::shared_ptr<void>> lend_weights() const;
   const OpenSplit& train_data() const { return train_data_; }
   const Optimizer& optimizer() const { return *optimizer_; }

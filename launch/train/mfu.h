@@ -15,17 +15,17 @@ namespace shoal {
 /// The work and the peak that model FLOPs utilisation (MFU) is relative to.
 struct MfuBasis {
   ModelWork work;
-  double samples_per_second_at_peak = 0.0;  ///< all ranks', without dropped choices
+  double samples_per_second_at_peak = 0.0;  ///< all ranks', if no choice is dropped
 };
 
-/// Measures what the ranks' cores can do, warns of crowded cores, and logs what the peak and the
-/// work are, or why MFU is not reported. Returns nothing where no step is left, or where the peak
-/// of any rank, or the model's FLOPs, are not known. Collective.
+/// Times matrix products on the ranks' cores (GPUs are not timed), warns of crowded cores, and logs
+/// the peak FLOP/s and the work of a sample, or why MFU is not reported. Returns nullopt if no step
+/// is left, or if the peak of any rank, or the model's FLOPs, are not known. Collective.
 std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo& launch,
                                   const Session& session, Log& log);
 
-/// Counts how much of a model's training FLOPs the steps of a run computed: routed units compute no
-/// dropped choices.
+/// Counts how much of a model's training FLOPs the steps of a run computed: dropped choices
+/// (token-expert assignments beyond capacity, for example) are not computed.
 class ComputedWork {
  public:
   /// `work` and `world` outlive this.
@@ -42,7 +42,7 @@ class ComputedWork {
  private:
   const ModelWork& work_;
   Communicator& world_;
-  std::vector<MoeStats> choices_;  ///< choices since the last take_share()
+  std::vector<MoeStats> choices_;  ///< since the last take_share()
   int64_t num_new_ = 0;            ///< steps since then
   double steps_ = 0.0;
 };

@@ -17,7 +17,7 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 class Recurrence {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Makes a recurrence that is never due without `every`.
+  /// Makes a recurrence, never due without `every`. `start`: start of the first time interval.
   Recurrence(const std::optional<Duration>& every, const StepScale& scale, Clock::time_point start)
       : every_(every), scale_(scale), last_(start) {}
   /// True if it is due at this step; false for a recurrence in time.

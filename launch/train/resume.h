@@ -16,13 +16,15 @@ struct ResumeOptions {
   Log& log;
 };
 
-/// Calls load_initial_weights (init_from.h) for a session, and lets its rules follow the weights.
+/// Loads the weights that model.init_from names into the session and applies masks to them. Returns
+/// a line for the log, "" without that key. Collective.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
-/// Initialises a run that may be resumed: from the newest valid checkpoint of its folder, else from
-/// model.init_from. Returns options for writing further checkpoints. Collective. Throws Error (exit
-/// 12) if the recipe, the data or the tokenizer differs from the checkpoint's, CheckpointError if
-/// none is valid, StorageError if the one to resume from cannot be read.
+/// Continues a run from the newest valid checkpoint of its folder. If there is none, the run
+/// begins: under run.on_existing=resume this loads model.init_from, else the caller has done so.
+/// Returns options for writing further checkpoints. Collective. Throws Error (exit 12) if the
+/// recipe, the data or the tokenizer differs from the checkpoint's, CheckpointError if none is
+/// valid, StorageError if the one to resume from cannot be read.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 

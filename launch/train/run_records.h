@@ -24,8 +24,8 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before this start
 };
 
-/// True if no step was left for this process, and nothing else that a run of this length still
-/// lacked: what the folder has of the run stays as it is.
+/// True if this process trained nothing, because the run was past its end or was finished, with a
+/// summary: what the folder has of the run stays as it is.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
@@ -34,17 +34,17 @@ bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
-/// Model size, ranks and length of the run in a line.
+/// Returns model size, ranks and length of the run in a line for the log.
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder);
 
-/// What the log of a start tells.
+/// Arguments of log_start.
 struct RunStart {
   const CheckedRecipe& checked;
   const RankDevices& devices;
   const Session& session;
   const JobData& data;
   bool has_loads = false;      ///< parallel.placement by_load has loads to place by
-  const std::string& weights;  ///< as load_initial_weights describes them; "": not loaded
+  const std::string& weights;  ///< checkpoint that weights were loaded from; "": none
 };
 
 /// Logs devices, notes and warnings on the recipe, the placement of units, where the training
@@ -54,7 +54,7 @@ void log_start(const RunStart& start, Log& log);
 /// True if the folder holds no summary of a run that ended in order at this step. Collective.
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
-/// How many samples of a run others replace, because they are corrupt.
+/// Numbers of corrupt samples, over all ranks, that others replaced.
 struct Substituted {
   int64_t train = 0, valid = 0;
 };

@@ -13,10 +13,10 @@ namespace shoal {
 /// Converts a training's logged values to events for TensorBoard.
 ///
 /// Numbers of a logged step are `train/KEY`, numbers of an evaluation `evaluate/KEY`, with the keys
-/// of metrics.jsonl. For each MoE layer `experts/LAYER/load` is a histogram over its units of the
-/// load over the layer's mean, beside the numbers `load_max_over_mean`, `load_entropy`,
-/// `dead_experts` and `dropped`. `experts/load` is a picture at each evaluation and at the end
-/// (load_picture): the loads of the logged steps since the picture before.
+/// of metrics.jsonl. For each MoE layer `experts/LAYER/load` is a histogram over its units
+/// (experts, memory units) of the load over the layer's mean, beside the numbers
+/// `load_max_over_mean`, `load_entropy`, `dead_experts` and `dropped`. `experts/load` is a picture
+/// at each evaluation and at the end: the loads of the steps logged since the picture before.
 class TensorBoardEvents {
  public:
   /// Layers beyond this number have no histogram and no values of their own, which bounds the
@@ -25,7 +25,7 @@ class TensorBoardEvents {
 
   StepEvent step(int64_t step, const MetricsRecord& record, const std::vector<MoeReport>& moe);
   StepEvent evaluation(int64_t step, const MetricsRecord& record);
-  /// The picture of values logged since the last one; nothing if there are none.
+  /// Returns the picture of values logged since the last one; nullopt if there are none.
   std::optional<StepEvent> rest();
 
  private:

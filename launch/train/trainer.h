@@ -32,14 +32,15 @@ struct TrainingResult {
   std::optional<double> mfu = {};  ///< over the training, with saves but without evaluations
   int64_t skipped_steps = 0;  ///< with gradients that were not finite, since the run's first step
   int64_t failed_saves = 0;
-  double seconds = 0.0;             ///< time of training, evaluations and saves included
-  double evaluation_seconds = 0.0;  ///< time of evaluations
-  std::optional<StepReport> report;
-  std::optional<Evaluation> evaluation;
-  std::vector<std::string> notes;  ///< problems that did not end the run
+  double seconds = 0.0;                  ///< time of training, evaluations and saves included
+  double evaluation_seconds = 0.0;       ///< time of evaluations
+  std::optional<StepReport> report;      ///< of the last logged step
+  std::optional<Evaluation> evaluation;  ///< the last one
+  std::vector<std::string> notes;        ///< problems that did not end the run
 };
 
-/// Runs a session to its end, or until a stop is requested: steps, evaluations, checkpoints, logs.
+/// Runs a session (a training in memory) to its end, or until a stop is requested: steps,
+/// evaluations, checkpoints, logs.
 class Trainer {
  public:
   /// All must outlive the trainer, except the options.
@@ -60,7 +61,7 @@ class Trainer {
   /// Collective. Throws Error (exit 30) after too many non-finite steps in a row, StorageError when
   /// saves keep failing.
   TrainingResult run();
-  /// The place it is at: `step 7, backward pass`.
+  /// Returns what runs, for error messages: `step 7, backward pass`.
   std::string place() const;
 
  private:

@@ -23,9 +23,9 @@
 namespace shoal {
 
 /// Writes a training's records, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the files of
-/// layer logs, pictures.png, TensorBoard's events, the console and this rank's log. A key
-/// whose number is not known is left out, such as all_to_all_ms on GPUs. Calls do nothing on other
-/// ranks.
+/// layer logs (token gates, sparse layers), pictures.png, TensorBoard's events, the console and
+/// this rank's log. A key whose number is not known is left out, such as all_to_all_ms on GPUs.
+/// Calls do nothing on other ranks.
 class TrainingLog {
  public:
   struct Start {
@@ -35,7 +35,7 @@ class TrainingLog {
     std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
     LayerLogs layers = {};             ///< of the session's model
     bool has_tensorboard = false;      ///< true if tb/ is written
-    /// The rate of all ranks, without dropped choices.
+    /// The rate of all ranks at peak FLOP/s, if no choice is dropped; unset: no MFU.
     std::optional<double> samples_per_second_at_peak = {};
   };
   /// Removes records of steps after the first one from the files. Lines that a full disk refuses
@@ -92,7 +92,8 @@ class TrainingLog {
 /// Largest load of an expert over the mean; 0 if no token was routed.
 double max_over_mean(const MoeReport& layer);
 
-/// Table of load, entropies and drops of all MoE layers; memory units are counted separately.
+/// Table of load, entropies and drops of all MoE layers, for the console; memory units (key-value
+/// tables of Nexus layers, paper: OneSparse) are counted separately.
 std::string expert_table(const std::vector<MoeReport>& layers);
 
 }  // namespace shoal

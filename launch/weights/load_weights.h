@@ -14,37 +14,36 @@ constexpr const char* kTokenizerHint =
     "its name, and the SHA-256 of what its files hold; set data.tokenizer to the one that the "
     "model was trained with, or put its files back";
 
-/// Message if a checkpoint has another tokenizer than this one (Tokenizer::identity); "" if they
-/// are equal or one is unknown.
+/// Returns a message if the checkpoint was trained with another tokenizer than `identity` (its name
+/// and a hash, Tokenizer::identity); "" if they are equal or one is unknown.
 std::string tokenizer_mismatch(const Manifest& manifest, const std::string& identity);
 
-/// Paths of the MoE layers whose routers assign tokens by run.seed.
+/// Returns the paths of the MoE layers whose routers assign tokens by run.seed (hash routing).
 std::set<std::string> seeded_layers(const BuiltModel& model);
 
-/// Throws Error (exit 12) if the checkpoint has another tokenizer than this one
-/// (Tokenizer::identity). Unknown ones on either side are accepted.
+/// Throws Error (exit 12) with the message of tokenizer_mismatch, if there is one.
 void require_own_tokenizer(const Manifest& manifest, const std::string& identity);
 
-/// Throws Error (exit 12) if a router of the model assigns tokens by run.seed
-/// (Router::assigns_by_seed) and the checkpoint's run.seed differs.
+/// Throws Error (exit 12) if the model has seeded_layers and the checkpoint another run.seed.
 void require_own_seed(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model);
 
-/// True if the checkpoint has averages of its weights (train.average).
+/// True if the checkpoint has moving averages (EMA) of its weights (train.average).
 bool has_averages(const Manifest& checkpoint);
 
-/// Name of a weight's average if the checkpoint has one, else the weight's own. For a stacked
-/// weight, pass the name of one unit.
+/// Returns the name of a weight's average if the checkpoint has one, else the weight's own. For a
+/// weight that stacks units (experts), pass the name of one unit.
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
-/// Fills weights, listed by the checkpoint's names, and takes nothing else of it: their averages
-/// where it has some, unless `raw_weights`, and of their sparse state what it has (taken_state).
-/// Collective. Throws Error (exit 12) if names or shapes differ or as taken_state, CheckpointError
-/// if it is corrupt.
+/// Fills weights from a checkpoint, and takes nothing else of it: each weight's average where there
+/// is one, unless `raw_weights`, and of sparse layers the masks, permutations, and trained scores
+/// of mask cells that are not chosen yet. `weights` lists them by the checkpoint's names.
+/// Collective. Throws Error (exit 12) if names or shapes differ, or if a weight would come without
+/// its permutation, scores or low-rank product; CheckpointError if the checkpoint is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 
-/// Loads the weights, each from its average if the checkpoint has one, unless `raw_weights`.
-/// Collective. Throws as load_checkpoint.
+/// Second half of load_weights: fills the weights and the sparse state that `weights` lists, with
+/// averages unless `raw_weights`. `manifest`: the checkpoint's. Collective. Throws as load_weights.
 void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
                   Communicator& world, bool raw_weights);
 

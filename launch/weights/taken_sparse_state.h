@@ -10,16 +10,18 @@
 
 namespace shoal {
 
-/// Names of a model's weights, unit by unit, and the names that a checkpoint has for them.
+/// Weights that are taken from a checkpoint, each expert by itself: the model's name of each, and
+/// the checkpoint's.
 using SourceOf = std::map<std::string, std::string>;
 
-/// A parameter's name; of a stack those of its units on this rank.
+/// Returns a parameter's name; for a stack of units (experts) those of the units on this rank.
 std::vector<std::string> names_of_units(const Parameter& parameter);
 
-/// The part of `offered` that goes with the weights in `source_of`: their permutations, and their
-/// masks or the scores of cells that are not chosen yet. What the checkpoint has nothing of is left
-/// out, and stays as it is. Throws Error (exit 12) if a weight of the checkpoint at `path` would be
-/// taken without its permutation, its scores, or the product of low rank beside it.
+/// Returns the part of `offered`, the state of a model's sparse layers, that goes with the weights
+/// in `source_of`: permutations (PA-DST), and masks or, for cells of a mask that are not chosen
+/// yet, their trained scores. What the checkpoint lacks is left out, and stays as it is. Throws
+/// Error (exit 12) if a weight of the checkpoint at `path` would be taken without its permutation,
+/// its scores, or the product of low rank beside it.
 SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
                         const Manifest& checkpoint, const std::string& path);
 
@@ -28,7 +30,8 @@ SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
 /// checkpoint's.
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing);
 
-/// Fits the state to the checkpoint and lists its tensors by the checkpoint's names.
+/// Gives the state the checkpoint's form (soft scores or chosen masks) and lists its tensors by the
+/// checkpoint's names, for loading.
 std::vector<Parameter> by_source_names(SparseState& taken, const SourceOf& source_of,
                                        const Manifest& checkpoint);
 

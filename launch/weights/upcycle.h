@@ -9,17 +9,16 @@
 
 namespace shoal {
 
-/// Throws ConfigError, with lines under `model`, unless every MoE stage of the model can start as
-/// the dense MLP that it replaces: it replaces one, the weights sum to 1 without drops, and the
-/// experts are plain with biases.
+/// Throws ConfigError, with lines under `model`, unless every layer with a router can start as the
+/// dense MLP that it replaces: it replaces one, a token's combine weights sum to 1 and none is
+/// dropped, no expert is shared, and experts are plain MLPs with biases.
 void check_upcycling(const BuiltModel& model);
 
 /// Upcycling (Komatsuzaki et al. 2023, "Sparse Upcycling"): initialises the model from a dense
 /// model's checkpoint. The experts of a MoE layer `X.moe` all start as copies of the dense MLP
-/// `X.mlp`, its router keeps its own initial values, and all other weights are copied. If combine
-/// weights sum to 1, the new model's initial outputs are those of the dense one.
-///
-/// Averages and `raw_weights`: as in load_weights.
+/// `X.mlp`, its router keeps its own initial values, and all other weights are copied: from their
+/// averages (train.average) if the checkpoint has some, unless `raw_weights`. If combine weights
+/// sum to 1, the new model's initial outputs are those of the dense one.
 ///
 /// Collective. Throws as check_upcycling; Error (exit 12) if an MLP's shapes or activation differ
 /// from its experts', naming both, if other names or shapes differ, or if a weight of the
@@ -27,8 +26,9 @@ void check_upcycling(const BuiltModel& model);
 void load_upcycled(const std::string& checkpoint, const BuiltModel& model, Communicator& world,
                    bool raw_weights = false);
 
-/// Throws Error (exit 12) unless evaluated_differences concern experts alone: other keys, such as
-/// the number of heads, can change a model's outputs without changing a shape.
+/// Throws Error (exit 12) unless `differences`, the model keys that differ from the checkpoint's
+/// (evaluated_differences), concern experts alone: other keys, such as the number of heads, can
+/// change a model's outputs without changing a shape.
 void require_same_model(std::vector<ChangedKey> differences);
 
 }  // namespace shoal

@@ -22,15 +22,15 @@ namespace shoal {
 /// Epsilon of the denoiser's layer norms, equal to the default of torch.nn.LayerNorm.
 inline constexpr double kAdaptiveNormEps = 1e-5;
 
-/// A pre-norm transformer block whose attention is a mixture of attention experts:
-/// y = x + merge(experts(norm(x))), out = y + mlp(norm(y)). Without experts it is the standard
-/// block, y = x + attention(norm(x)). Linear layers are drawn from U(-a, a), a = 1 / sqrt(fan-in).
-/// Source: the adaptive sparse-attention denoiser, component 5.
+/// Pre-norm transformer block of a denoiser, whose attention is a mixture of attention experts: y =
+/// x + merge(experts(norm(x))), out = y + mlp(norm(y)); merge is a linear layer. Without experts it
+/// is the standard block, y = x + attention(norm(x)). Linear layers are drawn from U(-a, a), a = 1
+/// / sqrt(fan-in). Source: Adaptive Sparse Attention MoE Architecture, component 5.
 class AdaptiveBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     AttentionExperts::Sizes attention;
-    int64_t hidden = 0;
+    int64_t hidden = 0;     ///< width of the MLP's hidden layer
     std::string path = {};  ///< the block's path in the model, `blocks.1`
   };
   /// Without `experts` the block has standard attention and no merge layer.

@@ -98,14 +98,15 @@ struct AttentionExpertsOptions {
 /// [D, D], and biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer D -> 2
 /// D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
 /// soft mixing the sum of its weights. There is no capacity limit; only routers drop tokens.
-/// Source: the adaptive sparse-attention denoiser, components 3 to 6.
+/// Source: Adaptive Sparse Attention MoE Architecture (a denoiser), components 3 to 6.
 class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsProducts {
  public:
   struct Sizes {
     int64_t width = 0, heads = 0;
     PatchGrid grid;
   };
-  /// With a null context.grid the layer has parameters but cannot run. Throws ConfigError.
+  /// `path`: the layer's path in the model. With a null context.grid it has parameters but cannot
+  /// run. Throws ConfigError for an expert whose queries have no candidate keys.
   AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
                    const std::string& path, const BuildContext& context);
   /// Collective over the grid's expert and world ranks. B may be 0.
@@ -113,7 +114,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsP
   void after_step() override;
   MoeStageInfo info() const override;
   std::vector<SparsePlace> sparse_places() const override;
-  /// Counts experts that get equally many tokens, and keys and values of all tokens in each.
+  /// Counts experts as if they got equally many tokens, with keys and values of all tokens.
   void list_products(double rows, ProductList& list) const override;
 
  private:

@@ -10,20 +10,20 @@
 #include "parallel/comm/collectives.h"
 
 // b images of this rank  B images of all ranks of the expert group  N tokens of an image  D width
-// U units  u units of this rank  I images that have a token for a unit of this rank
-// A rows of this rank's tokens  R rows of a unit
+// U units (attention experts)  u units of this rank  I images that have a token for one of the u
+// J images of one unit  A rows of this rank's tokens, one per (token, unit)  R rows of a unit
 namespace shoal {
 
 /// The tokens routed to one unit of this rank.
 struct UnitTokens {
-  /// int64: which of the I images have tokens for this unit; undefined: all have all, or I is 0.
+  /// int64: which of the I images have tokens for this unit; undefined: it has all tokens of all.
   torch::Tensor image_J;
   torch::Tensor row_R;   ///< int64: rows of the tokens in [I N]; undefined where image_J is
   ImageQueries queries;  ///< the tokens as queries on images image_J
   bool has_all() const { return !image_J.defined(); }
 };
 
-/// Numbers of this rank's tokens and images that are routed.
+/// Numbers of this rank's own tokens and images that are routed.
 struct RoutedCounts {
   std::vector<int64_t> tokens_U, images_U;  ///< to each unit
   int64_t images = 0;                       ///< routed to at least one unit
@@ -33,16 +33,16 @@ struct RoutedCounts {
 /// outputs back. Attention reads all tokens of an image, so an image is sent whole, once to each
 /// such rank, with a mask of the tokens of each unit; only the rows of routed tokens are returned.
 ///
-/// Images are in the order of the ranks, which is the order of the stream, so a unit's input does
-/// not depend on the number of ranks. A group of one rank exchanges nothing. Copies the masks to
-/// the host. Source: shoal's own; dispatch by (image, unit) in place of (token, unit).
+/// Images are in the order of their ranks, which is their order in the batch, so a unit's input
+/// does not depend on the number of ranks. A group of one rank exchanges nothing. Copies the masks
+/// to the host. Source: shoal's own; dispatch by (image, unit) in place of (token, unit).
 class ImageExchange {
  public:
   /// Where images and units are.
   struct Layout {
     const UnitPlacement& placement;
-    std::vector<int64_t> images_of_rank;
-    Communicator& expert;  ///< must outlive the graph
+    std::vector<int64_t> images_of_rank;  ///< number of images of each rank
+    Communicator& expert;                 ///< must outlive the graph
   };
   /// is_routed_bUN: bool, true for a token and a unit it is routed to. Collective. The host waits
   /// once for the GPU. TORCH_CHECK unless placement and images_of_rank match the group.

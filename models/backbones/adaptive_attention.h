@@ -16,9 +16,11 @@
 // b images on this rank  N tokens  D width
 namespace shoal {
 
-/// The adaptive sparse-attention denoiser up to its last block: patch embedding, positions, and
-/// blocks whose attention is a mixture of top-k attention experts. Defaults are the published
-/// model's: 599,689 parameters with the task `denoise` on images of 3 x 32 x 32.
+/// Backbone of the denoiser in "Adaptive Sparse Attention MoE Architecture": patch embedding,
+/// positions, and blocks whose attention is a mixture of attention experts. In each expert a query
+/// attends only to the k keys of its highest logits; a router weights the experts for each token.
+/// Defaults are the published model's: 599,689 parameters with the task `denoise` on 3 x 32 x 32
+/// images.
 ///
 /// Own parameters: positions [N, D] from N(0, 0.02). All others are initialised as in torch.nn.
 class AdaptiveAttention : public Backbone, public CountsProducts {
@@ -61,13 +63,13 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
                                       "  attention:\n"
                                       "    experts: [{top_k}]   # each attends to its k best keys\n"
                                       "    losses: auto   # those that are usual for the router: "
-                                      "they even out the experts' use\n"};
+                                      "they even out the experts' use\n"};  ///< for `shoal new`
 
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  int64_t patch() const override { return options_.patch; }
-  void list_products(double rows, ProductList& list) const override;
+  int64_t patch() const override { return options_.patch; }           ///< in pixels
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   Options options_;

@@ -18,12 +18,14 @@
 namespace shoal {
 
 /// ConvNeXt without its classifier: a stem, stages of blocks, a downsampling layer before each
-/// stage but the first, mean pooling, norm. Source: Liu et al. 2022. Defaults are ConvNeXt-T's.
+/// stage but the first, mean pooling, norm. Experts or Nexus layers (experts and key-value memory
+/// units behind one soft router; paper: OneSparse) may replace MLPs. Source: Liu et al. 2022.
+/// Defaults are ConvNeXt-T's.
 ///
 /// Block numbers run through all stages: `blocks.3` is the first block of ConvNeXt-T's second
 /// stage. Activations are [b, H, W, C], so that MLPs and experts read contiguous rows. Stem,
 /// downsampling layers and MLPs are Glorot-uniform with biases from N(0, 1e-6); the paper has a
-/// truncated normal of deviation 0.02 and zeros.
+/// truncated normal of deviation 0.02 and zero biases.
 class ConvNext : public Backbone, public CountsProducts {
  public:
   struct Options {
@@ -63,13 +65,13 @@ class ConvNext : public Backbone, public CountsProducts {
       .lines =
           "  stem_patch: 2\n"
           "  depths: [2, 2, 4]              # blocks of each stage\n"
-          "  widths: [32, 64, 128]          # channels of each stage\n"};
+          "  widths: [32, 64, 128]          # channels of each stage\n"};  ///< for `shoal new`
 
-  /// Throws ConfigError unless the image can be cut into patches and halved between all stages.
+  /// Throws ConfigError unless both image sides are multiples of stem_patch · 2^(stages - 1).
   ConvNext(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   void add_blocks(const Options& options, const ModelContext& build);

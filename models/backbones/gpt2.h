@@ -23,7 +23,7 @@ namespace shoal {
 /// How token positions are encoded.
 enum class PositionKind {
   kLearned,  ///< a learned vector per position is added to the token embedding
-  kRope,     ///< rotary embedding of queries and keys (rotary.h)
+  kRope,     ///< rotary embedding of queries and keys
 };
 
 template <>
@@ -33,8 +33,8 @@ struct EnumNames<PositionKind> {
 };
 
 /// GPT-2 without its language-model head: token and position embeddings, pre-norm decoder blocks,
-/// norm. Source: Radford et al. 2019. Defaults are GPT-2 small's. Options make it a later decoder:
-/// `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads is Llama.
+/// norm. Experts may replace MLPs. Source: Radford et al. 2019. Defaults are GPT-2 small's. Options
+/// `position: rope, norm: rms, mlp: swiglu, bias: false` with kv_heads make it Llama.
 ///
 /// Initialisation: weights and embeddings N(0, s), s = init_std; the last layers of residual
 /// branches (attention.proj and mlp.fc2, also in experts) N(0, s / sqrt(2 depth)); biases 0; norms
@@ -104,29 +104,30 @@ class Gpt2 : public CausalBackbone, public CountsProducts {
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;
-    void resolve();
+    void resolve();  ///< replaces `auto` by values
     int64_t hidden_width() const;
   };
 
   static constexpr Sketch kSketch{.lines =
                                       "  width: 128\n"
                                       "  depth: 4\n"
-                                      "  heads: 4\n"};
+                                      "  heads: 4\n"};  ///< for `shoal new`
 
-  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`.
+  /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`.
   Gpt2(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  /// Sparse layers of the paper's appendix C.5 (PA-DST).
+  /// Default of the recipe's sparsity.layers: experts, and as in PA-DST (paper: "Efficient Dynamic
+  /// Structured Sparse Training with Learned Shuffles"), appendix C.5.
   std::vector<std::string> sparse_layers() const override {
     return {"attention", "mlp", "experts"};
   }
   int64_t context_length() const override { return context_; }
   torch::Tensor token_embedding() const override { return tokens_VC_; }
-  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;  ///< for generation
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   /// Sum of token and position embeddings in the compute dtype; `position`: [S] or [b, S].

@@ -17,13 +17,14 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// HSPMN v2.1, a decoder that saves attention: every token passes a causal convolution and an MLP
-/// (or experts), but only tokens selected by a learned gate attend. Token embedding, blocks
-/// (hspmn_block.h), RMS norm; rotary positions. Defaults are the published code's: width 2048, 16
-/// query heads, 4 heads of keys and values. The paper's text has 8 of each.
+/// Decoder of the paper "HSPMN v2.1: Adaptive Computation via Context-Aware Target-Sparsity
+/// Regularized Gating and Sparse-Query Attention", which saves attention: every token passes a
+/// causal convolution and an MLP (or experts), but only tokens selected by a learned gate attend.
+/// Token embedding, blocks, RMS norm; rotary positions. Defaults are the published code's: width
+/// 2048, 16 query heads, 4 heads of keys and values. The paper's text has 8 of each.
 ///
-/// Initialisation: weights and embeddings N(0, s), s = init_std; the last layer of each stream N(0,
-/// s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
+/// Initialisation: weights and embeddings N(0, s), s = init_std; last layers of attention and MLP
+/// N(0, s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
 ///
 /// Own parameters: tokens [V, C], V = the vocabulary rounded up to a multiple of pad_vocabulary.
 class Hspmn : public CausalBackbone, public CountsProducts {
@@ -73,10 +74,11 @@ class Hspmn : public CausalBackbone, public CountsProducts {
           inlined(&Options::feed_forward)};
     }
     void validate(Problems& problems) const;
-    ContextualStream stream_of(int64_t block) const;
+    ContextualStream stream_of(int64_t block) const;  ///< which tokens attend in a block
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
   };
 
+  /// A small model for `shoal new`.
   static constexpr Sketch kSketch{
       .lines =
           "  width: 128\n"
@@ -87,21 +89,21 @@ class Hspmn : public CausalBackbone, public CountsProducts {
           "  init_std: 0.06\n"
           "  gate: {rate: 0.25, anneal_steps: 300}   # share of tokens that attend\n"};
 
-  /// Throws ConfigError where the data has no tokens, or more in a sample than `context`, and where
-  /// the gate does not fit them.
+  /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`, and
+  /// if more tokens are anchors (which always attend) than the gate's capacity allows.
   Hspmn(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
   bool is_causal() const override { return options_.causal; }
   int64_t context_length() const override { return context_; }
   torch::Tensor token_embedding() const override { return tokens_VC_; }
-  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;
+  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;  ///< for generation
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
-  /// The log of its gates.
+  /// Returns the log of the token gates, such as the share of tokens that attend.
   LayerLogs layer_logs() const override;
   std::vector<std::string> notes_on_accumulation() const override;
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   std::vector<TokenGate> gates() const;

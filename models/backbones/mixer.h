@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// MLP-Mixer without its classifier: a SparseMlp without sparse blocks.
-/// Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
+/// MLP-Mixer, an image backbone without its classifier: a SparseMlp whose blocks are all dense,
+/// without MoE layers. Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
 class Mixer : public SparseMlp {
  public:
   struct Options {
@@ -35,13 +35,14 @@ class Mixer : public SparseMlp {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// Writes `auto` widths out, so that equal recipes compare equal.
+    /// Replaces `auto` widths by numbers, so that equal recipes compare equal.
     void resolve() {
       token_hidden = token_hidden_width();
       channel_hidden = channel_hidden_width();
     }
   };
 
+  /// A small model for `shoal new`.
   static constexpr Sketch kSketch{
       .experts = Sketch::Experts::kNone,
       .why = "sparse_mlp is a Mixer with experts",

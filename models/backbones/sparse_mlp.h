@@ -31,12 +31,13 @@ struct EnumNames<Positions> {
                                     std::pair{Positions::kFirst, "first"}};
 };
 
-/// The token-mixing width D_S of the paper's Mixers, half the model's width.
+/// The token-mixing width D_S of the paper's Mixers: half the model's width, at least 1.
 constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
 
-/// Sparse-MLP without its classifier: stem, L1 dense and L2 sparse blocks, norm, mean over tokens.
-/// Source: Lou et al. 2021, sections 2.3 and 3, table 8. Defaults are Sparse-B's, apart from the
-/// MoE stages, which have the defaults of MoeOptions.
+/// Sparse-MLP, an all-MLP image backbone without its classifier: patch embedding, L1 dense (Mixer)
+/// and L2 sparse blocks, whose MoE layers mix tokens and channels, norm, mean over tokens. Source:
+/// Lou et al. 2021 ("Cross-token Modeling with Conditional Computation"), sections 2.3 and 3, table
+/// 8. Defaults are Sparse-B's, those of MoE layers MoeOptions'.
 class SparseMlp : public Backbone, public CountsProducts {
  public:
   struct Options {
@@ -70,7 +71,7 @@ class SparseMlp : public Backbone, public CountsProducts {
     void validate(Problems& problems) const;
     int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
     int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// Writes `auto` widths out, so that equal recipes compare equal.
+    /// Replaces `auto` widths by numbers, so that equal recipes compare equal.
     void resolve() {
       token_hidden = token_hidden_width();
       channel_hidden = channel_hidden_width();
@@ -92,12 +93,13 @@ class SparseMlp : public Backbone, public CountsProducts {
           "    token_moe:                     # mixes tokens\n"
           "      {stage}\n"
           "    channel_moe:                   # mixes channels\n"
-          "      {stage}\n"};
+          "      {stage}\n"};  ///< for `shoal new`
 
-  /// `name`: for errors.
+  /// `name`: the backbone's name in error messages.
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
+  /// Layers that the recipe's `sparsity` makes sparse by default.
   std::vector<std::string> sparse_layers() const override {
     return {"token_mlp", "channel_mlp", "experts"};
   }

@@ -37,12 +37,14 @@ struct EnumNames<TokenPositions> {
                                     std::pair{TokenPositions::kSinCos, "sin_cos"}};
 };
 
-/// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling.
-/// Source: Dosovitskiy et al. 2021. Defaults are ViT-B/16's. Experts: Riquelme et al. 2021 (V-MoE).
+/// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling. Experts or
+/// Nexus layers (experts and key-value memory units behind one soft router; paper: OneSparse) may
+/// replace MLPs. Sources: Dosovitskiy et al. 2021, Riquelme et al. 2021 (V-MoE). Defaults:
+/// ViT-B/16.
 ///
-/// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from
-/// N(0, 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are
-/// not a parameter, and zero for the class token, as in MoCo v3.
+/// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from N(0,
+/// 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are not a
+/// parameter, and zero for the class token, as in MoCo v3.
 class Vit : public Backbone, public CountsProducts {
  public:
   struct Options {
@@ -82,7 +84,7 @@ class Vit : public Backbone, public CountsProducts {
     }
     void validate(Problems& problems) const;
     int64_t hidden_width() const { return hidden.value_or(4 * width); }
-    /// Writes `hidden: auto` out, so that equal recipes compare equal.
+    /// Replaces `hidden: auto` by a number, so that equal recipes compare equal.
     void resolve() { hidden = hidden_width(); }
   };
 
@@ -94,17 +96,18 @@ class Vit : public Backbone, public CountsProducts {
           "  depth: 6\n"
           "  heads: 4\n"
           "  hidden: 512                    # of dense MLPs, 4 times the width\n"
-          "  pool: mean                     # or cls: a class token\n"};
+          "  pool: mean                     # or cls: a class token\n"};  ///< for `shoal new`
 
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
-  /// Sparse layers of the paper's appendix C.5 (PA-DST).
+  /// Default of the recipe's sparsity.layers: experts, and as in PA-DST (paper: "Efficient Dynamic
+  /// Structured Sparse Training with Learned Shuffles"), appendix C.5.
   std::vector<std::string> sparse_layers() const override {
     return {"stem", "attention.proj", "mlp", "experts"};
   }
-  int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
-  void list_products(double rows, ProductList& list) const override;
+  int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }  ///< pixels; 0 with cls
+  void list_products(double rows, ProductList& list) const override;        ///< for FLOP counts
 
  private:
   int64_t width_, patch_;

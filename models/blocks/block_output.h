@@ -11,9 +11,9 @@ namespace shoal {
 /// The output of a backbone's block, or of its MLP, MoE layer or other feed-forward layer.
 struct BlockOutput {
   torch::Tensor y;               ///< of the input's shape
-  torch::Tensor auxiliary_loss;  ///< as in ModelOutput
-  std::vector<MoeStats> moe;     ///< as in ModelOutput
-  /// In evaluation, of a block with a token gate: bool [b, S], True where a token attends.
+  torch::Tensor auxiliary_loss;  ///< this rank's share of weighted balance losses; undefined: none
+  std::vector<MoeStats> moe;     ///< routing statistics, one entry per MoE layer
+  /// In evaluation, of a block with a token gate (HSPMN v2.1): bool [b, S], True: a token attends.
   torch::Tensor is_open_bS = {};
 };
 

@@ -12,8 +12,8 @@ namespace shoal {
 /// Stochastic depth: in training, drops a residual branch of a sample with probability `rate`, and
 /// divides it by 1 - rate otherwise. Source: Huang et al. 2016; the division as in timm.
 ///
-/// Draws are keyed by the seed, the branch's path, the step, and the sample's position in the data
-/// stream with its view, so they are independent of ranks, batches and precision.
+/// Draws are keyed by the seed, the branch's path, the step, the sample's position in the data
+/// stream and its view (augmented copy), so they are independent of ranks, batches and precision.
 class DropPath {
  public:
   /// `path`: the branch's place in the model, `blocks.3.mlp`. 0 <= rate < 1.
@@ -26,7 +26,7 @@ class DropPath {
   uint64_t layer_;
 };
 
-/// The rate of a block: grows linearly with depth from 0 at the first block to `last` at the last.
+/// Rate of block `block` (from 0) of `depth`: grows linearly from 0 to `last` at the last block.
 double drop_path_rate(double last, int64_t block, int64_t depth);
 
 }  // namespace shoal

@@ -13,9 +13,9 @@ namespace shoal {
 /// Dropout: in training, zeroes an element with probability `rate`, and divides it by 1 - rate
 /// otherwise. Source: Srivastava et al. 2014.
 ///
-/// Draws are keyed by the seed, the path, the step, the sample's position in the data stream with
-/// its view, and the element's index in its sample, so they are independent of ranks, batches and
-/// precision. One byte per element is saved for the backward pass.
+/// Draws are keyed by the seed, the path, the step, the sample's position in the data stream, its
+/// view (augmented copy), and the element's index in its sample, so they are independent of ranks,
+/// batches and precision. One byte per element is saved for the backward pass.
 class Dropout {
  public:
   /// `path`: the layer's place in the model, `blocks.3.mlp.dropout`. 0 <= rate < 1.

@@ -21,8 +21,9 @@
 // B samples  S tokens  C width
 namespace shoal {
 
-/// Which blocks, counted from 0, have experts or a Nexus layer in place of an MLP: from block `to`
-/// down to block `from` in steps of `every`.
+/// Which blocks, counted from 0, have experts or a Nexus layer (experts and key-value memory units
+/// behind one soft router; paper: OneSparse) in place of an MLP: from block `to` down to block
+/// `from` in steps of `every`.
 struct SparseBlocks {
   std::optional<int64_t> from, to, every;
 
@@ -53,13 +54,13 @@ struct FeedForwardOptions {
                       field("sparse_blocks", &FeedForwardOptions::sparse_blocks,
                             "which blocks have them, of those of all stages")};
   }
-  /// Validates what depends on the number of blocks.
+  /// Validates what depends on `depth`, the number of blocks.
   void check(int64_t depth, Problems& problems) const;
   /// True if block number `block` of `depth` has experts or a Nexus layer in place of its MLP.
   bool is_sparse(int64_t block, int64_t depth) const;
 };
 
-enum class MlpKind { kGelu, kSwiglu };
+enum class MlpKind { kGelu, kSwiglu };  ///< two layers with a GELU, or SwiGLU
 
 template <>
 struct EnumNames<MlpKind> {
@@ -67,15 +68,15 @@ struct EnumNames<MlpKind> {
                                     std::pair{MlpKind::kSwiglu, "swiglu"}};
 };
 
-/// A block's feed-forward layer: Mlp, GatedMlp, MoeLayer or NexusLayer. Not a module itself: it
-/// registers the layer with the block as `mlp`, `moe` or `nexus`, its name in checkpoints.
+/// A block's feed-forward layer: Mlp, GatedMlp (SwiGLU), MoeLayer or NexusLayer. Not a module: it
+/// registers the layer with `owner`, the block, as `mlp`, `moe` or `nexus`, as in checkpoints.
 class FeedForward {
  public:
   struct Place {
     int64_t width = 0, hidden = 0;  ///< C, and the hidden width of a dense MLP
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP
-    int64_t block = 0, depth = 0;   ///< which block of how many
-    std::string prefix = {};        ///< ModelContext's
+    int64_t block = 0, depth = 0;   ///< number of the block, from 0, and of how many
+    std::string prefix = {};        ///< begins paths; tells apart a task's models
     MlpKind kind = MlpKind::kGelu;  ///< of a dense MLP
     bool has_bias = true;           ///< of a dense MLP
     /// Initialisation of a dense MLP and of experts; default: each layer's own.
@@ -84,7 +85,7 @@ class FeedForward {
   };
   FeedForward(torch::nn::Module& owner, const FeedForwardOptions& options, const Place& place,
               const BuildContext& build);
-  /// Collective. B may be 0.
+  /// Returns y, balance losses and statistics of experts. Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
   /// True for a dense MLP, which computes each token independently of others.
   bool is_dense() const { return moe_ == nullptr && nexus_ == nullptr; }

@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// SwiGLU: fc2(silu(gate(x)) * fc1(x)), width -> hidden -> width. Layers are named as in gated
-/// experts; Hugging Face's Llama calls them gate_proj, up_proj (fc1) and down_proj (fc2).
+/// SwiGLU MLP: fc2(silu(gate(x)) * fc1(x)), width -> hidden -> width; gate is initialised like fc1.
+/// Hugging Face's Llama calls the layers gate_proj (gate), up_proj (fc1) and down_proj (fc2).
 /// Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedMlpImpl : public ModuleBase {
  public:

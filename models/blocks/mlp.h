@@ -22,14 +22,14 @@ struct EnumNames<Gelu> {
   static constexpr std::array names{std::pair{Gelu::kErf, "erf"}, std::pair{Gelu::kTanh, "tanh"}};
 };
 
-Activation activation_of(Gelu gelu);
+Activation activation_of(Gelu gelu);  ///< for kernels that also add a bias
 
 struct MlpShape {
   int64_t width = 0, hidden = 0;
   bool has_bias = true;
 };
 
-/// Linear, GELU, Linear: width -> hidden -> width, by default initialised as Linear.
+/// Linear, GELU, Linear: width -> hidden -> width; by default Glorot-uniform, biases N(0, 1e-6).
 class MlpImpl : public ModuleBase {
  public:
   MlpImpl(int64_t width, int64_t hidden, Gelu gelu, const torch::TensorOptions& options);

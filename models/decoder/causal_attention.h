@@ -35,7 +35,7 @@ class CausalAttentionImpl : public ModuleBase, public CountsProducts {
     double dropout = 0.0;  ///< rate of dropout on attention probabilities
     bool has_bias = true;
     Init qkv = {}, proj = {};  ///< initialisation of the weights; biases are zero
-    std::string path = {};     ///< `blocks.3.attention`, keys dropout
+    std::string path = {};     ///< `blocks.3.attention`; keys the draws of dropout
   };
   /// TORCH_CHECK unless kv_heads divides heads and heads width.
   CausalAttentionImpl(const Sizes& sizes, const torch::TensorOptions& options);
@@ -43,10 +43,10 @@ class CausalAttentionImpl : public ModuleBase, public CountsProducts {
   torch::Tensor forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                         const StepContext& step) const;
   /// Attention of S new tokens to the cached ones and themselves; adds their keys and values to
-  /// `cache`. No gradients, no dropout.
+  /// `cache`. `decode`: their positions and mask. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
   Linear qkv{nullptr}, proj{nullptr};
 

@@ -11,26 +11,27 @@
 // B sequences  S tokens  C width
 namespace shoal {
 
-/// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)),
-/// with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
+/// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)) (an
+/// MLP or experts), with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
 class DecoderBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     CausalAttentionImpl::Sizes attention;
-    FeedForward::Place place;
+    FeedForward::Place place;  ///< widths and position of FeedForward
     NormOptions norm;
     double dropout = 0.0;  ///< rate on both branches
   };
   DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                    const BuildContext& build);
-  /// Collective. x must be contiguous, B may be 0.
+  /// Returns y, balance losses and statistics. Collective. x must be contiguous, B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                       const StepContext& step) const;
-  /// Arguments of a pass over new tokens, as in CausalAttention::decode.
+  /// Positions and mask of new tokens, and the keys and values of earlier ones in this block.
   struct Decoding {
     const DecodeStep& step;
     KeyValueCache::Layer& cache;
   };
+  /// Runs the block on S new tokens and adds their keys and values to the cache. Collective.
   BlockOutput decode(const torch::Tensor& x_BSC, const Rotation& rotation, const StepContext& step,
                      const Decoding& decoding) const;
 

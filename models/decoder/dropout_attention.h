@@ -19,9 +19,9 @@ struct DropoutAttention {
 /// kernels draw from LibTorch's generator instead, whose values depend on the rank.
 ///
 /// Shapes: query, key, value [B, N, S, H] -> [B, N, S, H]. With bfloat16 inputs the logits are
-/// rounded to bfloat16, unlike in LibTorch's fused kernels; the softmax is float32. Sequences are
-/// computed a few at a time, and again in the backward pass, so that the up to six tensors of
-/// S x S that are needed exist for these few only.
+/// rounded to bfloat16, unlike in LibTorch's fused kernels; the softmax is float32. To save memory,
+/// both passes compute a few sequences at a time: up to six tensors of S x S exist for these few
+/// only. The backward pass computes the probabilities again.
 torch::Tensor attend_with_dropout(const torch::Tensor& query_BNSH, const torch::Tensor& key_BNSH,
                                   const torch::Tensor& value_BNSH, const DropoutAttention& options);
 

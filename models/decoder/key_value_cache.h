@@ -19,7 +19,8 @@ struct KeyValueCache {
     /// For blocks with a causal convolution, its input for the last two tokens, zeros before the
     /// first one.
     torch::Tensor recent_b2D = {};
-    /// For blocks with a token gate, its GateState.
+    /// For blocks with a token gate (HSPMN v2.1), int64: 1 if the current block of tokens may
+    /// attend, and the number of tokens that have, without anchors (tokens that always attend).
     torch::Tensor gate_b2 = {};
   };
   std::vector<Layer> layers;

@@ -56,7 +56,7 @@ class ForeignConfig {
   [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
 };
 
-/// Adds a mistake if the object has the key with a value other than `json`.
+/// Adds a mistake if the object has the key with a value other than `json`, a JSON text.
 void require_value(const ForeignConfig& object, const std::string& key, const std::string& json,
                    Mistakes& mistakes);
 

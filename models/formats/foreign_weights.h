@@ -14,17 +14,17 @@
 
 namespace shoal {
 
-/// Reader for a model saved by another program: tensors in safetensors files and, if present, a
-/// config.json. Files are not trusted: throws CheckpointError (exit 20) with the file's name if one
-/// cannot be read or is malformed.
+/// Reader for a model saved by another program, such as Hugging Face transformers or timm: tensors
+/// in safetensors files and, if present, a config.json. Files are not trusted: throws
+/// CheckpointError (exit 20) with the file's name if one cannot be read or is malformed.
 class ForeignWeights {
  public:
   struct Tensor {
     Dtype dtype = Dtype::kF32;
     std::vector<int64_t> shape;
-    size_t file = 0;
+    size_t file = 0;              ///< index among the files
     uint64_t begin = 0, end = 0;  ///< byte range in the file
-    std::string stored_name;
+    std::string stored_name;      ///< name in the file, which strip() may shorten
   };
 
   /// `path`: a folder with model.safetensors, or with model.safetensors.index.json and the shards

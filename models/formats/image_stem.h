@@ -7,13 +7,13 @@
 
 namespace shoal {
 
-/// Image size and patch embedding of a model, as derived from its weights; images are square.
+/// Sizes of a model's patch embedding and its square images, for import and export.
 struct ImageStem {
   int64_t channels = 0, patch = 0, width = 0, image_size = 0;
 };
 
-/// Derives them from the convolution `name` [C, channels, p, p] and the number of patches. Throws
-/// Error (exit 12).
+/// Derives the sizes from the convolution's weight `name`.weight [C, 3, p, p] and the number of
+/// patches. Throws Error (exit 12) if images or patches are not square, or have other channels.
 ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name,
                           int64_t num_patches);
 

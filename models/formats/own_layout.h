@@ -12,9 +12,9 @@
 
 namespace shoal {
 
-/// Shoal's own layout of exported weights, for every backbone and task: `--to safetensors` and
-/// `--as safetensors`. Names and shapes are a checkpoint's, but each expert of a stack has tensors
-/// of its own, named by global id: `….experts.17.fc1.weight` [in, out].
+/// Shoal's own layout of exported weights, for every backbone and task (`shoal export --to` and
+/// `import --as safetensors`). Names and shapes are a checkpoint's, but each expert of a stack has
+/// tensors of its own, named by global id: `….experts.17.fc1.weight` [in, out].
 inline constexpr std::string_view kOwnLayout = "safetensors";
 
 /// Origin of exported weights, stored in the file's metadata.

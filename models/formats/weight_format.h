@@ -42,7 +42,7 @@ struct WeightName {
 
 /// Sections of a recipe that an import derives from weights and config.json.
 struct ModelRecipe {
-  /// A recipe key whose value neither of them determines.
+  /// A recipe key whose value weights and config.json do not determine, and why.
   struct Key {
     std::string key, why;
   };
@@ -51,7 +51,7 @@ struct ModelRecipe {
   Choice<Task> task;
   Choice<DataSource> data;
   std::vector<Key> required_keys = {};  ///< keys the user must set, each with the reason
-  /// Keys set by assumption, as in the one published model of these sizes, each with its value.
+  /// Keys set as in the one published model of these sizes; `why` begins with the value.
   std::vector<Key> assumed_keys = {};
 };
 
@@ -64,8 +64,8 @@ struct ModelToExport {
   std::string dtype = "float32";              ///< of the exported tensors
 };
 
-/// Names and layout of another program's weights for one kind of model. Registered under the name
-/// that `shoal import --as` takes. Lists each weight once, for import and export.
+/// Names and layout of another program's weights for one kind of model, such as timm's ViTs.
+/// Registered under the name that `shoal import --as` takes. Lists each weight once for both ways.
 class WeightFormat {
  public:
   struct Context {};
@@ -100,16 +100,16 @@ class WeightFormat {
   /// Lists the weights of a model that passes check().
   virtual std::vector<WeightName> names(const Choice<Backbone>& backbone, const Choice<Task>& task,
                                         const DataShape& data) const = 0;
-  /// Text of their config.json for such a model.
+  /// Text of the other program's config.json for a model that passes check().
   virtual std::string config(const ModelToExport& model) const = 0;
 };
 
-/// Throws Error (exit 12) that lists weights of the model without a name in the format, which
-/// check() should have refused.
+/// Throws Error (exit 12) that lists weights of the model that `names` lacks, for which check()
+/// should have refused the model; `hint`: what the user can do.
 void require_all_named(const std::vector<WeightName>& names, const StateList& model,
                        const std::string& hint = "");
 
-/// Adds the weight and bias of a layer.
+/// Adds the names of a layer's weight and bias.
 void add_layer(std::vector<WeightName>& names, const std::string& ours, const std::string& theirs);
 
 }  // namespace shoal

@@ -10,14 +10,13 @@
 
 namespace shoal {
 
-/// Metrics of all token gates in one step; empty without gates. Means over layers: `gate_rate`, the
-/// share of the tokens beside the anchors that attended (an evaluation's `gate_rate` counts the
-/// anchors too, see GateScores), `gate_probability`, `gate_entropy` (nats), `gate_dropped`;
-/// `gate_dead`: layers in which no token but anchors attended.
+/// Metrics of all token gates, which select the tokens that attend, in one step; empty without
+/// gates. Means over layers: `gate_rate`, the share of tokens that attended, without anchors, which
+/// always do (an evaluation's `gate_rate` counts them too), `gate_probability`, `gate_entropy`
+/// (nats), `gate_dropped`; `gate_dead`: number of layers in which only anchors attended.
 LayerLog::Report report_of(const std::vector<GateReport>& gates, int64_t step);
 
-/// The log of these gates; in a skipped step they hold the numbers of an earlier one, and nothing
-/// is logged.
+/// Log of these gates. Nothing is logged for a skipped step: they hold numbers of an earlier one.
 class GateLog : public LayerLog {
  public:
   explicit GateLog(std::vector<TokenGate> gates) : gates_(std::move(gates)) {}

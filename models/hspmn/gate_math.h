@@ -6,13 +6,13 @@
 
 namespace shoal {
 
-/// Relaxed gate of the backward pass: sigma((logits + noise) / temperature) of a binary gate.
-/// Source: HSPMN, equation 2; `noise` may include a bias.
+/// Relaxed gate of the backward pass of a token gate: sigma((logits + noise) / temperature);
+/// undefined: noise 0, temperature 1. Source: HSPMN v2.1 (Jędryczko 2025), equation 2.
 torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
                         const torch::Tensor& temperature);
 
-/// Forward: exactly 1 where `is_open`, else 0; backward: the gradient of `soft` (straight-through
-/// estimator). Source: HSPMN, equation 3.
+/// Gate that is exactly 1 where `is_open`, else 0, in the forward pass, with the gradient of `soft`
+/// in the backward pass (straight-through estimator). Source: HSPMN v2.1, equation 3.
 torch::Tensor straight_through(const torch::Tensor& soft, const torch::Tensor& is_open);
 
 /// Entropy of a Bernoulli variable with p = sigma(logit), -p log p - (1 - p) log(1 - p), in nats;
@@ -25,18 +25,19 @@ struct GateLossWeights {
   double entropy = 0.01;  ///< lambda_2
 };
 
-/// Sums over those logits of this rank that count, float64 scalars. Count has no gradient.
+/// Sums over the counted logits of this rank, float64 scalars. Count has no gradient.
 struct GateSums {
   torch::Tensor probability;  ///< sum of sigma(logit)
   torch::Tensor entropy;      ///< sum of binary_entropy(logit)
   torch::Tensor count;
 };
 
+/// Sums over the logits where `is_counted`: tokens that are neither padding nor always open.
 GateSums sum_gates(const torch::Tensor& logits, const torch::Tensor& is_counted);
 
 /// This rank's share of the gate loss lambda_1 (mean probability - target)² + lambda_2 (mean
 /// entropy) with means over the tokens of all ranks: the ranks' shares add up to it, in value and
-/// gradient. `all_2`: probability and count summed over all ranks. Source: HSPMN, equation 1.
+/// gradient. `all_2`: probability and count summed over all ranks. Source: HSPMN v2.1, equation 1.
 torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double target,
                         const GateLossWeights& weights);
 

@@ -40,6 +40,7 @@ struct EnumNames<GateSelection> {
                                     std::pair{GateSelection::kRandom, "random"}};
 };
 
+/// Temperature of the gate's gradient: 1, or learned.
 enum class GateTemperature { kFixed, kLearned };
 
 template <>
@@ -48,7 +49,8 @@ struct EnumNames<GateTemperature> {
                                     std::pair{GateTemperature::kLearned, "learned"}};
 };
 
-/// Options of a token gate (recipe section `model.gate`).
+/// Options of a token gate, which selects the tokens that attend (HSPMN v2.1; section
+/// `model.gate`). Anchors, one in `anchor_every` tokens, always attend.
 struct GateOptions {
   double rate = 0.2;
   double first_rate = 0.8;
@@ -107,6 +109,7 @@ struct GateOptions {
   void validate(Problems& problems) const;
   /// Throws ConfigError if a context of so many tokens has more anchors than its capacity.
   void check_context(int64_t context) const;
+  /// Number of anchors in a context of so many tokens.
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }

@@ -31,11 +31,12 @@ struct EnumNames<ContextualStream> {
                                     std::pair{ContextualStream::kNone, "none"}};
 };
 
-/// A block with two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
+/// Block of two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///
 /// Every token passes the reflexive stream, a causal convolution over three tokens and a SwiGLU MLP
-/// or experts. Only tokens with an open gate pass the contextual stream, attention.
-/// Source: HSPMN v2.1, section 3; separate norms for both streams as in the published code.
+/// or experts. Only tokens with an open gate pass the contextual stream, attention. Source: HSPMN
+/// v2.1: Adaptive Computation via Context-Aware Target-Sparsity Regularized Gating and Sparse-Query
+/// Attention, section 3; separate norms for both streams as in the published code.
 class HspmnBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
@@ -64,7 +65,7 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Counts a gate that is open as often as its rate says.
+  /// Counts as many open gates as the rate of the gate's options says.
   void list_products(double rows, ProductList& list) const override;
   /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }

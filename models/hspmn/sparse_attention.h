@@ -14,8 +14,8 @@
 namespace shoal {
 
 /// Attention for selected tokens (SQDK, sparse queries on dense keys): keys and values are computed
-/// for every token, queries and output projection for open tokens only. Grouped-query heads as in
-/// CausalAttention. Source: HSPMN v2.1, section 3.2.
+/// for every token, queries and output projection for open tokens only, those that a gate selects.
+/// Query head n reads key and value head n M / N. Source: HSPMN v2.1 (Jędryczko 2025), section 3.2.
 ///
 /// Parameters: query.weight [C, C], key_value.weight [2 M H, C], rows of keys, then of values,
 /// proj.weight [C, C].

@@ -18,13 +18,13 @@
 // b sequences on this rank  S tokens  D width  R tokens that attend, over all sequences
 namespace shoal {
 
-/// State of a gate for each sequence being decoded, int64 [b, 2]: 1 if the current block of tokens
-/// is open, and the number of tokens beside the anchors that have attended.
+/// State of a gate for sequences being decoded, int64 [b, 2]: 1 if the current block, tokens that
+/// share a gate, is open; and the number of tokens that have attended, without anchors.
 using GateState = torch::Tensor;
 
 /// The tokens that a gate decides on.
 struct GateInput {
-  const torch::Tensor& u_bSD;        ///< normed
+  const torch::Tensor& u_bSD;        ///< normed activations
   const torch::Tensor& position_bS;  ///< int64, of each token in its sequence
   const torch::Tensor& is_token_bS;  ///< bool, false: padding; undefined: no padding
   const StepContext& step;
@@ -35,15 +35,15 @@ struct GateInput {
 struct OpenTokens {
   torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
-  /// Weights of the attention outputs: 1, or 0 for exploring tokens; undefined: all 1.
+  /// Weights of the attention outputs: 1, or 0 for exploring tokens (closed gates that get
+  /// gradients by this); undefined: all 1.
   torch::Tensor weight_R;
   torch::Tensor auxiliary_loss;  ///< this rank's share of the step's loss; undefined in evaluation
                                  ///< and for random gates
   torch::Tensor is_open_bS;      ///< bool: true for tokens that attend with weight 1
 };
 
-/// A gate's statistics of the last optimizer step, over all ranks. Shares are of the tokens beside
-/// the anchors.
+/// A gate's statistics of the last optimizer step, over all ranks. Shares leave out anchors.
 struct GateReport {
   std::string layer;
   double rate = 0.0;       ///< share of tokens that attended
@@ -55,26 +55,28 @@ struct GateReport {
   std::vector<double> rate_by_position = {};  ///< rate in kPositionBins equal parts of the context
 };
 
-/// Selects the tokens that attend: a learned linear gate with straight-through gradients.
+/// Token gate: a learned linear layer, with straight-through gradients, selects tokens to attend.
 ///
-/// The logit of a block's first token is l = w u + b, in float32 (float64 in a float64 model). With
-/// `select: threshold` a gate is open, while training, if l + noise is above a threshold, and
-/// straight_through of it weights the attention; in evaluation if l is. The thresholds are moving
-/// averages of the quantile of logits (while training: noisy logits) above which the target rate
-/// lies, so that both rates meet the target. The rate loss is of sigma(l), as in the paper, which
-/// has no threshold. With top k the highest l + noise are open; random gates compute none of this.
-/// Anchors are open, without a gradient, and not counted in this class's rates.
+/// A block of tokens shares the gate of its first one, whose logit is l = w u + b, in float32
+/// (float64 in a float64 model). With `select: threshold` a gate is open if l, while training l +
+/// noise, is above a threshold: the moving average of the quantile of these logits above which the
+/// target rate lies, one for training and one for evaluation. With top k the highest l + noise are
+/// open. While training, straight_through of the gate weights the attention, and the rate loss is
+/// of sigma(l), as in the paper, which has no threshold. Random gates compute none of this.
+/// Anchors, one in anchor_every tokens, are open, without a gradient, and not counted in rates.
 ///
 /// Noise and exploration are keyed by global token ids. Parameters: weight [D], bias [1], none for
 /// random gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight
 /// [D] and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
-/// Source: HSPMN v2.1, section 3.1 and equations 1 to 3; the threshold after Raposo et al. 2024
-/// (Mixture-of-Depths), section 3.5, and expert thresholds, which keep training and decoding alike.
+/// Source: HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; the threshold after
+/// Raposo et al. 2024 (Mixture-of-Depths), section 3.5, and expert thresholds, which keep training
+/// and decoding alike.
 class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
 
-  /// `path`: `blocks.3.gate`. `context`: maximal tokens of a sequence.
+  /// `path`: its path in the model, `blocks.3.gate`. `context`: maximum number of tokens of a
+  /// sequence.
   TokenGateImpl(const GateOptions& options, int64_t width, int64_t context, const std::string& path,
                 const BuildContext& build);
   /// Selects the tokens that attend. Collective in training. b may be 0.
@@ -83,9 +85,9 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   GateState make_state(int64_t b) const;
   const std::string& path() const { return path_; }
   bool is_learned() const { return !is_random(); }
-  /// Tokens of a sample that attend while training, as the rate says, with those that explore.
+  /// Expected number of tokens of a sample that attend in training, with anchors and exploration.
   double open_tokens(int64_t tokens) const;
-  /// Statistics of the last optimizer step that was not skipped; nothing before it.
+  /// Statistics of the last optimizer step that was not skipped; nullopt before the first.
   std::optional<GateReport> report() const;
 
  private:
@@ -106,7 +108,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
   /// Some of the closed tokens. Their gates get their gradients without division by the explored
-  /// fraction: in direction these equal, on average, the gradients of all closed gates, with little
+  /// fraction: on average in the direction of the gradients of all closed gates, at little
   /// variance.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;

@@ -34,7 +34,7 @@ class TileMemory {
   std::vector<Line> lines_;
 };
 
-/// Calls body(item, scratch) for each item in parallel, in order of falling cost, on free threads.
+/// Calls body(index, scratch) in parallel for each of `costs`, most costly first, on free threads.
 template <class Scratch, class Body>
 void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   std::vector<size_t> order(costs.size());
@@ -54,7 +54,7 @@ void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
 template <class Value>
 struct RowsAt {
   const Value* data;
-  int64_t stride, count, width;
+  int64_t stride, count, width;  ///< from row to row, number of rows, elements of a row
 };
 
 /// Rows converted to the type that kernels compute in.

@@ -9,7 +9,7 @@
 // B images  H height  W width  C channels
 namespace shoal {
 
-/// Depthwise 7 x 7 convolution with zero padding; sizes stay equal.
+/// Depthwise 7 x 7 convolution with zero padding, as in ConvNeXt blocks; sizes stay equal.
 ///
 /// Parameters: weight [C, 1, 7, 7] from N(0, 0.02), bias [C] of zeros. ConvNeXt truncates the
 /// normal at 2, a hundred deviations away; Shoal does not.

@@ -41,8 +41,8 @@ torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
-/// The input of a residual branch: the norm of x, and x for the skip connection. The norm's
-/// backward pass adds both gradients in one kernel.
+/// Input of a residual branch: the norm of x, and x for the skip connection. The norm's backward
+/// pass adds both gradients in one kernel.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };
@@ -53,6 +53,7 @@ class LayerNormImpl : public ModuleBase {
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});
   torch::Tensor forward(const torch::Tensor& x) const { return branch(x).normed; }
   NormedBranch branch(const torch::Tensor& x) const;
+  /// branch() with `normed` transposed: [B, S, C] -> [B, C, S].
   NormedBranch branch_transposed(const torch::Tensor& x_BSC) const;
 
   torch::Tensor weight, bias;

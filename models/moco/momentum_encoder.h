@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// Schedules of the key encoder's momentum over a training.
+/// Course of the momentum m over a training: constant, or a cosine that rises to 1 at its end.
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
@@ -26,26 +26,26 @@ struct MomentumOptions {
   double momentum = 0.99;
   MomentumSchedule schedule = MomentumSchedule::kConstant;
 
-  /// The momentum of a step from 0: constant, or 1 - (1 + cos(pi step / total)) / 2 · (1 -
-  /// momentum), which rises to 1. Source: MoCo v3's main_moco.py.
+  /// Returns m at optimizer step `step`, counted from 0: `momentum`, or with kCosine 1 - (1 +
+  /// cos(pi step / total_steps)) / 2 · (1 - momentum). Source: MoCo v3's main_moco.py.
   double at(int64_t step, int64_t total_steps) const;
 };
 
-/// Updates a key encoder as the moving average of the query encoder: before each step, weights k
-/// become m k + (1 - m) q, at the first step q. Buffers, such as a router's bias, are copied. Each
-/// rank updates its own shards, without a collective.
+/// Updates MoCo v3's key encoder as the moving average of the query encoder: before each step, key
+/// weights k become m k + (1 - m) q, at step 0 q. Buffers, such as a router's bias, are copied.
+/// Each rank updates the tensors that it holds, without a collective.
 class MomentumEncoder : public StepRule {
  public:
   struct Pair {
-    torch::Tensor key, query;
+    torch::Tensor key, query;  ///< a tensor of the key encoder, and of the query encoder
   };
-  /// `momentum`: m of each step of a training of `total_steps`.
+  /// `weights` are averaged, `buffers` copied. `total_steps`: optimizer steps of the training.
   MomentumEncoder(std::vector<Pair> weights, std::vector<Pair> buffers,
                   const MomentumOptions& momentum, int64_t total_steps);
 
   void before_forward(int64_t step) override;
   std::vector<torch::Tensor> moved_weights() const override;
-  /// `task.momentum`.
+  /// Returns `task.momentum`, m at each step: a value that depends on where the training ends.
   std::vector<Course> courses(const StepScale& scale) const override;
   void visit_state(StateVisitor& /*visitor*/) override {}
 

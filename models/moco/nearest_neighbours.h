@@ -10,22 +10,22 @@
 // b samples on this rank  N references  k neighbours  C classes  D features
 namespace shoal {
 
-/// k-nearest-neighbour classifier on features: the k references of highest cosine vote for their
-/// labels with weight exp(cosine / temperature). Among equal references the one added first wins,
-/// among equal classes the lower id.
-/// Source: Wu et al. 2018, section 3.4 (instance discrimination).
+/// k-nearest-neighbour classifier, which judges features without training a head. References are
+/// training samples with known labels. The k references of highest cosine vote for their labels
+/// with weight exp(cosine / temperature). Among equal references the one added first wins, among
+/// equal classes the lower id. Source: Wu et al. 2018, section 3.4 (instance discrimination).
 class NearestNeighbours {
  public:
   NearestNeighbours(int64_t neighbours, double temperature)
       : neighbours_(neighbours), temperature_(temperature) {}
 
-  /// Adds the samples of all ranks as references, in rank order, so that all ranks hold the same.
-  /// feature_bD: norms above 0; label_b: int64. Collective, b may be 0.
+  /// Adds the samples of all ranks as references, in rank order; every rank then holds all of them.
+  /// feature_bD: rows of norm above 0; label_b: int64. Collective, b may be 0.
   void add(const torch::Tensor& feature_bD, const torch::Tensor& label_b, Communicator& world);
   void clear() { features_.clear(), labels_.clear(); }
-  int64_t size() const;
+  int64_t size() const;  ///< N
 
-  /// Predicts the class of each sample, [b]. TORCH_CHECK that there are references.
+  /// Predicts the class of each sample, int64 [b]. TORCH_CHECK that there are references.
   torch::Tensor classify(const torch::Tensor& feature_bD) const;
 
  private:

@@ -21,7 +21,7 @@ namespace shoal {
 /// Source: Ioffe and Szegedy 2015; over ranks as torch.nn.SyncBatchNorm.
 class SyncBatchNormImpl : public ModuleBase {
  public:
-  /// `world`: communicator of all ranks on the model's device; outlives the module. Null on meta.
+  /// `features`: D. `world`: all ranks, on the model's device; outlives the module; null on meta.
   SyncBatchNormImpl(int64_t features, bool is_affine, const torch::TensorOptions& options,
                     Communicator* world);
 

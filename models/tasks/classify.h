@@ -35,9 +35,9 @@ struct EnumNames<ClassLoss> {
                                     std::pair{ClassLoss::kBinary, "binary_cross_entropy"}};
 };
 
-/// Classification with a linear head, initialised to zero. Training may smooth labels and mix
-/// images with their labels; evaluation does neither. With binary cross entropy an evaluation also
-/// reports the cross entropy over all classes.
+/// Classifies images or token sequences by a linear head, initialised to zero, on the backbone's
+/// features. Training may smooth labels and mix images with their labels; evaluation does neither.
+/// With binary cross entropy an evaluation also reports the cross entropy over all classes.
 class Classify : public Task {
  public:
   struct Options {
@@ -74,7 +74,7 @@ class Classify : public Task {
 
  protected:
   struct Kind {
-    std::string_view name;  ///< of the task, for error messages
+    std::string_view name;  ///< name of the task, for error messages
     Init head;              ///< of the head's weight; its bias is zero
   };
   Classify(const Options& options, const Context& context, const Kind& kind);

@@ -10,7 +10,8 @@
 
 namespace shoal {
 
-/// Options of the task `denoise`. Defaults are the published denoiser's.
+/// Options of the task `denoise`, which trains a model to remove Gaussian noise from images.
+/// Defaults are those of the paper "Adaptive Sparse Attention MoE Architecture".
 struct DenoiseOptions {
   double sigma = 0.2;
   std::optional<double> most_sigma;
@@ -38,7 +39,7 @@ struct DenoiseOptions {
   }
 };
 
-/// Options of a recipe's task, which must be `denoise`.
+/// Returns the options of a recipe's task. Throws std::logic_error unless the task is `denoise`.
 const DenoiseOptions& denoise_options(const Choice<Task>& task);
 
 }  // namespace shoal

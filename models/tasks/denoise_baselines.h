@@ -16,15 +16,18 @@
 // B images  C channels  H height  W width
 namespace shoal {
 
-/// Gaussian blur of each channel, with this standard deviation in pixels, truncated at four
+/// Blurs each channel by a Gaussian of standard deviation `width` pixels, truncated at four
 /// deviations. The border is reflected with repeated edge pixels (d c b a | a b c d). Keeps the
 /// images' dtype.
 torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width);
 
-/// Baselines for denoising: the noisy image itself; a Gaussian blur, whose width of kWidths has the
-/// best PSNR on training images; an affine map per patch, shared by all patches; and an affine map
-/// of whole images, which is linear MMSE. Both maps are least-squares fits on training images with
-/// noise of their own stream. Results are clamped to [0, 1], as the model's.
+/// Simple denoisers that evaluations compare the model with: the noisy image itself; a Gaussian
+/// blur, of the width in kWidths that has the best PSNR on training images; an affine map of
+/// patches, shared by all patches; and an affine map of whole images, which is linear MMSE. Both
+/// maps are least-squares fits on training images, with a noise stream of their own. Results are
+/// clamped to [0, 1], like the model's. Order of calls: add() for training images; fit(), without
+/// which only the noisy image is evaluated; evaluate() for validation images; scores() of the
+/// summed results.
 class DenoiseBaselines : public Baselines {
  public:
   DenoiseBaselines(const ImageNoise& noise, const ImageShape& shape, int64_t patch,

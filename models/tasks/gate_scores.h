@@ -9,18 +9,19 @@
 // b sequences on this rank  S tokens
 namespace shoal {
 
-/// Evaluation metrics of token gates: how many tokens attend, and how many of the labelled ones.
+/// Evaluation metrics of token gates, which select the tokens that attend (paper: HSPMN v2.1).
 struct GateScores {
   /// True if the model has token gates.
   static bool apply_to(const torch::nn::Module& model);
-  /// `gate_rate`: share of tokens that attend, over all gates, with anchors and without padding
-  /// (the `gate_rate` of a training step excludes anchors). `gate_recall`: share of labelled tokens
-  /// that attend in at least one layer, for data that label some tokens only (`recall` of `shoal
-  /// inspect --gates` is per layer). is_open_bS as in ModelOutput, length_b as in ModelInput;
-  /// without label_bS only gate_rate is returned.
+  /// Returns this batch's sums, without padding. `gate_rate`: share of tokens that attend, over all
+  /// gates, with anchors, which always attend (the `gate_rate` of a training step excludes them).
+  /// `gate_recall`, only with label_bS: share of labelled tokens that attend in at least one layer,
+  /// for data that label some tokens only (`recall` of `shoal inspect --gates` is per layer).
+  /// is_open_bS: one per gate, bool, true where a token attends. length_b: tokens of each sequence,
+  /// int64 on the host; undefined: no padding.
   static std::vector<NamedSum> sums(const std::vector<torch::Tensor>& is_open_bS,
                                     const torch::Tensor& length_b, const torch::Tensor& label_bS);
-  /// The metrics whose sums are given; without sums both, or only gate_rate unless `has_recall`.
+  /// Returns means: `gate_rate` and, if `has_recall`, `gate_recall`; NaN where a sum is missing.
   static std::vector<Metric> metrics(const std::vector<NamedSum>& totals, bool has_recall);
 };
 

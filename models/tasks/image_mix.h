@@ -46,18 +46,18 @@ struct ImageMix {
 };
 
 /// Draws a step's mixing, keyed by seed and step only, so equal on all ranks and micro-steps;
-/// nullopt: no mixing. With CutMix own_share is the share of pixels outside the rectangle.
-/// Source: Zhang et al. 2018 and Yun et al. 2019, in the form of timm's Mixup with `mode: batch`.
+/// nullopt: no mixing. `height`, `width`: pixels. With CutMix own_share is the share of pixels
+/// outside the rectangle. Sources: Zhang et al. 2018, Yun et al. 2019; timm's Mixup, mode `batch`.
 std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t seed, int64_t step,
                                        int64_t height, int64_t width);
 
-/// Returns for each sample the row of its mixing partner: the i-th sample of a routing group is
-/// mixed with the i-th from the group's end, the middle one of an odd group with itself. timm pairs
-/// within a rank's whole batch, which depends on the number of ranks. TORCH_CHECK that b is a
-/// multiple of `samples_per_group`.
+/// Returns for each sample the row of value_b of its mixing partner: the i-th sample of a routing
+/// group (samples that routers compare) is mixed with the i-th from the group's end, the middle one
+/// of an odd group with itself. timm pairs within a rank's whole batch, which depends on the number
+/// of ranks. TORCH_CHECK that b is a multiple of `samples_per_group`.
 torch::Tensor partners(const torch::Tensor& value_b, int64_t samples_per_group);
 
-/// Applies a mixing to images within each routing group.
+/// Mixes each image with that of its partner in the routing group.
 torch::Tensor mixed(const torch::Tensor& image_bCHW, const ImageMix& mix,
                     int64_t samples_per_group);
 

@@ -10,15 +10,15 @@
 // b samples on this rank  C channels  H height  W width
 namespace shoal {
 
-/// Streams of ImageNoise: for training, for evaluation, and for training images that baselines are
-/// fitted on.
+/// Random streams of ImageNoise, independent of each other: for training, for evaluation, and for
+/// training images that baselines are fitted on.
 inline constexpr std::string_view kTrainingNoise = "train", kEvaluationNoise = "valid",
                                   kBaselineNoise = "baselines";
 
-/// Gaussian noise on images in [0, 1].
+/// Gaussian noise on images in [0, 1], which the task `denoise` trains a model to remove.
 struct ImageNoise {
   double sigma = 0.0;                ///< standard deviation
-  std::optional<double> most_sigma;  ///< each image has a deviation from sigma to this
+  std::optional<double> most_sigma;  ///< each image draws its own from sigma to this; unset: sigma
   bool clamp = true;                 ///< clamp noisy images to [0, 1]
 
   /// Adds noise, which depends only on step.seed, `stream` and step.sample_b. Keeps the dtype.

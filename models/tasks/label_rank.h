@@ -7,8 +7,8 @@
 // b rows  N classes
 namespace shoal {
 
-/// Rank of the label among all classes: the number of classes with a higher logit, or an equal
-/// logit and lower id. A NaN label logit ranks below every class.
+/// Returns the rank of each sample's label, int64 [b], 0 for the best: the number of classes with a
+/// higher logit, or an equal logit and lower id. A label with a NaN logit ranks last.
 inline torch::Tensor rank_of_label(const torch::Tensor& logits_bN, const torch::Tensor& label_b) {
   const torch::Tensor own_b1 = logits_bN.gather(1, label_b.unsqueeze(1));
   const torch::Tensor class_N = torch::arange(logits_bN.size(1), label_b.options());

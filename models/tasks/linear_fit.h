@@ -10,15 +10,15 @@
 // N rows  I inputs  O outputs
 namespace shoal {
 
-/// Least-squares fit of an affine map y = W x + b, by normal equations in float64.
+/// Least-squares fit of an affine map y = W x + b over all ranks, by normal equations in float64.
 class LinearFit {
  public:
   LinearFit(int64_t inputs, int64_t outputs, torch::Device device);
   /// Adds rows to fit: input_NI and output_NO, N may be 0.
   void add(const torch::Tensor& input_NI, const torch::Tensor& output_NO);
-  /// Fits the rows of all ranks. Collective. A ridge of kRidge times the mean input variance keeps
-  /// the solution unique, and equal for any number of ranks, when inputs are collinear or outnumber
-  /// the rows. TORCH_CHECK that there are rows.
+  /// Fits the rows of all ranks. Collective. A ridge (kRidge times the mean input variance, added
+  /// to each variance) keeps the solution unique, and equal for any number of ranks, when inputs
+  /// are collinear or outnumber the rows. TORCH_CHECK that there are rows.
   void solve(Communicator& world);
   bool is_solved() const { return bias_O_.defined(); }
   /// Returns W x + b, float64 [N, O]. TORCH_CHECK unless solved.

@@ -13,19 +13,19 @@
 namespace shoal {
 
 /// ConvNeXt block with stochastic depth: y = x + gamma * FeedForward(norm(DepthwiseConv(x))).
-/// Source: Liu et al. 2022 (ConvNeXt), figure 4; gamma is LayerScale (Touvron et al. 2021b).
-///
-/// Own parameter: gamma [C], initialised to `layer_scale`.
+/// FeedForward is an MLP, experts or a Nexus layer (experts and key-value memory units behind one
+/// soft router; paper: OneSparse). gamma, a parameter [C] initialised to `layer_scale`, is
+/// LayerScale (Touvron et al. 2021b). Source: Liu et al. 2022 (ConvNeXt), figure 4.
 class ConvNextBlockImpl : public ModuleBase {
  public:
   struct Sizes {
-    FeedForward::Place place;
-    double layer_scale = 0.0;
-    double drop_path = 0.0;
+    FeedForward::Place place;  ///< width and position of FeedForward
+    double layer_scale = 0.0;  ///< first value of gamma
+    double drop_path = 0.0;    ///< rate of stochastic depth
   };
   ConvNextBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                     const BuildContext& build);
-  /// Collective. B may be 0.
+  /// Returns y, balance losses and statistics of experts. Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BHWC, const StepContext& step) const;
 
  private:

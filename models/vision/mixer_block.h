@@ -12,9 +12,9 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// Dense Mixer block, Sparse-MLP eq. 8 and 9: y1 = x + t(MLP_S(t(norm(x)))), with t the transpose
-/// of tokens and channels, and y = y1 + MLP_C(norm(y1)).
-/// Source: Tolstikhin et al. 2021 (MLP-Mixer), eq. 1.
+/// Dense Mixer block (MLPs over tokens, then channels): y1 = x + t(MLP_S(t(norm(x)))), with t the
+/// transpose of tokens and channels, and y = y1 + MLP_C(norm(y1)). Source: Tolstikhin et al. 2021
+/// (MLP-Mixer), eq. 1; in Sparse-MLP (Lou et al. 2021) eq. 8 and 9.
 class MixerBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
@@ -24,7 +24,7 @@ class MixerBlockImpl : public ModuleBase, public CountsProducts {
   };
   MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options);
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
   LayerNorm token_norm{nullptr}, channel_norm{nullptr};
   Mlp token_mlp{nullptr}, channel_mlp{nullptr};

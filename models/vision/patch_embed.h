@@ -10,13 +10,13 @@
 // B images  S patches  C width
 namespace shoal {
 
-/// Number of patches in an image, S. Throws ConfigError unless `patch` divides both sides.
+/// Number of patches in an image, S. Throws ConfigError unless `patch` (pixels) divides both sides.
 int64_t num_patches(const ImageShape& image, int64_t patch);
 
 /// Patch embedding: a patch x patch convolution with stride patch.
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
-/// flattened, and bias [C].
+/// flattened, by default Glorot-uniform, and bias [C], by default N(0, 1e-6).
 class PatchEmbedImpl : public ExtendedWeights {
  public:
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,

@@ -21,7 +21,8 @@
 // B images  S tokens  C width  P new tokens (S')  W new width (C')
 namespace shoal {
 
-/// Options of a sparse block. Defaults are Sparse-MLP's: S' = 2S, C' = C / 2.
+/// Options of a sparse block of Sparse-MLP (Lou et al. 2021, "Cross-token Modeling with Conditional
+/// Computation"). By default S' = 2S and C' = C / 2, as in the paper.
 struct SparseOptions {
   bool rescale = true;
   std::optional<int64_t> tokens;  ///< S'
@@ -53,8 +54,8 @@ struct SparseOptions {
 /// Sparse block of Sparse-MLP, eq. 4 to 7; t is the transpose of tokens and channels:
 ///
 ///     h  = W_s1 (x W_c1ᵀ + b_c1) + b_s1       Rescale_1, channels first: [B, P, W]
-///     y1 = h + t(MoE_S(t(norm(h))))           items of MoE_S are the channels, rows of length P
-///     y  = y1 + MoE_C(norm(y1))               items of MoE_C are the tokens, rows of length W
+///     y1 = h + t(MoE_S(t(norm(h))))           MoE_S routes the channels, as rows of length P
+///     y  = y1 + MoE_C(norm(y1))               MoE_C routes the tokens, as rows of length W
 ///     out = (W_s2 y + b_s2) W_c2ᵀ + b_c2      Rescale_2, tokens first: [B, S, C]
 ///
 /// With `outer_residual` x is added to the output. The paper does not give the order of a rescale's
@@ -68,9 +69,9 @@ class SparseBlockImpl : public ModuleBase, public CountsProducts {
   /// `path`: the block's place in the model, `blocks.10`.
   SparseBlockImpl(const SparseOptions& options, const Sizes& sizes, const std::string& path,
                   const BuildContext& build);
-  /// Collective. B may be 0.
+  /// Returns y, balance losses and statistics of experts. Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
-  void list_products(double rows, ProductList& list) const override;
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   bool has_outer_residual_;

@@ -13,22 +13,21 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)). Both
-/// branches have stochastic depth and, with `layer_scale`, a learned scale per channel.
-/// Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
-///
-/// Own parameters with `layer_scale`: attention_scale [C] and mlp_scale [C], initialised to its
-/// value.
+/// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)).
+/// FeedForward is an MLP, experts or a Nexus layer (experts and key-value memory units behind one
+/// soft router; paper: OneSparse). Both branches have stochastic depth and, with `layer_scale`, a
+/// learned scale per channel: parameters attention_scale [C] and mlp_scale [C], initialised to its
+/// value. Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {
     int64_t heads = 0;
-    FeedForward::Place place;
-    double drop_path = 0.0;
-    std::optional<double> layer_scale = {};
+    FeedForward::Place place;                ///< width and position of FeedForward
+    double drop_path = 0.0;                  ///< rate of stochastic depth
+    std::optional<double> layer_scale = {};  ///< unset: no scales
   };
   VitBlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
-  /// Collective. x must be contiguous, B may be 0.
+  /// Returns y, balance losses and statistics. Collective. x must be contiguous, B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step) const;
 
  private:

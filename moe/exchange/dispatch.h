@@ -6,44 +6,45 @@
 #include "moe/exchange/row_route.h"
 #include "parallel/comm/collectives.h"
 
-/// Combine weights travel with the rows, and the units multiply their outputs by them: nothing is
-/// kept for the weights' gradients, and combine only sends back and sums.
+/// The two all-to-alls of a MoE layer: dispatch sends each token's rows to the ranks of their units
+/// (experts), combine returns the units' outputs and sums them by token. A row is one token on its
+/// way to one unit. Combine weights travel with the rows, and units multiply their outputs by them:
+/// nothing is kept for the weights' gradients. Rows travel in chunks, each along a RowRoute.
 ///
-/// Every function is collective over the route's ranks, forward and backward, also without rows.
+/// Every function is collective over the route's ranks, forward and backward, even without rows.
 // T tokens of the chunk  D width  R rows at this rank's units  u units on this rank
 namespace shoal {
 
-/// Rows at their units.
+/// The rows that have arrived at this rank's units.
 struct Dispatched {
   /// Sorted by unit, then by source rank, then as sent. On a GPU trailing padding rows may follow.
   torch::Tensor rows_RD;
   UnitRows rows_u;         ///< rows of each unit on this rank
-  torch::Tensor weight_R;  ///< combine weights, which the units apply to their outputs
+  torch::Tensor weight_R;  ///< combine weights, by which units multiply their outputs
 };
 
-/// Sends the chunk's rows to the ranks of their units. Differentiable in tokens and weights.
-/// weight_A: combine weights of the chunk (TokenAssignments).
+/// Sends the chunk's rows to the ranks of their units. weight_A: the chunk's combine weights, one
+/// for each row of its TokenAssignments. Differentiable in x_TD and weight_A.
 Dispatched dispatch(const torch::Tensor& x_TD, const torch::Tensor& weight_A,
                     const RowRoute& route);
-/// Sends weighted outputs back: the sum of each token's outputs, [T, D]; zero for tokens without a
-/// row. Differentiable.
+/// Sends weighted outputs back and returns their sums by token, [T, D]. Differentiable.
 torch::Tensor combine(const torch::Tensor& weighted_RD, const RowRoute& route);
 
-/// A dispatch between its two halves.
+/// A dispatch that was started.
 struct DispatchInFlight {
   StartedExchange started;
-  torch::Dtype dtype;      ///< of the tokens
-  PackedType type;         ///< of the buffer that is sent
-  torch::Tensor weight_W;  ///< in a group of one rank, which sends no weights: those of the rows
+  torch::Dtype dtype;      ///< dtype of the tokens
+  PackedType type;         ///< dtypes and width of the buffer that is sent
+  torch::Tensor weight_W;  ///< the rows' weights in a group of one rank; else undefined
 };
-/// A combine between its two halves.
+/// A combine that was started.
 struct CombineInFlight {
   StartedExchange started;
-  torch::Dtype dtype = torch::kFloat32;  ///< of the outputs
+  torch::Dtype dtype = torch::kFloat32;  ///< dtype of the outputs
 };
 
-/// dispatch and combine in two halves: what runs between them overlaps with the exchange, in both
-/// directions. Each half is called once. `first`: the route's.
+/// dispatch and combine in two halves: computation between start and finish overlaps with the
+/// exchange, forward and backward. Call each half once. `first`: the route's first level.
 DispatchInFlight start_dispatch(const torch::Tensor& x_TD, const torch::Tensor& weight_A,
                                 const RowRoute::Level& first);
 Dispatched finish_dispatch(DispatchInFlight flight, const RowRoute& route);

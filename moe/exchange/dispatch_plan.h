@@ -11,8 +11,8 @@
 #include "moe/routing/capacity.h"
 #include "parallel/comm/communicator.h"
 
-/// Plans are made from counts of rows, without communication; moe/exchange/row_route.h exchanges
-/// the counts.
+/// Plans for one all-to-all of a MoE layer and back: which row goes where, in which order, computed
+/// from counts without communication. A row is one token on its way to one unit (expert).
 // A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
 // u units on this rank  E ranks  C pieces
 namespace shoal {
@@ -20,10 +20,10 @@ namespace shoal {
 /// How rows reach the ranks of their units, and how the units' outputs return.
 struct DispatchPlan {
   RowIndex index;  ///< token of each row, in the order sent
-  /// int64: which of the assignments' weights is sent at each place, and with it which row, except
-  /// between nodes. Undefined: the first ones, in order.
+  /// int64: index of each combine weight, in the order sent; undefined: 0, 1, 2, ... Rows have the
+  /// same order, except between nodes, where a row may have several weights.
   torch::Tensor order_A;
-  /// Rows by rank. A group of one rank counts trailing padding rows, if any (GPU).
+  /// Number of rows by rank. In a group of one rank trailing padding rows (GPU) count too.
   RowCounts send_rows, recv_rows;
   RowCounts send_weights, recv_weights;  ///< number of combine weights by rank
   UnitRows rows_u;                       ///< rows of each unit on this rank
@@ -32,21 +32,21 @@ struct DispatchPlan {
   torch::Tensor to_arrival_R;  ///< its inverse
 };
 
-/// The rows that one exchange moves: all of a chunk of the tokens, or those for some of the units.
+/// The rows that one all-to-all moves: all of a chunk of tokens, or those for some units.
 struct Piece {
-  TokenAssignments assignments;     ///< of the whole chunk
+  TokenAssignments assignments;     ///< all rows of the chunk of tokens
   std::vector<int64_t> is_taken_U;  ///< 1 for each unit of the piece, else 0; empty: all units
   torch::Tensor taken_U;            ///< is_taken_U on the device of the rows
   torch::Tensor rows_U() const;     ///< rows of each unit; 0 for units of other pieces
 };
 
-/// Cuts each chunk into `num_parts` pieces, chunk by chunk: piece p has the rows of part_of(units
-/// of a rank, p, num_parts) of every rank. TORCH_CHECK unless chunks and placement have the same
-/// units.
+/// Cuts each chunk of tokens into `num_parts` pieces by unit: every rank's units are cut into
+/// `num_parts` runs of nearly equal size, and piece p has the rows for run p of every rank. Pieces
+/// are listed chunk by chunk. TORCH_CHECK unless chunks and placement have the same units.
 std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
                                    const UnitPlacement& placement, int64_t num_parts);
 
-/// Numbers of rows that go from rank to rank.
+/// Numbers of rows that this rank sends and receives.
 struct DispatchCounts {
   std::vector<int64_t> sent_CV;       ///< from this rank to each unit
   std::vector<int64_t> received_ECu;  ///< from each rank to each unit of this rank
@@ -56,26 +56,22 @@ struct DispatchCounts {
 /// Returns DispatchCounts::sent_CV as a tensor [C, V] on the device of the rows.
 torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement& placement);
 
-/// True if every rank knows all counts (TokenAssignments::rows_per_unit_E).
+/// True if every rank knows all counts without communication (TokenAssignments::rows_per_unit_E).
 bool has_known_counts(const std::vector<Piece>& pieces);
-/// Returns the counts of `rank` if has_known_counts. TORCH_CHECK, on the CPU, unless they are true
-/// of this rank's assignments.
+/// Returns the counts of `rank`; requires has_known_counts. On CPUs TORCH_CHECK if wrong.
 DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
                             int64_t rank);
 
-/// Makes a plan for each piece. A token's rows are summed in the order of units, whatever the
-/// placement.
+/// Makes a plan for each piece. Sums over a token's outputs go by unit, for any placement.
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
                                      const UnitPlacement& placement, const DispatchCounts& counts);
-/// Makes the plan of a group of one rank, which needs no counts on the host.
+/// Makes the plan for a group of one rank. Copies nothing from a GPU to the host.
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);
 
-/// Returns the combine weights of the assignments in the order in which `plan` sends them.
-/// Differentiable.
+/// Returns the combine weights in the order in which `plan` sends them. Differentiable.
 torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan);
 
-/// Returns consecutive int64 indices, run by run: rows_V[v] of them from first_V[v] on, `total` =
-/// sum of rows_V.
+/// Returns int64 first_V[v], first_V[v] + 1, ... (rows_V[v] of them) for each v; `total`: of all.
 torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
                               int64_t total);
 

@@ -9,10 +9,10 @@
 
 namespace shoal {
 
-/// The dtype in which rows are sent.
+/// The dtype in which rows (one token on its way to one unit) are sent between ranks.
 enum class Payload {
-  kSame,      ///< as they are computed
-  kBfloat16,  ///< rounded to bfloat16, also those that stay, so that ranks change nothing
+  kSame,      ///< the dtype they are computed in
+  kBfloat16,  ///< bfloat16, also for rows that stay, so that ranks change nothing
 };
 
 template <>
@@ -21,17 +21,18 @@ struct EnumNames<Payload> {
                                     std::pair{Payload::kBfloat16, "bfloat16"}};
 };
 
-/// The most chunks that a layer's rows are cut into: by unit where each rank has a unit for each
-/// chunk, else, and in a hierarchical exchange, by whole routing groups of tokens.
+/// Most chunks of a layer's rows; the all-to-all of one overlaps with work on another.
 inline constexpr int64_t kMostChunks = 4;
 
-/// True if chunks are cut by unit, not by tokens: products stay as large as without chunks, and no
-/// gradients of weights are added up.
+/// True if `chunks` chunks are cut by unit (expert): if each rank has one for each chunk
+/// (`fewest_units`: the least number of units of a rank that has any) and the exchange is not
+/// hierarchical (`has_levels`). Matrix products then stay large, and no weight gradients need
+/// adding up. Otherwise they are cut by tokens, in whole routing groups (train.group samples).
 inline bool cuts_by_unit(int64_t chunks, bool has_levels, int64_t fewest_units) {
   return !has_levels && fewest_units >= chunks;
 }
 
-/// The recipe section `exchange`: how rows are exchanged between ranks.
+/// Section `exchange` of a MoE layer in the YAML recipe: how rows are exchanged between ranks.
 struct ExchangeOptions {
   int64_t chunks = 1;
   bool hierarchical = false;

@@ -14,29 +14,29 @@
 
 namespace shoal {
 
-/// How the rows of one chunk travel to the ranks of their units and back: in one level directly, in
-/// two levels by way of one rank on each node.
+/// How a chunk's rows travel to the ranks of their units (experts) and back: directly (one level)
+/// or through one rank on each node (two levels). A row is one token on its way to one unit.
 ///
-/// In two levels a token is sent once to each node that holds units it is routed to, with its
-/// combine weights: to the rank at its own rank's place on that node. That rank dispatches the rows
-/// inside its node, sums the weighted outputs and sends one row back; the token's rank sums over
-/// nodes. So each (token, other node) costs one row between nodes in each direction. Padding rows
-/// stay at home. Sums over a token's units go node by node, so they may round differently from one
-/// level; a node's partial sum is sent as `payload`. Source: Shazeer et al. 2017, section 3.1, and
-/// for two levels DeepSeek-V3, section 3.2.2.
+/// In two levels a token is sent once to each node with units it is routed to, together with its
+/// combine weights: to the rank that has the sender's index on its own node. That rank dispatches
+/// the rows inside its node, sums the weighted outputs and sends one row back; the token's rank
+/// sums over nodes. So each pair of a token and another node costs one row between nodes in each
+/// direction. Padding rows are not sent. Outputs are summed node by node, so sums may round
+/// differently from one level; a node's partial sum is sent in the dtype `payload`. Source: Shazeer
+/// et al. 2017 (sparsely-gated MoE), section 3.1; for two levels DeepSeek-V3, section 3.2.2.
 struct RowRoute {
-  /// One all-to-all each way.
+  /// One all-to-all to the units' side and one back.
   struct Level {
     DispatchPlan plan;
     Communicator* comm;  ///< must outlive the graph
     Payload payload;
   };
-  Level first;                  ///< in two levels: (token, node) pairs between nodes
-  std::optional<Level> inside;  ///< in two levels: the pairs' rows inside this node
+  Level first;                  ///< the only level or, of two, the one between nodes
+  std::optional<Level> inside;  ///< of two levels the one inside this node; else unset
   torch::Tensor order_B;        ///< with `inside`: which arriving weight each of its rows has
 };
 
-/// The routes of a layer while counts of their rows are in flight.
+/// The routes of a MoE layer while the exchange of their row counts is in flight.
 class PendingRoutes {
  public:
   /// Waits for the counts and makes the plan of each route's last level; called once.
@@ -44,8 +44,7 @@ class PendingRoutes {
   PendingRoutes(std::vector<RowRoute> routes, LastPlans last_plans)
       : routes_(std::move(routes)), last_plans_(std::move(last_plans)) {}
 
-  /// Returns the level that start_dispatch needs. In one level it waits for the counts, in two for
-  /// nothing. Throws CommError.
+  /// Returns a route's first level. With one level waits for the counts. Throws CommError.
   const RowRoute::Level& first(size_t route);
   /// Waits for the counts and returns the complete routes; called once. Throws CommError.
   std::vector<RowRoute> wait() &&;
@@ -57,16 +56,16 @@ class PendingRoutes {
   LastPlans last_plans_;  ///< empty once called
 };
 
-/// Starts a route for each chunk, or for each of `num_parts` parts of the units of the only chunk
-/// (cut_into_pieces), which two levels do not offer. Two levels are taken if `options.hierarchical`
-/// and the expert ranks are on more than one node.
+/// Starts a route for each chunk of tokens or, with one chunk and one level, for each of
+/// `num_parts` runs of every rank's units. Two levels are used if `options.hierarchical` is set and
+/// the expert ranks are on several nodes.
 ///
-/// Collective over the expert ranks, also with zero rows: one exchange of counts for all routes, in
-/// two levels one on each level and for each chunk one of the choices. The last one is in flight
-/// when this returns; on a GPU the host waits at most once for each count. A group of one rank
-/// exchanges nothing and, on a GPU, copies nothing to the host; neither does one where all counts
-/// are known (TokenAssignments::rows_per_unit_E). TORCH_CHECK if `placement` is of other units or
-/// ranks. `grid` must outlive the graph.
+/// Collective over the expert ranks, even with zero rows: one exchange of counts for all routes;
+/// with two levels one on each level, and one of the choices for each chunk. The last exchange is
+/// in flight when this returns; on a GPU the host waits at most once for each exchange of counts. A
+/// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; neither does a
+/// group that knows all counts (TokenAssignments::rows_per_unit_E, padded capacity). TORCH_CHECK if
+/// `placement` is of other units or ranks. `grid` must outlive the graph.
 PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
                            const UnitPlacement& placement, const RankGrid& grid,
                            const ExchangeOptions& options, int64_t num_parts = 1);

@@ -14,21 +14,20 @@
 // s slots of a unit  D width
 namespace shoal {
 
-/// Returns the number of images of each rank of the expert group in this micro-step. The rule that
-/// spreads routing groups over ranks tells (runtime/data/loader/data_order.h), so nothing is
-/// communicated.
+/// Returns the number of images (samples) of each rank of the expert group in this micro-step
+/// (forward pass), by the rule that divides samples among ranks, without communication.
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
-/// Sends the slots of all images to the ranks of their units, and the outputs back.
+/// The all-to-all of soft routing (Soft MoE, Nexus layers). A unit (expert or memory unit) gets s
+/// slots of each image, weighted means of its tokens. Sends slots to units and outputs back.
 ///
-/// Counts are known beforehand, so only slots are exchanged: a rank sends, there and back together,
-/// D s (b (U - u) + u (B - b)) elements to other ranks, and as many in the backward pass. A group
-/// of one rank exchanges nothing. Images are in the order of ranks, which is the order of the
-/// stream, so a unit's input does not depend on the number of ranks.
+/// Counts are known beforehand, so only slots are exchanged: a rank sends D s (b (U - u) + u (B -
+/// b)) elements to other ranks, there and back together, and as many in the backward pass. One rank
+/// exchanges nothing. Images arrive in stream order, so a unit's input does not depend on ranks.
 class SlotExchange {
  public:
-  /// TORCH_CHECK unless placement and images have the size of `expert`, which must outlive the
-  /// graph.
+  /// `expert`: the ranks over which units are spread; must outlive the graph. TORCH_CHECK unless
+  /// placement and images_of_rank are for as many ranks.
   SlotExchange(const UnitPlacement& placement, std::vector<int64_t> images_of_rank,
                Communicator& expert);
 

@@ -16,14 +16,14 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
-/// Defaults of a recipe section whose experts are MLPs, and their least number.
+/// Default options of MLP experts, which differ between kinds of layers, and their least number.
 struct ExpertDefaults {
   int64_t least_count, count;
   Activation activation;
   bool bias;
 };
 
-/// Recipe options of experts that are MLPs.
+/// YAML recipe options of experts that are MLPs. D is the width of the tokens.
 template <ExpertDefaults kDefault>
 struct ExpertOptions {
   int64_t count = kDefault.count;
@@ -49,20 +49,20 @@ struct ExpertOptions {
   }
 };
 
-/// Experts that are two-layer MLPs: act(x W1 + b1) W2 + b2.
+/// The experts of a MoE layer that this rank holds, as two-layer MLPs: act(x W1 + b1) W2 + b2.
 ///
 /// Parameters, stacked by expert: `fc1.weight` [u, D, H], `fc1.bias` [u, H], `fc2.weight` [u, H,
-/// D], `fc2.bias` [u, D], with a gate also `gate.weight` and `gate.bias` as fc1's. Unless the
-/// context has others, first weights are Xavier-uniform by the fans of one expert, biases normal
-/// with standard deviation 1e-6; each expert has draws of its own, keyed by its global id.
+/// D], `fc2.bias` [u, D]; if gated, also `gate.weight` and `gate.bias`, of the shapes of fc1's.
+/// Initial values, unless context.inits is set: weights Xavier-uniform by the fans of one expert,
+/// biases normal with standard deviation 1e-6; random numbers are keyed by the expert's global id.
 class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlaces {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kGelu, true}>;
-  /// `has_gate`: builds gated MLPs, as in GatedExpertBank.
+  /// `has_gate`: true for gated MLPs, (act(x Wg + bg) * (x W1 + b1)) W2 + b2.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// Returns one function for each part; all write their gradients into those of the whole stack.
+  /// All parts write their gradients into those of the whole stack, without copies.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
   /// forward_weighted and forward_local save less for the backward pass than separate steps would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
@@ -70,12 +70,14 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
   std::optional<MlpForm> mlp_form() const override;
   const UnitPlacement& placement() const override { return placement_; }
+  // For sparse training: a form is a function of a weight (mask, permutation) that products use in
+  // its place; leaves are its trained tensors; a sparse place is a weight that may be sparse.
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
   std::vector<SparsePlace> sparse_places() const override;
 
  private:
-  /// The parameters after their weight forms (masks, permutations) are applied.
+  /// Returns the parameters with their forms applied.
   ExpertWeights formed_weights() const;
 
   Activation activation_;

@@ -9,9 +9,10 @@ struct CUstream_st;
 
 // R rows  H width  u experts
 
-/// Kernels of moe/experts/expert_mlp.h. Pointers are to GPU memory; each call is queued on the
-/// stream. Rows are sorted by expert; those of expert e end before end_u[e]. Padding rows, which
-/// belong to no expert, are left unchanged.
+/// CUDA kernels of the MLP experts (moe/experts/expert_mlp.h) beside the matrix products: biases,
+/// activation, gate, and the rows' combine weights (weight_R; nullptr: 1). Pointers are to GPU
+/// memory; each call is queued on the stream. Rows are sorted by expert; those of expert e end
+/// before end_u[e]. Padding rows, of no expert, stay unchanged.
 namespace shoal::expert_mlp_cuda {
 
 struct Shape {
@@ -19,8 +20,6 @@ struct Shape {
   int num_experts;
   int64_t num_rows, width;
 };
-
-// In all kernels a null weight_R means weights of 1.
 
 /// rows += weight * the expert's bias.
 template <class Real>
@@ -47,21 +46,21 @@ template <class Real>
 void launch_activate(const Shape& shape, Activation activation, const Activate<Real>& job,
                      CUstream_st* stream);
 
-/// From the gradient of the weighted `hidden` computes those of `pre`, `gate` and the weight, and
-/// recomputes the weighted `hidden`. pre_grad may be hidden_grad.
+/// Backward pass of Activate: computes the gradients of `pre`, `gate` and the weight from that of
+/// `hidden`, and recomputes `hidden`. pre_grad_RH may be the memory of hidden_grad_RH.
 template <class Real>
 struct ActivateBackward {
   const Real *hidden_grad_RH, *pre_RH;
   const Real* gate_RH;  ///< nullptr: no gate
   const Wide<Real>* weight_R;
   Real *hidden_RH, *pre_grad_RH, *gate_grad_RH;
-  Wide<Real>* weight_grad_R;  ///< nullptr where weight_R is
+  Wide<Real>* weight_grad_R;  ///< nullptr if weight_R is nullptr
 };
 template <class Real>
 void launch_activate_backward(const Shape& shape, Activation activation,
                               const ActivateBackward<Real>& job, CUstream_st* stream);
 
-/// weight_grad += <grad, the expert's bias>: the bias's part in the gradient of a row's weight.
+/// weight_grad += <grad, the expert's bias>: the part of AddBias in the gradient of a row's weight.
 template <class Real>
 struct BiasDot {
   const Real *grad_RH, *bias_uH;
@@ -84,7 +83,7 @@ struct SumRows {
 template <class Real>
 void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
-/// Zeroes stack[e], of `size` elements, for each expert without rows.
+/// Zeroes stack[e], the gradient of one expert with `size` elements, for each expert without rows.
 template <class Real>
 void launch_zero_unused(const Shape& shape, Real* stack, int64_t size, CUstream_st* stream);
 

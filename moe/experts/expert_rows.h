@@ -10,9 +10,9 @@
 
 // R rows of one expert  H hidden width  O width out
 
-/// The CPU loops of moe/experts/expert_mlp.h other than matrix products. One thread; float32,
-/// float64, and bfloat16, computed in float32; rows are contiguous. To be included by one source
-/// file, after a `#pragma GCC optimize`.
+/// CPU loops of the MLP experts (moe/experts/expert_mlp.h) beside the matrix products: biases,
+/// activation, gate, rows' weights. One thread; float32, float64, and bfloat16 computed in float32;
+/// contiguous rows. To be included by one source, after a `#pragma GCC optimize`.
 namespace shoal::expert_rows {
 
 using activation_functions::Activated;
@@ -37,8 +37,8 @@ struct Activate {
   Activation activation;
 };
 
-/// The backward pass: recomputes `hidden` and computes the gradients of `pre` and `gate`, all times
-/// the row's weight, and <gradient of hidden, hidden>, a part of that weight's gradient.
+/// Backward pass of Activate: recomputes `hidden` and computes the gradients of `pre` and `gate`,
+/// all times the row's weight, and <gradient of hidden, hidden>, a part of that weight's gradient.
 template <class Value>
 struct ActivateBackward {
   Value* grad_RH;  ///< gradient of hidden at weight 1; overwritten with that of pre

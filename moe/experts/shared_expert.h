@@ -15,11 +15,11 @@
 // T tokens  D width  H hidden width of all shared experts together
 namespace shoal {
 
-/// Experts that are applied to every token, with weight 1, on the token's own rank. `count` of them
-/// are computed as one MLP of `count` times the hidden width, which is the same function.
+/// Shared experts of a MoE layer: applied to every token, with weight 1, on its own rank. `count`
+/// of them are computed as one MLP of `count` times the hidden width, the same function.
 ///
 /// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
-/// gate `gate.weight` [D, H], `gate.bias` [H]; initialised as routed experts unless `inits` is
+/// gate `gate.weight` [D, H], `gate.bias` [H]; initialised like routed experts unless `inits` is
 /// given. Source: Dai et al. 2024 (DeepSeekMoE), section 3.2.
 class SharedExpert : public ModuleBase {
  public:
@@ -31,7 +31,7 @@ class SharedExpert : public ModuleBase {
     bool bias = true;
 
     int64_t hidden_at(int64_t width) const { return hidden.value_or(4 * width); }
-    /// Recipes without shared experts are equal whatever `hidden` says.
+    /// Without shared experts resets `hidden`, so that recipes that differ only in it are equal.
     void resolve() {
       if (count == 0) hidden.reset();
     }
@@ -45,7 +45,7 @@ class SharedExpert : public ModuleBase {
           field("bias", &Options::bias, "whether their layers have biases")};
     }
   };
-  /// count is at least 1.
+  /// `width`: D of the tokens. options.count must be at least 1.
   SharedExpert(const Options& options, int64_t width, const torch::TensorOptions& tensor_options,
                const std::optional<MlpInits>& inits = {});
   /// [T, D] -> [T, D].

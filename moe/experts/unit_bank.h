@@ -19,20 +19,21 @@
 // T tokens  R rows on this rank  D width  u units on this rank
 namespace shoal {
 
-/// Shape of units that are two-layer MLPs with parameters as ExpertBank's.
+/// Shape of units that are two-layer MLPs, plain or gated (ExpertBank).
 struct MlpForm {
   int64_t hidden;  ///< hidden width
   Activation activation;
   bool has_bias, has_gate;
 };
 
-/// The units of a MoE layer that this rank holds. Registered under a MoE section's `experts`.
+/// The units of a MoE layer (MLP experts, memory units) that this rank holds. A row is a token
+/// routed to one unit. Registered for `experts` of a MoE layer in the YAML recipe.
 class UnitBank : public ModuleBase {
  public:
   /// The layer that a bank is built for.
   struct Context {
     int64_t width = 0;  ///< width D of input and output
-    int64_t rank = 0;   ///< this rank's index in `place`
+    int64_t rank = 0;   ///< this rank's index among the ranks to which `place` assigns units
     /// Assigns units to ranks, by default all to one; called once, with the units' costs.
     PlaceUnits place = [](const std::vector<double>& cost_U) {
       return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
@@ -47,23 +48,22 @@ class UnitBank : public ModuleBase {
   /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
   /// exactly zero. On a GPU trailing padding rows are ignored; their outputs are unspecified.
   virtual torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) = 0;
-  /// The rows of forward(), each times its weight; weight_R [R] is float32 or wider.
+  /// Returns the rows of forward() times their combine weights weight_R [R], float32 or wider.
   virtual torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                          const torch::Tensor& weight_R);
   using ForwardWeighted = std::function<torch::Tensor(
       const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R)>;
-  /// Returns forward_weighted for each part_of this rank's units, `num_parts` >= 2. Each function
-  /// is called once per forward pass, with counts on the host; rows_u has all units, with 0 for
-  /// other parts.
+  /// Cuts this rank's units into `num_parts` >= 2 runs and returns forward_weighted for each, so
+  /// that one can compute while the rows of the next are exchanged. Call each once per forward
+  /// pass, with counts on the host; its rows_u has all units, with 0 for those of other runs.
   virtual std::vector<ForwardWeighted> split(int64_t num_parts);
-  /// For a rank that has all units: gathers the tokens' rows, applies the units, and sums each
-  /// token's outputs times the rows' weights: [T, D].
+  /// For a rank that has all units: gathers rows, applies units, sums by token: [T, D].
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
-  /// For key-value tables the number of values that are summed per row; else 0.
+  /// Returns the number of values that are summed per row if units are key-value tables, else 0.
   virtual int64_t values_per_row() const { return 0; }
-  /// For MLPs, into which a dense model's MLP can be copied, their shape; else nothing.
+  /// Returns the shape of MLPs, into which a dense model's MLP can be copied; else nullopt.
   virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
-  /// The rank of every unit of this bank.
+  /// Returns which rank holds each unit of the layer.
   virtual const UnitPlacement& placement() const = 0;
 };
 

@@ -4,11 +4,13 @@
 
 #include "runtime/kernels/row_kernels.cuh"
 
-/// Top-k of a row, computed by the lanes that share it; ties go to the lower unit.
+/// Device code for a router's top-k. The blockDim.x lanes that share a row (a token's scores of all
+/// units, or experts) each keep their best by LaneBest::enter, then take() the best of all k times.
 namespace shoal::device {
 
-inline constexpr int kNoUnit = 0x7fffffff;
+inline constexpr int kNoUnit = 0x7fffffff;  ///< the unit of an empty place
 
+/// A unit and its score; ties go to the lower unit.
 template <class Real>
 struct Scored {
   Real score = -INFINITY;
@@ -19,13 +21,13 @@ struct Scored {
   }
 };
 
-/// The score as it is ordered: NaN counts as minus infinity.
+/// Returns the score, with minus infinity for NaN.
 template <class Real>
 __device__ inline Real ordered(Real score) {
   return score != score ? Real(-INFINITY) : score;
 }
 
-/// The best over a row's lanes, returned to each; all lanes of the warp must call it.
+/// Returns the best over a row's lanes to each of them. All lanes of the warp must call it.
 template <class Real>
 __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {
@@ -36,7 +38,7 @@ __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   return best;
 }
 
-/// The best kMost that one lane has seen, in descending order.
+/// The kMost best that one lane has seen, in descending order.
 template <int kMost, class Real>
 struct LaneBest {
   Scored<Real> place[kMost];
@@ -51,7 +53,7 @@ struct LaneBest {
     }
   }
 
-  /// Removes and returns the best over all lanes.
+  /// Removes and returns the best over the row's lanes. All lanes of the warp must call it.
   __device__ Scored<Real> take() {
     const Scored<Real> best = best_of_lanes(place[0]);
     if (best.unit == place[0].unit) {

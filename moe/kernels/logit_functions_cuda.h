@@ -6,16 +6,17 @@ struct CUstream_st;
 
 // R rows  C columns
 
-/// Kernels of moe/kernels/logit_functions.h. Pointers are to GPU memory; each call is queued on the
-/// stream.
+/// CUDA kernels for functions of a MoE router's logits (moe/kernels/logit_functions.h). Pointers
+/// are to GPU memory; each call is queued on the stream.
 namespace shoal::logit_functions_cuda {
 
+/// Elementwise functions, or functions of each row.
 enum class Function {
   kSigmoid,
   kSoftplus,
   kLogsumexp,
   kSoftmax,
-  kSoftmaxBackward,  ///< gate * (in - sum(in * gate))
+  kSoftmaxBackward,  ///< gate * (in - sum(in * gate)) for in = output's gradient, gate = softmax
 };
 
 template <class Real>

@@ -8,19 +8,19 @@ struct CUstream_st;
 
 // T tokens  A rows  D width
 
-/// Kernels of moe/kernels/permute_rows.h. Pointers are to GPU memory; each call is queued on the
-/// stream.
+/// CUDA kernels that gather rows (tokens on their way to experts) and sum them back by token
+/// (moe/kernels/permute_rows.h). Pointers are to GPU memory; calls are queued on the stream.
 namespace shoal::permute_rows_cuda {
 
 struct TokenRows {
-  const int64_t* token_A;
+  const int64_t* token_A;  ///< token of each row; -1: padding row
   int64_t num_rows, num_tokens;
 };
 
-/// Adds the number of each token's rows to count_T. The order of additions has no effect.
+/// Adds the number of each token's rows to count_T.
 void launch_count(const TokenRows& rows, int64_t* count_T, CUstream_st* stream);
-/// Lists each token's rows in ascending order. first_T1 holds the inclusive sums of the counts;
-/// next_T is a copy of it, overwritten.
+/// Writes each token's rows to row_A, in ascending order, from first_T1[t] on; first_T1 is 0 and
+/// the inclusive sums of the counts. next_T: a copy of first_T1, overwritten.
 void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* next_T, int64_t* row_A,
                  CUstream_st* stream);
 
@@ -33,8 +33,7 @@ struct Gather {
 };
 void launch_gather(const Gather& job, CUstream_st* stream);
 
-/// out[t] = sum over i in [first[t], first[t + 1]) of weight[row[i]] * rows[row[i]], one by one as
-/// on the CPU.
+/// out[t] = sum of weight[row[i]] * rows[row[i]] over i in [first[t], first[t + 1]), in order.
 template <class Real>
 struct GatherSum {
   const Real* rows;
@@ -46,8 +45,8 @@ struct GatherSum {
 template <class Real>
 void launch_gather_sum(const GatherSum<Real>& job, CUstream_st* stream);
 
-/// grad_rows[a] = weight[a] * grad[token[a]] and grad_weight[a] = <grad[token[a]], rows[a]>; zero
-/// on padding rows.
+/// Backward pass of GatherSum with weights: grad_rows[a] = weight[a] * grad[token[a]] and
+/// grad_weight[a] = <grad[token[a]], rows[a]>; zero on padding rows.
 template <class Real>
 struct CombineBackward {
   const Real *grad, *rows;

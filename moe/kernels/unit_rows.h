@@ -11,7 +11,8 @@
 // R rows on this rank  u units on this rank
 namespace shoal {
 
-/// Number of rows of each unit on this rank: counts on the host, or only on the GPU.
+/// Number of rows (tokens sent to a unit, that is an expert) of each unit on this rank. The counts
+/// are on the host or only on the GPU, where copying them to the host would make it wait.
 class UnitRows {
  public:
   UnitRows() = default;
@@ -27,9 +28,9 @@ class UnitRows {
     TORCH_CHECK(is_on_host(), "counts of rows are only on the GPU");
     return rows_u_;
   }
-  /// int32 [u], inclusive sums, on the GPU; undefined if is_on_host.
+  /// Returns the inclusive sums of the counts, int32 [u], on the GPU; undefined if is_on_host.
   const torch::Tensor& end_u() const { return end_u_; }
-  /// The counts on the host. Waits for the GPU if only the GPU has them.
+  /// Returns the counts on the host. Waits for the GPU if they are only there.
   std::vector<int64_t> to_host() const;
 
  private:
@@ -37,7 +38,7 @@ class UnitRows {
   torch::Tensor end_u_;
 };
 
-/// Inclusive sums of rows_u on a GPU, int32 [u], copied through pinned memory without a wait.
+/// Returns the inclusive sums of rows_u on a GPU, int32 [u], copied without a wait.
 torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu);
 
 /// Units [first, first + count).
@@ -45,11 +46,11 @@ struct UnitRange {
   int64_t first, count;
 };
 
-/// One of `num_parts` runs of neighbouring units, as equal in size as possible.
+/// Cuts `num_units` units into `num_parts` runs, as equal as possible; returns run `part`, from 0.
 UnitRange part_of(int64_t num_units, int64_t part, int64_t num_parts);
 
-/// Calls `run` with the rows that belong to units, which come first, and their counts on the host;
-/// the other rows of the result are zero. [R, ...] -> [R, ...].
+/// Calls `run` with counts on the host and with the rows that belong to units, without the padding
+/// rows that may follow them on a GPU. The result is padded with zero rows: [R, D] -> [R, D].
 torch::Tensor run_on_host_counts(
     const torch::Tensor& rows, const UnitRows& rows_u,
     const std::function<torch::Tensor(const torch::Tensor&, const std::vector<int64_t>&)>& run);

@@ -17,19 +17,20 @@
 // T tokens on this rank  U units  S scope instances on this rank
 namespace shoal {
 
-/// The tokens over which a loss is balanced: a scope's instances on this rank, and their sums.
+/// The sets of tokens over which a balance loss is computed: each sample, each routing group
+/// (train.group samples) or all tokens of a micro-step (one forward pass) over all ranks. A set is
+/// called an instance; this object holds this rank's instances.
 class Scope {
  public:
-  /// `world` is used by kGlobal only, where every rank holds the one instance.
+  /// `world`: all ranks; used by kGlobal only, whose one instance every rank holds.
   Scope(ScopeKind kind, const TokenContext& context, Communicator& world);
   int64_t num_instances() const { return static_cast<int64_t>(length_S_.size()); }
-  /// [T, U] -> [S, U], differentiable. kGlobal: collective forward and backward.
+  /// Sums over each instance's tokens: [T, U] -> [S, U], differentiable. kGlobal: collective.
   torch::Tensor sum(const torch::Tensor& value_TU) const;
-  /// float64 [S]: tokens of each instance, over all ranks. kGlobal: collective if samples differ in
-  /// length.
+  /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.
   torch::Tensor tokens_S() const;
-  /// [S] -> scalar, differentiable: sum over instances, each times its items on this rank
-  /// (TokenContext::items_per_sample of each sample).
+  /// Returns the sum of the instances' values, each times its number of tokens on this rank (of
+  /// samples, if samples differ in length): [S] -> scalar, differentiable.
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:
@@ -37,7 +38,7 @@ class Scope {
   Communicator& world_;
   std::vector<int64_t> length_S_, item_S_;  ///< tokens and items on this rank
   c10::Device device_;
-  std::optional<int64_t> tokens_in_micro_;  ///< tokens over all ranks, if known
+  std::optional<int64_t> tokens_in_micro_;  ///< tokens of the micro-step over all ranks, if known
 };
 
 /// Options that every balance loss has.
@@ -52,24 +53,23 @@ struct BalanceLossOptions {
   }
 };
 
-/// A loss that favours an even use of units: a function of a Routing before capacity, masked tokens
-/// included. Registered under a MoE section's `losses`.
+/// An auxiliary loss that favours an even use of units (experts): a function of a router's output
+/// before capacity, masked tokens included. Registered for `losses` in a YAML recipe.
 class BalanceLoss {
  public:
   struct Context {};
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "balance loss";
 
-  /// `name`, a string literal, appears in metrics: the registered name plus the variant.
+  /// `name`: a string literal for metrics, the registered name plus the variant.
   BalanceLoss(std::string_view name, const BalanceLossOptions& options)
       : name_(name), options_(options) {}
   virtual ~BalanceLoss() = default;
-  /// The undivided, unweighted loss of each instance, [S], differentiable.
+  /// Returns the loss of each instance of `scope`, [S], not multiplied by weight(), differentiable.
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
-  /// True if a low value means equal loads; false for losses of each token's own scores, which
-  /// allow all tokens to choose the same units.
+  /// True if a low value means equal loads; false for losses of each token's own scores.
   virtual bool evens_out_loads() const = 0;
-  /// Why this loss does not work with the router; empty if it does.
+  /// Returns why this loss does not work with the router; empty if it does.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }
   std::string_view name() const { return name_; }
   double weight() const { return options_.weight; }
@@ -80,10 +80,9 @@ class BalanceLoss {
   BalanceLossOptions options_;
 };
 
-/// Squared coefficient of variation over the last dimension, with population variance: [S, U] ->
-/// [S]. No root is taken, so the gradient is finite at perfect balance. Values below float32's
-/// least normal number are clamped to it, without a gradient: a row that underflows is even.
-/// float32 and float64; TORCH_CHECK on rows without units.
+/// Returns (standard deviation / mean)² of each row, with population variance: [S, U] -> [S],
+/// differentiable, also at perfect balance. Values below float32's least normal number are clamped
+/// to it, without gradient. float32 and float64; TORCH_CHECK on rows without units.
 torch::Tensor squared_variation(const torch::Tensor& value_SU);
 
 }  // namespace shoal

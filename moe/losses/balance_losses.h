@@ -16,31 +16,33 @@
 
 namespace shoal {
 
-/// The balance losses of a layer in a recipe; without a value: `auto`, the router's usual ones.
+/// Balance (auxiliary) losses of a MoE layer in the YAML recipe; unset: `auto`, the usual ones.
 using LossChoices = std::optional<std::vector<Choice<BalanceLoss>>>;
 
-/// The losses that `auto` selects for this router. `scores_only`: as in Router::usual_losses.
+/// Returns the losses that `auto` selects for this router. `scores_only`: true for a layer that
+/// computes every token by all units, weighted by its scores.
 std::vector<Choice<BalanceLoss>> usual_losses(const Router& router, bool scores_only);
-/// True if the name of some loss is missing, because it needs an unset environment variable.
+/// True if the recipe takes the name of some loss from an environment variable that is not set.
 bool has_unnamed(const LossChoices& losses);
 
-/// The balance losses of one layer.
+/// The balance losses of one MoE layer.
 class BalanceLosses {
  public:
   BalanceLosses() = default;
   explicit BalanceLosses(const std::vector<Choice<BalanceLoss>>& losses);
-  /// Reports losses that do not work with the router, and duplicates, as `losses[i]`.
+  /// Reports, as `losses[i]`, losses that do not work with the router and losses given twice.
   void check(const Router& router, std::string_view router_name, Problems& problems) const;
-  /// True if one of the losses does.
+  /// True if a loss of positive weight evens out the loads of units.
   bool evens_out_loads() const;
-  /// Names in metrics; a repeated name is followed by its scope.
+  /// Returns the names for metrics; a name that occurs twice is followed by its scope.
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
-    std::vector<torch::Tensor> values;  ///< StatSums::losses
-    torch::Tensor auxiliary_loss;       ///< MoeOutput's
+    /// Each loss, unweighted, summed over this rank's tokens (samples, if they differ in length).
+    std::vector<torch::Tensor> values;
+    torch::Tensor auxiliary_loss;  ///< this rank's share of the step's weighted losses
   };
-  /// Collective over `world` if a loss has the scope `global`. Requires at least one loss.
+  /// Evaluates the losses, at least one. Collective over `world` with the scope `global`.
   Sums evaluate(const Routing& routing, const TokenContext& context, Communicator& world) const;
 
  private:

@@ -12,16 +12,17 @@
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {
 
-/// Units that are key-value tables: y = sum of the values of the k keys with the highest scores
-/// <query, key>, weighted by the softmax of these scores.
+/// Memory units, in place of MLP experts in a MoE or Nexus layer: each a learned table of K keys
+/// and values. For a row (query) it returns the sum of the values of the k keys of highest <query,
+/// key>, weighted by their softmax. Sources: the Nexus layer of "OneSparse: A Unified Framework for
+/// Sparse Activation Layers in Vision Models", algorithm A2; initial keys of Lample et al. 2019.
 ///
-/// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, normalised, `log_scale`
-/// [u, 1]. Normalised: the query is the row less its mean over its standard deviation, scores are
-/// multiplied by exp(log_scale), and initially keys are U(±1/√D), values normal with standard
-/// deviation 1/√D, log_scale 0. Lookups are computed in the parameters' dtype even for bfloat16
-/// rows, since scores decide which values a row gets. Paper: the query is the row; keys and values
-/// are normal with standard deviation 1. Sources: Nexus layer, algorithm A2; keys of Lample et al.
-/// 2019.
+/// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, if normalised,
+/// `log_scale` [u, 1]. Normalised variant: the query is the row less its mean, divided by its
+/// standard deviation; scores are multiplied by exp(log_scale); initially keys are U(±1/√D), values
+/// normal with standard deviation 1/√D, log_scale 0. The paper's variant: the query is the row;
+/// keys and values are normal with standard deviation 1. Lookups are computed in the parameters'
+/// dtype even for bfloat16 rows, since scores decide which values a row gets.
 class MemoryBank : public UnitBank, public CountsProducts {
  public:
   struct Options {
@@ -41,7 +42,7 @@ class MemoryBank : public UnitBank, public CountsProducts {
     void validate(Problems& problems) const;
   };
   MemoryBank(const Options& options, const Context& context);
-  /// Multiply-adds of one row in one unit.
+  /// Returns the multiply-adds of one row in one unit.
   static double cost(const Options& options, int64_t width);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;

@@ -22,7 +22,7 @@
 // B images of this rank  N tokens of an image  D width  U = E + M units  s slots of a unit
 namespace shoal {
 
-/// Recipe options of a Nexus layer: experts and memory units with one router.
+/// YAML recipe options of a Nexus layer. A memory unit is a learned table of keys and values.
 struct NexusOptions {
   using Experts = ExpertOptions<ExpertDefaults{0, 12, Activation::kRelu, false}>;
   struct Memory {
@@ -58,33 +58,34 @@ struct NexusOptions {
   void validate(Problems& problems) const;
 };
 
-/// Slots are mixed from the tokens of one image, processed by their unit, and mixed back into
-/// tokens: z = Dᵀ x, y = C unit(z), with D and C of the SlotRouter. Without memory units this is
-/// Soft MoE.
+/// A Nexus layer: experts (MLPs) and memory units behind one soft router; without memory units it
+/// is Soft MoE (Puigcerver et al. 2024). Each unit has s slots. The router mixes an image's tokens
+/// into slots (dispatch), units process their slots, outputs are mixed back into tokens (combine):
+/// z = Dᵀ x, y = C unit(z), where D and C are softmaxes over tokens and over slots. Source:
+/// "OneSparse: A Unified Framework for Sparse Activation Layers in Vision Models", algorithm A1.
 ///
-/// Units 0 to E - 1 are experts, E to U - 1 memory units. They are placed together, by their cost
-/// per slot, under `by_load` too, since a unit's work does not depend on its load. Parameters:
-/// `<path>.router.*`, `<path>.experts.*` as ExpertBank's, `<path>.memory.*` as MemoryBank's, with
-/// ids counted from 0. Initial values of experts: He-normal fc1 and LeCun-normal fc2 (paper: N(0,
-/// 1)), zero biases. The normalised variant expects the output of a layer norm as input. No
-/// residual, balance loss, capacity or drops; training and evaluation compute the same. Statistics:
-/// a unit's load is the sum of its combine weights, entropies are over units.
+/// Units 0 to E - 1 are experts, E to U - 1 memory units. They are placed on ranks together; the
+/// placement rule `by_load` uses their cost per slot, since a unit's work does not depend on its
+/// load. Parameters: `<path>.router.*`, `<path>.experts.*` (ExpertBank), `<path>.memory.*`
+/// (MemoryBank, ids from 0). Initial values of experts: He-normal fc1 and LeCun-normal fc2 (variant
+/// `paper`: N(0, 1)), zero biases. The normalised variant expects the output of a layer norm as
+/// input. No residual connection, balance loss, capacity or drops; training and evaluation compute
+/// the same. Statistics: a unit's load is the sum of its combine weights; entropies are over units.
 class NexusLayer : public MoeStage, public CountsProducts {
  public:
-  /// context.grid may be null for a layer that is not run. Throws ConfigError in a causal model: a
-  /// slot mixes all tokens of its image.
+  /// `width`: D; `path`: the module's path in the model. context.grid may be null for a layer that
+  /// is not run. Throws ConfigError in a causal model, since a slot mixes all tokens of its image.
   NexusLayer(const NexusOptions& options, int64_t width, const std::string& path,
              const BuildContext& context);
 
-  /// Collective over the expert ranks, which share the step's images as
-  /// runtime/data/loader/data_order.h says. B may be 0. Padding (StepContext::length_b) gets zero
-  /// and affects no other output. MoeOutput::auxiliary_loss stays undefined.
+  /// Runs the layer on this rank's images; B may be 0. Collective over the expert ranks. Padding
+  /// (StepContext::length_b) gets zero and affects nothing else. There is no auxiliary loss.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
   void list_products(double rows, ProductList& list) const override;
-  /// Passes the dispatch weights of each following forward pass to the observer: [B, N, U, s], each
-  /// slot's share of each token, summing to 1 over N, without gradients. An empty observer ends
-  /// this.
+  /// Passes the dispatch weights of each following forward pass to the observer, for maps of what
+  /// units see: each token's weight in each slot, [B, N, U, s], summing to 1 over N, without
+  /// gradients. An empty observer ends this.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 

@@ -6,15 +6,15 @@
 
 namespace shoal {
 
-/// Importance-score routing: top-k routing of the most important tokens only.
+/// Importance-score routing: top-k routing of the most important tokens only. Source: Lou et al.
+/// 2021 (Sparse-MLP), section 2.2, equation 3; its "to all channels" must mean "to all experts".
 ///
-/// A token's importance is its highest score (with noise while training, without bias) over all
-/// units or, with a group limit, over the groups it may be routed to. In each routing group of M
-/// tokens the floor(drop * M) least important ones are masked before capacity: the layer's output
-/// for them is zero, and the residual connection keeps them. Among ties the higher tokens are
-/// masked. Losses still cover all tokens. Evaluation drops `eval_drop`, 0 by default, since drops
-/// make a prediction depend on the other samples of its group. Source: Lou et al. 2021
-/// (Sparse-MLP), section 2.2 and equation 3, whose "to all channels" must mean "to all experts".
+/// A token's importance is its highest score (with noise while training, without selection bias)
+/// over all units (experts) or, with a group limit, over the groups of units it may be routed to.
+/// In each routing group (train.group samples, a recipe key) of M tokens the floor(drop * M) least
+/// important ones are not sent to any unit: their output is zero, and the residual connection keeps
+/// them; among ties the higher tokens. Balance losses cover all tokens. Evaluation leaves out the
+/// share `eval_drop`, 0 by default, since it makes predictions depend on other samples.
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {
@@ -32,7 +32,7 @@ class ImportanceScoreRouter : public TopKRouter {
   };
   ImportanceScoreRouter(const Options& options, const Context& context);
 
-  /// Without noise only the importance loss: the load loss needs noise (Lou et al. 2021).
+  /// Without noise only the importance loss, as the load loss needs noise (Lou et al. 2021).
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// False with a drop, which compares all tokens of a routing group.

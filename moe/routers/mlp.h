@@ -12,10 +12,10 @@
 // T tokens  D width  U units
 namespace shoal {
 
-/// Top-k routing by the softmax of an MLP's logits, fc2(relu(fc1(x))). The defaults, k = 1 and no
-/// noise, are the router of the adaptive sparse-attention denoiser, component 3.
+/// Top-k routing by the softmax of a two-layer MLP's logits, fc2(relu(fc1(x))). The defaults, k = 1
+/// and no noise, are those of "Adaptive Sparse Attention MoE Architecture", component 3.
 ///
-/// Parameters: the linear layers fc1 and fc2, each uniform in +-1 / sqrt(its inputs).
+/// Parameters: weights and biases of the layers fc1 and fc2, uniform in ±1 / sqrt(inputs).
 class MlpRouter : public ScoreRouter {
  public:
   struct Options {
@@ -28,12 +28,12 @@ class MlpRouter : public ScoreRouter {
                 in_range(1, kMostWidth), unset_word("auto")),
           inlined(&Options::scores)};
     }
-    /// Hidden width for tokens of this width: the option, or its default.
+    /// Returns the hidden width for tokens of `width`: the option, or half the width.
     int64_t hidden_width(int64_t width) const;
   };
 
   MlpRouter(const Options& options, const Context& context);
-  /// The losses of the denoiser with hard mixing: even use of units and decided tokens.
+  /// Returns that source's losses for hard routing: even use of experts and decided tokens.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:

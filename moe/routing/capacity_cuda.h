@@ -8,49 +8,51 @@ struct CUstream_st;
 
 // T tokens  K choices per token  U units  N = T K choices  C chunks of choices
 
-/// Kernels of moe/routing/capacity.h. Pointers are to GPU memory; each call is queued on the
-/// stream.
+/// CUDA kernels that apply capacity to a router's choices (moe/routing/capacity.h): they decide
+/// which choices each unit (expert) keeps and sort those by unit. Choice i belongs to token i / K.
+/// Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::capacity_cuda {
 
-/// Choices in runs of `length`, the last may be shorter; one warp for each.
+/// The N choices in `count` chunks of `length`, the last may be shorter; one warp for each. They
+/// are the routing groups (samples that share a capacity) or, without a capacity, of any size.
 struct Chunks {
   int64_t num_choices, length;
   int count;  ///< C
   int num_units;
 };
 
-/// The order in which the choices of a group take places.
+/// The order in which a routing group's choices take places. Indices count from its start.
 struct Order {
-  const int64_t* choice;  ///< place -> choice in the group; nullptr: see below
-  const int64_t* token;   ///< place -> token, counted in the group; nullptr: in the order of tokens
-  bool slot_major;        ///< all first choices, then all second choices, ...; else in order
+  /// Choices in this order, `length` entries for each group; nullptr: ordered by the fields below.
+  const int64_t* choice;
+  const int64_t* token;  ///< slot_major: tokens, length / K a group; nullptr: 0, 1, ...
+  bool slot_major;       ///< all first choices, then all second choices, ...; false: as numbered
 };
 
 struct Limit {
-  const int64_t* unit_N;
-  int64_t* kept_unit_N;  ///< the unit; -1 if the choice is masked or dropped
-  int64_t* count_UC;     ///< rows of each unit and group
+  const int64_t* unit_N;  ///< unit of each choice; -1 if masked
+  int64_t* kept_unit_N;   ///< output: the unit; -1 if the choice is masked or dropped
+  int64_t* count_UC;      ///< output: rows of each unit and group
   int64_t k;
-  bool padded;  ///< rows are padded to the capacity
-  CapacityRule rule;
+  bool padded;        ///< true: rows are padded to the capacity
+  CapacityRule rule;  ///< computes a group's capacity from its number of unmasked tokens times K
   Order order;
 };
-/// Assigns each unit's places in each group, which are the chunks, to its first choices in `order`.
-/// Lists of an order have `chunks.length` (or that over K) entries a group.
+/// Keeps each unit's first choices in `order`, up to the capacity. Chunks are routing groups.
 void launch_limit(const Chunks& chunks, const Limit& job, CUstream_st* stream);
 
-/// Counts the choices of each unit in each chunk; -1 is ignored.
+/// Sets count_UC to the choices of each unit in each chunk; unit -1 is ignored.
 void launch_count(const Chunks& chunks, const int64_t* unit_N, int64_t* count_UC,
                   CUstream_st* stream);
 
 struct Place {
-  const int64_t* unit_N;
-  const int64_t* end_UC;    ///< inclusive sums of the counts
-  const int64_t* count_UC;  ///< rows of each unit and chunk
-  int64_t *token_A, *choice_A;
+  const int64_t* unit_N;        ///< unit of each choice; -1: it has no row
+  const int64_t* end_UC;        ///< inclusive sums of count_UC, flattened
+  const int64_t* count_UC;      ///< rows of each unit and chunk
+  int64_t *token_A, *choice_A;  ///< output, for each row; not written for padding
   int64_t k;
 };
-/// Writes each choice with a unit to its row, sorted by unit, then chunk, then choice.
+/// Writes each choice that has a unit to its row. Rows are sorted by unit, then chunk, then choice.
 void launch_place(const Chunks& chunks, const Place& job, CUstream_st* stream);
 
 }  // namespace shoal::capacity_cuda

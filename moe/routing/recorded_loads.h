@@ -8,19 +8,20 @@
 // U units
 namespace shoal {
 
-/// A line of a run's experts.jsonl: how often each unit of a layer was chosen at a step.
+/// A line of experts.jsonl, the log of loads that each training writes: how often each unit (expert
+/// or memory unit) of a MoE layer was chosen at an optimizer step.
 struct LoadRecord {
   int64_t step = 0;
-  std::string layer;
+  std::string layer;           ///< module path of the layer
   std::vector<double> load_U;  ///< finite, not negative
-  int64_t memory_units = 0;    ///< the last units, in a layer that also has experts
+  int64_t memory_units = 0;    ///< number of memory units, the last units; the others are experts
   std::string text;            ///< the whole line, a JSON object
   int64_t line = 0;            ///< number of the line, from 1
 };
 
-/// Calls `use` with each record of the file, in order. An unterminated last line, still being
-/// written or cut off by a crash, is ignored. Throws DataError, with `hint`, if the file cannot be
-/// read, and for a line that is not a record; names FILE:LINE.
+/// Reads the file at path `file` and calls `use` with each record, in order. A last line without
+/// line end, still being written or cut off by a crash, is ignored. Throws DataError, with the
+/// advice `hint`, if the file cannot be read, or for a line that is not a record (FILE:LINE).
 void for_each_load_record(const std::string& file, const std::string& hint,
                           const std::function<void(const LoadRecord&)>& use);
 

@@ -19,35 +19,34 @@ namespace shoal {
 
 struct Capacity;
 
-/// Decides which units each token is routed to. Registered under a MoE section's `router`.
+/// Decides which units (experts) each token is routed to. Registered for a YAML recipe's `router`.
 ///
-/// Computes in float32, in float64 under `train.precision: float64`; `route` calls no
-/// collective and is independent of the rank layout: noise is keyed by global token ids, and tokens
-/// are compared inside a routing group only.
+/// Computes in float32, in float64 under `train.precision: float64`. Results do not depend on
+/// ranks: noise is keyed by global token ids, tokens are only compared within train.group samples.
 class Router : public ModuleBase, public StaysDense {
  public:
   /// The layer that a router is built for.
   struct Context {
     int64_t width = 0;                    ///< D, of the tokens
     int64_t num_units = 0;                ///< U, over all ranks
-    torch::TensorOptions tensor_options;  ///< of the router's own parameters
-    std::string layer = {};               ///< path of the MoE layer; empty if it is not run
+    torch::TensorOptions tensor_options;  ///< for the router's own parameters
+    std::string layer = {};               ///< module path of the MoE layer; empty if it is not run
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "router";
 
-  /// `k`: units per token: a maximum or, where units choose tokens, the mean.
+  /// `k`: units per token; the mean if units choose tokens (expert choice).
   Router(int64_t k, const Context& context) : k_(k), num_units_(context.num_units) {}
 
-  /// Chooses units for each of T = context.num_tokens() tokens. Adds noise only while training.
+  /// Chooses units for this rank's T tokens. Adds noise only while training. Not collective.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
-  /// Called after an optimizer step, unless it was skipped. Collective.
+  /// Updates state (a bias) after each optimizer step that was not skipped. Collective.
   virtual void after_step(Communicator& world) { (void)world; }
 
   int64_t units_per_token() const { return k_; }
-  /// Mean number of units that take a token; differs from k where units choose tokens.
+  /// Returns the mean number of units per token; differs from k if units choose tokens.
   virtual double routed_per_token() const { return static_cast<double>(k_); }
-  /// int64 [T]: the unit of each token's best choice, -1 if it has none.
+  /// Returns int64 [T]: the unit of each token's best choice, -1 if it has none.
   torch::Tensor first_units(const Routing& routing) const;
   /// True if noise is added to logits while training.
   virtual bool has_noise() const { return false; }
@@ -55,9 +54,9 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool takes_balance_losses() const { return true; }
   /// True if all tokens may come to choose the same units unless a balance loss prevents it.
   virtual bool needs_balance_loss() const { return takes_balance_losses(); }
-  /// The balance losses usual for this router, from its paper or from common use, which `losses:
-  /// auto` selects; default: none. `scores_only`: for a layer that weights all units by a token's
-  /// scores and ignores choices, as in check_scores_only.
+  /// Returns the balance losses usual for this router, from its paper or from common use, which the
+  /// recipe's `losses: auto` selects; default: none. `scores_only`: for a layer that computes every
+  /// token by all units, weighted by its scores, and ignores choices.
   virtual std::vector<UsualLoss> usual_losses(bool scores_only) const {
     (void)scores_only;
     return {};
@@ -68,22 +67,21 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool chooses_per_unit() const { return false; }
   /// True if a token's units and weights are independent of later tokens of its sample.
   virtual bool is_causal() const { return true; }
-  /// The values of its keys that make is_causal() true where their defaults do not: "drop and
-  /// eval_drop 0"; default: there are none.
+  /// Returns what makes is_causal() true, for messages: "drop and eval_drop 0"; default: "".
   virtual std::string causal_hint() const { return ""; }
-  /// Whether it routes by vocabulary ids (StepContext::token_bS).
+  /// True if it routes by vocabulary ids (StepContext::token_bS).
   virtual bool needs_token_ids() const { return false; }
-  /// True if run.seed and the layer's path fix which tokens a unit gets: units trained with one
-  /// seed and path must not be used with others.
+  /// True if run.seed and the layer's path determine which tokens a unit gets: units trained with
+  /// one seed and path must then not be used with others.
   virtual bool assigns_by_seed() const { return false; }
-  /// A warning to users, a sentence without its full stop; default: none.
+  /// Returns a warning to users, a sentence without its full stop; default: "".
   virtual std::string note() const { return ""; }
-  /// Reports options that do not fit the number of units. `path`: the router's section.
+  // The three checks add mistakes to `problems`; `path` is the recipe path of the router's section.
+  /// Reports options that do not fit the number of units.
   virtual void check(const std::string& path, Problems& problems) const;
-  /// Reports options without effect in a layer that weights all units by a token's scores,
-  /// Routing::prob_TU, and ignores choices.
+  /// Reports options without effect in a layer of all units, weighted by a token's scores.
   virtual void check_scores_only(const std::string& path, Problems& problems) const;
-  /// Reports options without effect in a layer without capacity, which drops nothing.
+  /// Reports options without effect in a layer without capacity, which drops no tokens.
   virtual void check_without_capacity(const std::string&, Problems&) const {}
 
  protected:
@@ -93,8 +91,8 @@ class Router : public ModuleBase, public StaysDense {
   int64_t k_, num_units_;
 };
 
-/// For MoE layers of causal models: reports a router (at `router.name`) and a capacity (at
-/// `capacity.order`) that make a token depend on later tokens of its sample. `name`: the router's.
+/// Checks a MoE layer of a causal model: adds a problem at `router.name` or `capacity.order` if one
+/// makes a token depend on later tokens of its sample. `name`: the router's name, for messages.
 void check_causality(const Router& router, std::string_view name, const Capacity& capacity,
                      Problems& problems);
 

@@ -11,58 +11,58 @@
 // K choices per token  G routing groups on this rank
 namespace shoal {
 
-/// Position of the tokens in samples, routing groups and the run. A token is a row of a MoE layer's
-/// input that is not padding: padding is removed before routing.
+/// Where this rank's tokens stand in samples, routing groups and the run. A token is a row of a MoE
+/// layer's input that is not padding. A routing group is a fixed number of samples (recipe key
+/// train.group); routers and capacity compare tokens only inside it.
 struct TokenContext {
   const StepContext& step;              ///< the forward pass; step.step is the optimizer step
-  uint64_t layer = 0;                   ///< key of the layer's noise: the hash of its path
+  uint64_t layer = 0;                   ///< key of the layer's noise: the hash of its module path
   int64_t rows_per_sample = 0;          ///< R, padding included
-  std::vector<int64_t> sample_offsets;  ///< [b + 1], first token of each sample
-  std::vector<int64_t> group_offsets;   ///< [G + 1], first token of each group of whole samples
+  std::vector<int64_t> sample_offsets;  ///< [b + 1], first token of each sample, then T
+  std::vector<int64_t> group_offsets;   ///< [G + 1], first token of each routing group, then T
   torch::Tensor row_T = {};  ///< int64: the tokens among all b R rows; undefined: all are tokens
 
   int64_t num_samples() const { return static_cast<int64_t>(sample_offsets.size()) - 1; }
   int64_t num_tokens() const { return sample_offsets.back(); }
-  /// Weight of a sample in balance losses: its number of tokens or, where samples differ in length
-  /// and a step's tokens are unknown until it ends, 1.
+  /// Returns the weight of a sample in balance losses: its number of tokens or, if samples differ
+  /// in length, 1, since the number of tokens is then unknown until the optimizer step ends.
   int64_t items_per_sample() const { return step.length_b.defined() ? 1 : rows_per_sample; }
-  /// [b R, ...] -> [T, ...], differentiable.
+  /// Removes padding: [b R, ...] -> [T, ...], differentiable.
   torch::Tensor take_tokens(const torch::Tensor& rows) const;
-  /// [T, D] -> [b R, D], differentiable; zeros in place of padding.
+  /// Inverts take_tokens, with zeros for padding: [T, D] -> [b R, D], differentiable.
   torch::Tensor put_back(const torch::Tensor& x_TD) const;
 };
 
-/// Context of this rank's samples: routing groups are runs of step.samples_per_group samples, the
-/// last may be shorter. TORCH_CHECK unless lengths are from 0 to R.
+/// Makes the context of this rank's samples. Routing groups are runs of step.samples_per_group
+/// samples, the last may be shorter. TORCH_CHECK unless lengths are from 0 to R.
 TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t rows_per_sample);
 
-/// int64 [T]: global id of each token in the run, independent of the rank. Keys the noise.
+/// Returns int64 [T]: global id of each token in the run, independent of ranks. Keys noise.
 inline torch::Tensor token_ids(const TokenContext& context) {
   return context.take_tokens(row_ids(context.step, context.rows_per_sample));
 }
 
-/// A router's choices, before capacity. Losses and `apply_capacity` are functions of it.
+/// A router's output, before capacity limits the rows of a unit (expert or memory unit). Balance
+/// losses and apply_capacity read it. "Bias": a selection bias, for choices, not weights.
 struct Routing {
   int64_t num_units = 0;
   /// int64: the unit of each choice, best first; -1 if the token is masked (not to be sent).
   torch::Tensor unit_TK;
-  /// int64: the choices of every token, masked ones included, for balance losses. -1: no choice,
-  /// where units choose tokens and a token has fewer than K.
+  /// int64: the choices of masked tokens too, for balance losses; -1: fewer than K units chose it.
   torch::Tensor choice_TK;
   torch::Tensor weight_TK;  ///< combine weights, differentiable
-  torch::Tensor score_TK;   ///< selection scores without bias, detached; order of capacity
-  /// Highest score without bias over all units the token may be routed to, detached; undefined:
-  /// over its choices. The token's importance, and its place in batch-priority order.
+  torch::Tensor score_TK;   ///< scores of the choices without bias, detached; order of capacity
+  /// The token's importance: its highest score without bias over all units that it may be routed
+  /// to, detached; undefined: over its choices. Drops and batch priority use it.
   torch::Tensor priority_T;
   torch::Tensor logits_TU;  ///< without noise, differentiable; undefined without scores
   torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
-  /// Scores without noise, differentiable; each row sums to 1, or is all zero if its scores
-  /// underflow. Undefined if the router has no scores.
+  /// Scores without noise, differentiable; rows sum to 1, or underflow to 0. Undefined: no scores.
   torch::Tensor prob_TU;
-  double noise_std = 0.0;      ///< of noisy_TU - logits_TU; 0 without noise or with learned noise
-  torch::Tensor count_U;       ///< int64: number of choices of each unit in choice_TK, if counted
-  torch::Tensor noise_std_TU;  ///< learned noise: standard deviation, differentiable
-  std::vector<int64_t> group_offsets;  ///< [G + 1], first token of each group
+  double noise_std = 0.0;              ///< standard deviation of the noise; 0: none, or learned
+  torch::Tensor count_U;               ///< int64: choices of each unit in choice_TK, if counted
+  torch::Tensor noise_std_TU;          ///< standard deviation of learned noise, differentiable
+  std::vector<int64_t> group_offsets;  ///< [G + 1], first token of each routing group, then T
   bool renorm_after_drop = false;      ///< a token's surviving weights are divided by their sum
   double weight_scale = 1.0;           ///< factor applied last to all weights
 

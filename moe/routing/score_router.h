@@ -12,7 +12,7 @@
 // T tokens  D width  U units  K choices
 namespace shoal {
 
-/// Normal noise of mean 0 on the logits, while training; keyed by the token's global id.
+/// Normal noise of mean 0 on a router's logits while training; keyed by the token's global id.
 enum class RouterNoise {
   kNone,
   kGaussian,  ///< with standard deviation 1 / U
@@ -26,7 +26,7 @@ struct EnumNames<RouterNoise> {
                                     std::pair{RouterNoise::kLearned, "learned"}};
 };
 
-/// How a token scores a group of units.
+/// A token's score for a group of units (experts): the sum of some of its scores in the group.
 enum class GroupScore {
   kTop2Sum,  ///< its two highest scores (DeepSeek-V3)
   kMax,      ///< its highest score (DeepSeek-V2)
@@ -62,11 +62,10 @@ struct CombineWeights {
   }
 };
 
-/// With one unit a token, a normalised weight is always 1, and the router learns nothing: reports
-/// such options for k = 1, under the section `weights`.
+/// Reports, under `weights`, normalising with k = 1: the weight is always 1, nothing is learned.
 void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems);
 
-/// Limits a token to some groups of neighbouring units (recipe section `router.groups`).
+/// Limits a token to some groups of units (DeepSeek; YAML recipe section `router.groups`).
 struct GroupLimit {
   int64_t count = 1;
   int64_t keep = 1;
@@ -81,8 +80,8 @@ struct GroupLimit {
   }
 };
 
-/// Balances loads without a loss: a bias on the scores that affects the choice of units but not
-/// their weights (recipe section `router.bias`).
+/// Balances loads without a loss (DeepSeek-V3): a bias on the scores that affects the choice of
+/// units but not their weights (recipe section `router.bias`).
 struct SelectionBias {
   double rate = 0.0;
   bool centred = false;
@@ -116,29 +115,30 @@ struct ScoreOptions {
   void validate(Problems& problems) const { check_combine_weights(weights, k, problems); }
 };
 
-/// Routing by scores of logits W_g x (+ noise): a token is routed to the k units with the highest
-/// scores (+ bias) within its best groups. Ties go to the lower unit and group.
+/// Base of the top-k routers: a token is routed to the k units (experts) with the highest scores (+
+/// selection bias) within its best groups, where scores are a function of logits W_g x (+ noise).
 ///
-/// Parameters: `weight` [D, U], no bias, normal with standard deviation 1 / sqrt(D) (the default of
+/// Parameters: `weight` [D, U], the W_g, normal with standard deviation 1 / sqrt(D) (the default of
 /// V-MoE's router, which truncates at two deviations; this one does not); with learned noise
-/// `noise_weight` [D, U], initially zero. Buffer: with a rate, `selection_bias` [U]. Sources:
-/// Shazeer et al. 2017, equations 3 to 5 (learned noise); Riquelme et al. 2021, `routing.py` (fixed
-/// noise); DeepSeek-AI 2024 (V3), section 2.1.2 (groups, bias).
+/// `noise_weight` [D, U], initially zero. Buffer: `selection_bias` [U] if router.bias.rate > 0.
+/// Sources: Shazeer et al. 2017 (sparsely-gated MoE), equations 3 to 5 (learned noise); Riquelme et
+/// al. 2021 (V-MoE), `routing.py` (fixed noise); DeepSeek-V3, section 2.1.2 (groups, bias).
 class ScoreRouter : public Router {
  public:
   ScoreRouter(const ScoreOptions& options, const Context& context)
       : ScoreRouter(options, context, /*has_weight=*/true) {}
 
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
-  /// b += rate * sign(mean - count), where counts are choices before capacity, summed over
-  /// micro-steps and ranks. Skipped steps do not count.
+  /// Updates the selection bias b of each unit: b += rate * sign(mean count - count), where counts
+  /// are a step's choices before capacity, over all ranks. Skipped steps do not count.
   void after_step(Communicator& world) override;
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   /// False with router.bias.rate > 0.
   bool needs_balance_loss() const override;
-  /// With noise: those of V-MoE and Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021). Without:
-  /// Switch Transformer's (Fedus et al. 2021). With a bias that is updated: none. With scores_only:
-  /// those of the adaptive sparse-attention denoiser.
+  /// With a bias that is updated: none. With noise: the importance and load losses of V-MoE and
+  /// Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021). Without noise: Switch Transformer's (Fedus
+  /// et al. 2022). With `scores_only`, in layers that compute every token by all units: the loss of
+  /// the document "Adaptive Sparse Attention MoE Architecture".
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   bool weights_sum_to_one() const override;
   void check(const std::string& path, Problems& problems) const override;
@@ -146,19 +146,19 @@ class ScoreRouter : public Router {
   void check_without_capacity(const std::string& path, Problems& problems) const override;
 
  protected:
-  /// `has_weight`: false if a subclass overrides logits() and W_g is not needed.
+  /// `has_weight`: false if a subclass overrides logits() and needs no W_g.
   ScoreRouter(const ScoreOptions& options, const Context& context, bool has_weight);
-  /// Logits of the tokens. Default: W_g x.
+  /// Returns the logits [T, U]. Default: W_g x.
   virtual torch::Tensor logits(const torch::Tensor& x_TD) const;
-  /// Scores of logits, in [0, inf); a whole row may underflow to zeros. Default: softmax.
+  /// Returns the scores [T, U], in [0, inf); a whole row may underflow to 0. Default: softmax.
   virtual torch::Tensor score(const torch::Tensor& logits_TU) const;
   /// True if a token's scores sum to 1.
   virtual bool scores_sum_to_one() const { return true; }
-  /// The kind of scores, if `selection` is not overridden and `score` is the softmax or the
-  /// sigmoid: a GPU then computes scores and choices in one kernel. Default: none, separate steps.
+  /// Returns the kind of scores if `score` is the softmax or the sigmoid and `selection` is not
+  /// overridden: a GPU then computes scores and choices in one kernel. Default: nullopt.
   virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
-  /// The values whose top k are a token's choices, [T, U], detached: the noisy logits or, with a
-  /// bias or a group limit, the scores (+ bias), with minus infinity outside the token's groups.
+  /// Returns the values whose top k are a token's choices, [T, U], detached: the noisy logits or,
+  /// with a bias or a group limit, the scores (+ bias), with -inf outside its groups.
   virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,
                                   const TokenContext& context) const;
 
@@ -175,13 +175,12 @@ class ScoreRouter : public Router {
   int64_t counted_step_ = -1;
 };
 
-/// [T, K] weights of `unit_TK`, before capacity and scale. score_TU: non-negative scores of
-/// logits_TU.
+/// Returns the combine weights [T, K] of the chosen units unit_TK, before capacity and
+/// CombineWeights::scale. score_TU: the non-negative scores of logits_TU.
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
                               const torch::Tensor& unit_TK, Normalise normalise);
 
-/// Sets scores outside the `keep` best groups to minus infinity. score_TU: [T, U], count divides U.
-/// `k`: units per token.
+/// Sets scores outside a token's `keep` best groups to -inf; count divides U. `k`: units per token.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
 }  // namespace shoal

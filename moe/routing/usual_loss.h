@@ -8,11 +8,12 @@
 
 namespace shoal {
 
-/// The tokens among which a balance loss seeks balance. No scope depends on the number of ranks.
+/// The tokens over which a balance loss (auxiliary loss that evens out the experts' loads) is
+/// computed, before its values are averaged. No scope depends on the number of ranks.
 enum class ScopeKind {
   kSequence,  ///< one sample
-  kGroup,     ///< one routing group
-  kGlobal,    ///< all ranks' samples of one micro-step; the only one that depends on `accumulate`
+  kGroup,     ///< one routing group: train.group samples (recipe key), whole on one rank
+  kGlobal,    ///< all ranks' samples of one micro-step; depends on train.accumulate
 };
 
 template <>
@@ -22,10 +23,10 @@ struct EnumNames<ScopeKind> {
                                     std::pair{ScopeKind::kGlobal, "global"}};
 };
 
-/// A usual balance loss of a router, selected by `losses: auto`.
+/// A balance loss that goes with a router by default (recipe: `losses: auto`).
 struct UsualLoss {
   std::string_view name;  ///< registered name of the loss
-  double weight = 0.0;
+  double weight = 0.0;    ///< factor in the training loss
   ScopeKind scope = ScopeKind::kGroup;
 };
 

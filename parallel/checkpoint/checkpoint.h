@@ -21,10 +21,10 @@
 
 namespace shoal {
 
-/// A run's progress when it is saved.
+/// The progress of a training that is saved with its state.
 struct SaveInfo {
   int64_t step = 0;             ///< optimizer steps done
-  int64_t samples = 0;          ///< the data cursor
+  int64_t samples = 0;          ///< samples read so far: where the data stream continues
   std::optional<double> score;  ///< score of an evaluation at this step; larger is better
 };
 
@@ -38,55 +38,55 @@ struct SaveOutcome {
   bool wrote = true;  ///< false if the checkpoint of this step existed already
 };
 
-/// Saves checkpoints in the background: one list of the state's tensors, each written once by one
-/// of the ranks that hold it, whatever the number of ranks.
+/// Saves checkpoints while training continues. A checkpoint is a folder of shards (safetensors
+/// files) and a manifest that lists the tensors with checksums; any number of ranks can read it.
+/// Each tensor is written once, by one of the ranks that hold it.
 ///
-/// `begin` copies the state aside; a thread of each rank then writes its shards and reads them
-/// back, without any collective; once all ranks have `written()`, which the step's flags show,
-/// `commit` makes the checkpoint: rank 0 writes the manifest and renames. At most one save is in
-/// flight. A failing file operation on any rank fails this save alone: its temporary folder is
-/// removed, and training continues.
+/// A save has two halves. `begin` copies the state to host memory; a thread of each rank then
+/// writes the rank's shards to a temporary folder and reads them back, without collectives. Once
+/// `written()` on all ranks (StepControl exchanges this), `commit` makes the checkpoint: rank 0
+/// writes the manifest and renames the folder. At most one save is in flight. A file operation that
+/// fails on any rank fails this save only: the temporary folder is removed, and training continues.
 class CheckpointWriter {
  public:
   struct Options {
-    std::string folder;  ///< `<run>/ckpt`
-    int64_t keep_last = 2;
-    int64_t keep_best = 1;
-    std::optional<int64_t> resumed_step;  ///< of the checkpoint in `folder` resumed from
-    std::optional<double> resumed_score;  ///< of that checkpoint
+    std::string folder;     ///< the run's folder of checkpoints, `<run>/ckpt`
+    int64_t keep_last = 2;  ///< number of newest checkpoints that are kept
+    int64_t keep_best = 1;  ///< number of checkpoints with the best scores that are kept too
+    std::optional<int64_t> resumed_step;  ///< step of the checkpoint resumed from, in `folder`
+    std::optional<double> resumed_score;  ///< score of that checkpoint
     std::string run_id;
-    std::string recipe;                             ///< canonical text
-    std::map<std::string, std::string> written_by;  ///< versions and topology
-    Warn warn = [](const std::string&) {};          ///< called on rank 0
+    std::string recipe;                             ///< the recipe (configuration), canonical text
+    std::map<std::string, std::string> written_by;  ///< facts to record: versions, numbers of ranks
+    Warn warn = [](const std::string&) {};          ///< receives warnings; called on rank 0
   };
-  /// Rank 0 removes what interrupted saves left in the folder.
+  /// On rank 0 removes the temporary folders of interrupted saves. No communication.
   CheckpointWriter(Options options, Communicator& world, FileSystem& files);
   CheckpointWriter(const CheckpointWriter&) = delete;
-  /// Waits for the threads; a save in flight stays uncommitted.
+  /// Waits for the threads. A save in flight is not committed.
   ~CheckpointWriter();
 
-  /// Collective. Copies the state and starts to write; the state may change at once.
-  /// A storage error comes out of `commit`. Throws Error (exit 31) if the ranks' lists of state do
-  /// not fit together, TORCH_CHECK while a save is in flight.
+  /// Starts a save: copies the state, which may change as soon as this returns. Collective. Storage
+  /// errors are reported by `commit`. Throws Error (exit 31) if ranks hold different values or
+  /// tensors under one name, TORCH_CHECK while a save is in flight.
   void begin(Stateful& state, const SaveInfo& info);
   bool in_flight() const { return pending_.has_value(); }
-  /// True once `commit` will not have to wait for this rank. Not collective.
+  /// True if this rank's shards are written, or failed: `commit` need not wait. Not collective.
   bool written() const { return written_.load(std::memory_order_acquire); }
-  /// Collective. Waits for this rank's shards, then makes the checkpoint or drops the save. Old
-  /// checkpoints are removed in the background.
+  /// Ends the save in flight: waits for this rank's shards, then makes the checkpoint or gives the
+  /// save up. Collective. Afterwards a thread of rank 0 removes old checkpoints.
   SaveOutcome commit();
-  /// Collective. Gives the checkpoint that was saved last, or that the run resumed from, a score;
-  /// its content stays.
+  /// Records an evaluation's score in the checkpoint last saved or resumed from. Collective.
   SaveOutcome add_score(double score);
-  /// Collective. begin and commit; the old checkpoints are gone on return.
+  /// Calls begin and commit; old checkpoints are removed before it returns. Collective.
   SaveOutcome save(Stateful& state, const SaveInfo& info);
 
  private:
   struct Pending {
     SaveInfo info;
-    std::string temporary;  ///< empty: nothing is written
-    std::string failure;
-    bool already_there = false;
+    std::string temporary;       ///< the temporary folder; empty: nothing is written
+    std::string failure;         ///< why no folder could be made; empty if one was
+    bool already_there = false;  ///< true if this step was saved before
     std::vector<ManifestValue> values;
   };
   Options options_;
@@ -95,17 +95,17 @@ class CheckpointWriter {
   std::optional<Pending> pending_;
   std::optional<int64_t> last_step_;
 
-  std::vector<std::string> list_hashes_;  ///< hash of each rank's list when plan_ was made
-  std::vector<PlannedShard> plan_;
-  std::vector<ShardLayout> layouts_;  ///< of the shards of plan_
-  torch::Tensor staging_;             ///< the data of the own shards; kept from save to save
+  std::vector<std::string> list_hashes_;  ///< hash of each rank's list of state when plan_ was made
+  std::vector<PlannedShard> plan_;        ///< all shards; reused while the lists stay equal
+  std::vector<ShardLayout> layouts_;      ///< layouts of the shards of plan_
+  torch::Tensor staging_;  ///< host copy of the data of this rank's shards; memory is reused
 
   std::thread writer_;
-  std::thread cleaner_;      ///< rank 0
+  std::thread cleaner_;      ///< removes old checkpoints; rank 0 only
   std::string clean_error_;  ///< why removal stopped, or what it left behind; empty if it succeeded
   std::string last_clean_error_;
   std::atomic<bool> written_{true};
-  std::vector<ShardReport> reports_;  ///< of the own shards
+  std::vector<ShardReport> reports_;  ///< checksums of this rank's shards
   std::string write_error_;
 
   void update_plan(const StateList& list);
@@ -123,14 +123,13 @@ class CheckpointWriter {
   int64_t total_bytes() const;
 };
 
-/// Counts failed saves and ends the run after kMostFailedSaves failures in a row, or when the save
-/// at the end fails.
+/// Ends the run after kMostFailedSaves failed saves in a row, or if its last save fails.
 class SaveFailures {
  public:
   static constexpr int64_t kMostFailedSaves = 3;
-  /// Throws StorageError with the outcome's text when the run must end.
+  /// Counts a save. `is_final`: it is the run's last. Throws StorageError if the run must end.
   void record(const SaveOutcome& outcome, bool is_final);
-  /// Resets the count of failures in a row.
+  /// Resets the count of failures in a row, but not the total.
   void forget_row() { in_a_row_ = 0; }
   int64_t total() const { return total_; }
 

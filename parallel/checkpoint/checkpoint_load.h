@@ -11,7 +11,7 @@
 namespace shoal {
 
 struct LoadOptions {
-  /// Reads only what the state lists and ignores the checkpoint's other tensors and values.
+  /// True ignores tensors and values that the state does not list; false: they are an error.
   bool ignore_extra = false;
 };
 
@@ -20,33 +20,33 @@ struct LoadedCheckpoint {
   Manifest manifest;
 };
 
-/// Fills the state in place from the checkpoint at `path`, whatever number of ranks wrote it: each
-/// rank reads what it lists, every tensor is checked against its checksum, and all ranks agree
-/// before any returns. Collective; throws the same error on all ranks: CheckpointError (exit 20)
-/// naming file, tensor and bytes; StorageError (exit 21) if the file cannot be read; Error (exit
-/// 12), before anything is read, if names, dtypes or shapes differ from the model's. After an error
-/// the tensors are unspecified; the values are unchanged.
+/// Fills `state` in place from the checkpoint at `path`, written by any number of ranks: each rank
+/// reads the tensors that its state lists and checks each against its checksum. Collective. Throws
+/// the same error on all ranks: CheckpointError (exit 20), naming file, tensor and bytes, if the
+/// checkpoint is damaged; StorageError (exit 21) if a file cannot be read; Error (exit 12), before
+/// any tensor is read, if names, dtypes or shapes differ from the state's. After an error the
+/// tensors are unspecified and the values (integers, reals, texts) unchanged.
 LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,
                                  const LoadOptions& options = {});
 
-/// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) and warns, on rank 0, of the
-/// corrupt ones it passed over. Returns nothing if none was committed. `pass_unreadable`: also
-/// passes over those that cannot be read, and renames them (set_aside). Collective; throws as
-/// load_checkpoint, CheckpointError only if none is valid or a newer Shoal wrote one that would be
-/// passed over.
+/// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) into `state`. Passes over damaged
+/// ones and calls `warn` on rank 0 for each. Returns nullopt if the folder has no checkpoint.
+/// `pass_unreadable`: also passes over those that cannot be read, and then renames them
+/// (set_aside). Collective. Throws CheckpointError if none is valid, NewerFormatError for one of a
+/// newer version of this program; StorageError and Error (exit 12) like load_checkpoint.
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn,
                                             bool pass_unreadable = false);
 
-/// The manifest of a checkpoint as rank 0 reads it. Collective; throws CheckpointError,
-/// StorageError on all ranks.
+/// Reads the manifest (list of contents) of the checkpoint at `path` on rank 0 and returns it on
+/// every rank. Collective. Throws CheckpointError, StorageError on all ranks.
 Manifest read_manifest(const std::string& path, Communicator& world);
 
-/// The manifest of the newest checkpoint of `folder` whose manifest can be read; for comparing
-/// recipes before a state is loaded. Nothing if there is no checkpoint. Collective. Throws the
-/// newest one's CheckpointError if none can be read, since a run must not start anew over
-/// checkpoints; NewerFormatError rather than passing over a newer Shoal's; StorageError at one that
-/// cannot be read, unless `pass_unreadable`.
+/// Returns the newest valid manifest among the checkpoints of `folder`, for comparing recipes
+/// before a state is loaded; nullopt if there is no checkpoint. Collective. Throws the newest
+/// checkpoint's error if none has a valid manifest, since a run must not start anew over
+/// checkpoints; NewerFormatError at a manifest of a newer version of this program; StorageError at
+/// one that cannot be read, unless `pass_unreadable`, which passes over it.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world,
                                              bool pass_unreadable = false);
 

@@ -10,38 +10,40 @@
 
 namespace shoal {
 
-/// The text of PATH/manifest.json, not parsed. Throws CheckpointError.
+/// Returns the text of `path`/manifest.json, not parsed. Throws CheckpointError, StorageError.
 std::string read_manifest_text(const std::string& path);
 
-/// A committed checkpoint, opened for reading; its contents are not trusted. Throws
-/// CheckpointError, which names the file, the tensor and the bytes.
+/// Reads the tensors of one checkpoint: a folder of shards (safetensors files) and a manifest,
+/// which lists tensors, sizes and checksums. Contents are not trusted and are checked against the
+/// checksums. All methods throw CheckpointError, naming the file, the tensor and the bytes, if the
+/// checkpoint is damaged; StorageError if a file cannot be read.
 class CheckpointReader {
  public:
-  /// Reads the manifest and checks everything but the data: the folder holds just the manifest and
-  /// its shards; sizes; shard headers against the manifest, with their step and run.
+  /// Opens the checkpoint and checks everything but the tensors' bytes: the names and sizes of the
+  /// files in the folder, and the shards' headers against the manifest.
   explicit CheckpointReader(const std::string& path);
-  /// Takes the manifest's text, as another rank read it, instead of reading it.
+  /// Opens the checkpoint with a manifest text read before, such as by rank 0.
   CheckpointReader(const std::string& path, std::string_view manifest_text);
 
   const std::string& path() const { return folder_.path(); }
   const Manifest& manifest() const& { return manifest_; }
   Manifest manifest() && { return std::move(manifest_); }
 
-  /// Checks every byte of every shard.
+  /// Checks every byte of every shard against the checksums.
   void verify_data() const;
-  /// Fills `out` with the tensor's bytes and checks them.
+  /// Reads a tensor of manifest() into `out`, of tensor.bytes bytes, and checks it.
   void read(const ManifestTensor& tensor, char* out) const;
-  /// Passes the tensor's bytes to `sink` in order; throws after the last piece if they are wrong.
+  /// Passes a tensor's bytes to `sink` in pieces, in order; checks them after the last.
   void stream(const ManifestTensor& tensor,
               const std::function<void(std::string_view)>& sink) const;
-  /// SHA-256 of a tensor's bytes, which are checked.
+  /// Returns the SHA-256 of a tensor's bytes, in hex, after checking them.
   std::string tensor_sha256(const ManifestTensor& tensor) const;
 
  private:
   UntrustedFolder folder_;
   Manifest manifest_;
   std::vector<UntrustedFile> files_;
-  std::vector<std::vector<const ManifestTensor*>> tensors_of_;  ///< by file, then by offset
+  std::vector<std::vector<const ManifestTensor*>> tensors_of_;  ///< by file, then offset
 
   void check_names() const;
   void check_sizes() const;
@@ -53,12 +55,12 @@ class CheckpointReader {
   std::string wrong_tensors(size_t file) const;
 };
 
-/// Metadata in a shard's header, which identifies the run and the step it belongs to.
+/// Returns the metadata of a shard's header: the run and the step it belongs to.
 std::map<std::string, std::string> shard_metadata(const std::string& run_id, int64_t step);
 
-/// "sha256:…" over the content: name, dtype, shape and bytes of each tensor in the order of their
-/// names, the step, and the data cursor. Independent of the run, the recipe and the number of
-/// ranks. `sha256_of` gives the SHA-256 of a tensor's bytes.
+/// Returns "sha256:…", a hash to compare checkpoints: of `step`, `samples` (samples read so far)
+/// and each tensor's name, dtype, shape and bytes. Independent of run, recipe and ranks.
+/// `sha256_of` returns the SHA-256 of a tensor's bytes. The second form reads a checkpoint.
 std::string content_digest(const std::vector<ManifestTensor>& sorted_tensors, int64_t step,
                            int64_t samples,
                            const std::function<std::string(const ManifestTensor&)>& sha256_of);

@@ -8,26 +8,27 @@
 
 namespace shoal {
 
-/// The tensors each rank writes: one list a rank, sorted by name; offsets are not filled in.
+/// For each rank the tensors that it writes into a checkpoint, sorted by name; no offsets yet.
 using SavePlan = std::vector<std::vector<SafetensorsEntry>>;
 
-/// One file of a save and the rank that writes it.
+/// One file (shard) of a checkpoint, and the rank that writes it.
 struct PlannedShard {
   int64_t rank = 0;
   std::vector<SafetensorsEntry> entries;
 };
 
-/// A rank's tensors as one text, for exchange.
+/// Returns a rank's tensors (name, dtype, shape) as text, to be gathered for plan_save.
 std::string describe_entries(const std::vector<SafetensorsEntry>& entries);
 
-/// Assigns each tensor to one of the ranks that hold it, balancing bytes greedily: the largest
-/// first, to the least loaded holder, ties to the lower name and rank. `lists` are what
-/// describe_entries gave on each rank; equal lists give equal plans. Throws Error (exit 31) if two
-/// ranks hold different tensors under one name.
+/// Divides a checkpoint among ranks: assigns each tensor to one of the ranks that hold it,
+/// balancing bytes greedily (largest tensor first, to the holder with the fewest bytes so far; ties
+/// to the lower name and rank). `lists`: the describe_entries texts of all ranks, in rank order.
+/// Deterministic, so every rank computes the same plan without communication. Throws Error (exit
+/// 31) if two ranks hold tensors of different dtype or shape under one name.
 SavePlan plan_save(const std::vector<std::string>& lists);
 
-/// The files of a save in the order of their ranks: one for each rank with tensors, more where a
-/// header would be longer than `most_header_bytes`.
+/// Returns the files of a plan in the order of ranks: one for each rank with tensors, or several if
+/// its safetensors header would be longer than `most_header_bytes`.
 std::vector<PlannedShard> plan_shards(SavePlan plan,
                                       uint64_t most_header_bytes = kLargestSafetensorsHeader);
 

@@ -13,14 +13,14 @@ namespace shoal {
 
 class CheckpointReader;
 
-/// One logical tensor of this rank's state; a stacked tensor gives one per unit. `value` shares
-/// the memory of the state it was listed from.
+/// One tensor as checkpoints store it, under a name that does not depend on ranks: a parameter,
+/// buffer or optimizer state or, of a stack of experts, the part of one expert.
 struct StateEntry {
-  SafetensorsEntry entry;
-  torch::Tensor value;
+  SafetensorsEntry entry;  ///< name, dtype and shape
+  torch::Tensor value;     ///< shares the memory of the state
 };
 
-/// All tensors and values that a Stateful lists on this rank, sorted by name.
+/// All tensors and values (numbers, texts) that an object saves on this rank, by name.
 struct StateList {
   std::vector<StateEntry> tensors;
   std::vector<ManifestValue> values;
@@ -30,31 +30,31 @@ struct StateList {
   const StateEntry& find(const std::string& name) const;
 };
 
-/// Throws Error (exit 70) on a name used twice and on dtypes that checkpoints do not store. On the
-/// meta device the rows of stacked tensors have no value.
+/// Returns what `state` saves. Throws Error (exit 70, a bug) on a name used twice and on dtypes
+/// that checkpoints do not store. For stacks on the meta device the values are undefined tensors.
 StateList list_state(Stateful& state);
 
-/// Sets the integers, reals and texts of the state. Throws Error (exit 12) at the first that the
-/// manifest lacks, which require_fit rules out. Optional values (`data.fingerprint`,
-/// `data.tokenizer`) that the manifest lacks stay unchanged.
+/// Sets the integers, reals and texts of `state` to those of a checkpoint's manifest (list of
+/// contents). The optional values `data.fingerprint` and `data.tokenizer` stay unchanged if the
+/// manifest lacks them. Throws Error (exit 12) if another is missing; call require_fit before.
 void restore_values(Stateful& state, const Manifest& manifest);
 
-/// Throws Error (exit 12) listing the entries of `here` that are missing from the manifest or
-/// differ in it and, unless `ignore_extra`, manifest entries that are neither in `everywhere`, the
-/// names of all ranks, nor optional values.
+/// Throws Error (exit 12) listing the differences if the checkpoint at `path` does not fit the
+/// state `here`: tensors and values that its manifest lacks, dtypes and shapes that differ and,
+/// unless `ignore_extra`, entries that no rank lists. `everywhere`: all ranks' tensor names.
 void require_fit(const StateList& here, const std::vector<std::string>& everywhere,
                  const Manifest& manifest, const std::string& path, bool ignore_extra);
 
-/// The content digest of the state in memory (content_digest), equal on all ranks. Collective: each
-/// tensor is hashed by one of the ranks that hold it.
+/// Returns the hash (content_digest) that a checkpoint of the state in memory would have, equal on
+/// all ranks. Collective: each tensor is hashed by one of the ranks that hold it.
 std::string state_digest(Stateful& state, int64_t step, int64_t samples, Communicator& world);
 
-/// "3", "0x1.8p+1", "'text'".
+/// Returns the text of a value for messages: "3", "0x1.8p+1", "'text'".
 std::string describe_value(const ManifestValue& value);
 
 torch::ScalarType scalar_type(Dtype dtype);
 
-/// A tensor of the checkpoint, whole. Throws CheckpointError.
+/// Reads a whole tensor of the checkpoint into CPU memory. Throws CheckpointError, StorageError.
 torch::Tensor read_tensor(const CheckpointReader& reader, const ManifestTensor& tensor);
 
 }  // namespace shoal

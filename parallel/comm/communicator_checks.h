@@ -11,32 +11,32 @@
 
 namespace shoal {
 
-/// Argument checks that every Communicator shares, with equal messages, by TORCH_CHECK:
-/// `all_to_all: rank 3 sends 5 rows in total but tensor has [4, 512]`.
+/// Helpers of all Communicators (MPI, NCCL, one process): argument checks and call counters.
 
 enum class Collective : uint8_t { kAllReduce, kAllToAll, kAllGather, kReduceScatter, kBroadcast };
 
-/// `all_reduce`, `all_to_all`, ...
+/// Returns the name used in messages: `all_reduce`, `all_to_all`, ...
 const char* name_of(Collective kind);
 
-/// Adds one call to the counters.
+/// Adds one call to the counter of its kind and to the hash of the order of calls.
 void count_call(Communicator::Counters& counters, Collective kind);
 
-/// Bytes of one row, also of a tensor without rows.
+/// Returns the bytes of one row (one index of dimension 0), also for a tensor of zero rows.
 int64_t row_bytes(const torch::Tensor& tensor);
 
-/// Each rank's bytes in a buffer. Up to 16 ranks need no allocation.
+/// Views of a buffer's bytes, one a rank. Up to 16 ranks need no allocation.
 using RowParts = c10::SmallVector<std::span<char>, 16>;
+/// Cuts a buffer into parts of rows[r] rows for each rank r, in rank order.
 RowParts parts_of(const torch::Tensor& buffer, const RowCounts& rows);
 
 /// The buffers that a kind of communicator accepts.
 struct BufferRules {
-  /// Without one: any device, the same for all buffers of a call.
+  /// Required device; unset: any device, the same for all buffers of a call.
   std::optional<c10::Device> device = c10::Device(c10::DeviceType::CPU);
-  bool reduces_bfloat16 = false;
+  bool reduces_bfloat16 = false;  ///< true if bfloat16 buffers on the CPU may be reduced
 };
 
-/// A communicator and the buffers it accepts; CPU buffers by default.
+/// The communicator that is called and the buffers it accepts; CPU buffers by default.
 struct Caller {
   Caller(const Communicator& comm) : comm(comm) {}
   Caller(const Communicator& comm, const BufferRules& rules) : comm(comm), rules(rules) {}
@@ -44,6 +44,8 @@ struct Caller {
   BufferRules rules = {};
 };
 
+// Each throws TORCH_CHECK if the arguments of the collective of this name do not fit the group or
+// each other: `all_to_all: rank 3 sends 5 rows in total but tensor has [4, 512]`.
 void check_all_reduce(const torch::Tensor& buffer, const BufferRules& rules = {});
 void check_all_to_all(const Caller& caller, const torch::Tensor& in, const RowCounts& send_rows,
                       const torch::Tensor& out, const RowCounts& recv_rows);
@@ -53,7 +55,7 @@ void check_reduce_scatter(const Caller& caller, const torch::Tensor& in, const t
                           const RowCounts& rows);
 void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t root);
 
-/// Number of rows sent to other ranks.
+/// Returns the number of rows that this rank sends to other ranks.
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows);
 
 }  // namespace shoal

@@ -8,32 +8,33 @@
 
 namespace shoal {
 
-/// The machine and the GPU a rank runs on.
+/// The machine and the GPU that a rank runs on. Collected at the start of a job, to refuse two
+/// ranks on one GPU and to show the user which rank runs where.
 struct RankBinding {
-  int64_t rank = 0;
-  std::string host;     ///< for people: two machines may share a name
-  std::string machine;  ///< machine_id(): equal on ranks of one machine
-  int64_t local_rank = 0;
-  int64_t gpu = -1;    ///< ordinal among the GPUs visible to the rank; -1: it computes on the CPU
-  std::string pci_id;  ///< of the GPU
-  int64_t threads = 1;
+  int64_t rank = 0;        ///< rank in the whole job
+  std::string host;        ///< host name, for messages only: two machines may share a name
+  std::string machine;     ///< machine_id(): equal on ranks of one machine
+  int64_t local_rank = 0;  ///< index among the ranks of the machine
+  int64_t gpu = -1;        ///< ordinal among the GPUs visible to the rank; -1: runs on the CPU
+  std::string pci_id;      ///< PCI id of the GPU; empty without one
+  int64_t threads = 1;     ///< CPU threads of the rank
 };
 
-/// The kernel's boot id: one per machine, containers of it included. Throws DataError if `path`
-/// cannot be read.
+/// Returns the boot id, equal for all processes and containers of a machine. Throws DataError.
 std::string machine_id(const std::string& path = "/proc/sys/kernel/random/boot_id");
 
-/// Collective. Every rank's binding, in rank order. `control` moves CPU tensors.
+/// Collective. Returns every rank's binding, in rank order. `control`: all ranks, for CPU tensors.
 std::vector<RankBinding> gather_bindings(Communicator& control, const RankBinding& own);
 
-/// Throws Error (kTopology), the same on all ranks, if ranks of one machine share a GPU without
-/// `share_gpu`, or if some ranks have a GPU and others none. Names the ranks, hosts and PCI ids.
+/// Throws Error (exit 11, topology), the same on all ranks, if some ranks have a GPU and others
+/// have none, or if ranks of one machine share a GPU although `share_gpu` (recipe key
+/// parallel.share_gpu) is false. The message names ranks, hosts and PCI ids.
 void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu);
 
-/// True if some GPU is used by several ranks.
+/// True if several ranks use one GPU.
 bool share_gpus(const std::vector<RankBinding>& bindings);
 
-/// One line a rank under a heading: rank, host, local rank, GPU, PCI id, threads.
+/// Returns a table, a line for each rank: rank, host, local rank, GPU, PCI id, threads.
 std::string binding_table(const std::vector<RankBinding>& bindings);
 
 }  // namespace shoal

@@ -8,39 +8,36 @@
 
 namespace shoal {
 
-/// The summed gradients that this rank contributes to the norm: the ranks' shares are disjoint, and
-/// together they cover every gradient once.
+/// The part of the summed gradients that this rank measures for the global gradient norm (clipping,
+/// NaN). The ranks' shares are disjoint, and together they cover every gradient once.
 struct GradientShare {
-  std::vector<Parameter> parameters;  ///< whole ones, or pieces of sharded ones
-  std::vector<int64_t> places;  ///< place of each whole parameter in the order of registration
+  std::vector<Parameter> parameters;  ///< whole or, if the optimizer is sharded, flat pieces
+  std::vector<int64_t> places;        ///< index of each among all parameters (whole ones)
 };
 
-/// Replica r takes every size-th parameter of a group, from r on.
+/// Returns this rank's share without a sharded optimizer: of n ranks that hold copies of a group's
+/// parameters, the r-th takes the parameters r, r + n, r + 2n, ...
 GradientShare share_of(const std::vector<ParameterGroup>& groups);
 
 /// Sum of squares and first non-finite gradient of this rank's share.
 struct GradientStats {
-  double square_sum = 0.0;  ///< StepControl::agree adds it up to the square of the L2 norm
-  /// Logical name, unit id included, of the first tensor with a NaN or infinity; empty if there is
-  /// none.
+  double square_sum = 0.0;  ///< the sum over ranks is the square of the global L2 norm
+  /// Name of the first parameter (for stacks: expert) with a NaN or infinity; empty without one.
   std::string nonfinite;
-  int64_t nonfinite_place = 0;  ///< in the order of registration
+  int64_t nonfinite_place = 0;  ///< its index in the list of all parameters
 };
 
-/// Local, one pass over the gradients: no collective. Summed in float64, in an order that does not
-/// depend on threads. Throws TORCH_CHECK naming a parameter that has no gradient.
+/// Measures a share in one pass, without communication. Sums are float64, in an order that does not
+/// depend on the number of threads. Throws TORCH_CHECK naming a parameter that has no gradient.
 GradientStats gradient_stats(const GradientShare& share);
 
-/// Largest absolute gradient; infinity if some gradient is not finite. Collective over `world`; the
-/// same bits on all ranks.
+/// Returns the largest absolute gradient of all ranks, infinity if one is not finite. Collective.
 double global_max_norm(const GradientShare& share, Communicator& world);
 
-/// The first tensor with a non-finite gradient over all ranks, for the log; empty if there is
-/// none. Collective over `world`.
+/// Names the first parameter with a non-finite gradient on any rank, or "". Collective.
 std::string first_nonfinite(const GradientStats& stats, Communicator& world);
 
-/// The factor by which clipping scales gradients: 1 / max(1, norm / clip_norm); 1 if clip_norm is
-/// 0.
+/// Returns the factor for clipping: 1 / max(1, norm / clip_norm); 1 if clip_norm is 0.
 double clip_factor(double norm, double clip_norm);
 
 }  // namespace shoal

@@ -12,14 +12,16 @@
 #include "runtime/module/parameter.h"
 #include "runtime/optim/state_shards.h"
 
+// P pieces of this rank  N numbers of each piece
 namespace shoal {
 
-/// Shards the optimizer's work and state over the replicas of each parameter: rank r of n updates
-/// the r-th n-th of each bucket, and afterwards all ranks gather the weights.
+/// Shards the optimizer's work and state over the ranks that hold copies of a parameter (ZeRO stage
+/// 1): of n such ranks, rank r updates the r-th of n equal ranges of each gradient bucket, and then
+/// all ranks gather the weights. Source: Rajbhandari et al. 2020 (ZeRO).
 ///
 /// Weights move into flat tensors laid out like the gradient buckets, and parameters become views
-/// of them. A rank's shard of a bucket is thus one range of elements, and its border may cut a
-/// matrix (a parameter, or one unit of a stack):
+/// of them. A rank's shard of a bucket is thus one range of elements. Its border may cut a matrix
+/// (a parameter, or one expert's part of an expert stack):
 ///
 ///     bucket  | head.bias | experts.7 | experts.9 | stem.weight     | padding |
 ///     shards  | rank 0            | rank 1                | rank 2            |
@@ -27,38 +29,42 @@ namespace shoal {
 ///               experts.7's begin   experts.9,
 ///                                   stem.weight's begin
 ///
-/// A *piece* is one rank's part of one matrix. A matrix of several pieces is *cut*; the rank of its
+/// A *piece* is one rank's part of one matrix. A matrix of several pieces is *cut*. The rank of its
 /// first piece *owns* it: checkpoints save and load its optimizer state there.
 ///
-/// Two orders: pieces, and all lists of the optimizer, go by bucket, then by element. Elements that
-/// move between the owners of cut matrices and the ranks of their pieces go by peer, then by
-/// matrix, as all_to_all needs them. Source: Rajbhandari et al. 2020 (ZeRO), stage 1.
+/// Lists of pieces, and so all lists of the optimizer, are ordered by bucket, then by element.
+/// Elements that move between the owners of cut matrices and the ranks of their pieces are ordered
+/// by peer rank, then by matrix, as an all-to-all needs them.
 class OptimizerShards : public StateShards {
  public:
-  /// `sync` was built with shards and outlives this object.
+  /// `sync` was built with `shards` and outlives this object. No communication.
   explicit OptimizerShards(GradientSync& sync);
 
-  /// This rank's pieces; once `sync` has reduced, their gradients are the sums over replicas.
+  /// Returns this rank's pieces; after sync.reduce() their gradients are the sums over ranks.
   const std::vector<Parameter>& pieces() const { return share_.parameters; }
-  /// The pieces with the places of their parameters.
+  /// Returns the pieces as this rank's share of the gradient norm.
   const GradientShare& share() const { return share_; }
-  /// Collective. Call after the pieces were updated.
+  /// Gathers all ranks' updated pieces into the parameters. Collective. Call after the update.
   void gather_weights();
 
-  /// This rank's range of one parameter: the summed gradient of its elements from `begin` on, flat.
+  /// The part of one parameter that this rank updates; empty if its shard has none of it.
   struct Range {
-    torch::Tensor gradient;
-    int64_t begin = 0;
+    torch::Tensor gradient;  ///< 1-D: the summed gradient of the elements from `begin` on
+    int64_t begin = 0;       ///< first element, counted in the flattened parameter
   };
   /// Throws TORCH_CHECK if no such parameter is trained.
   Range range_of(const std::string& parameter) const;
-  /// All elements of a parameter, flat, put together from each rank's range. Collective over its
-  /// replicas.
+  /// Joins values of a parameter's elements. `own`: 1-D, one for each element of this rank's Range.
+  /// Returns those of all elements, 1-D. Collective over the ranks with copies.
   torch::Tensor gather_ranges(const std::string& parameter, const torch::Tensor& own) const;
 
   torch::Device device() const override { return flats_.front().device(); }
+  /// Replaces each piece's row by the sum over all pieces of its matrix. Collective.
   void sum(torch::Tensor values_PN) override;
+  /// `pieces`: a 1-D tensor for each piece. Returns, at the first pieces of cut matrices that this
+  /// rank owns, the whole matrix, 1-D; undefined tensors elsewhere. Collective.
   std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) override;
+  /// Inverts gather: fills `pieces` of cut matrices from the owners' `wholes`. Collective.
   void scatter(const std::vector<torch::Tensor>& wholes,
                const std::vector<torch::Tensor>& pieces) override;
 
@@ -68,12 +74,12 @@ class OptimizerShards : public StateShards {
     std::string parameter;  ///< parameter the matrix belongs to
     std::vector<int64_t> sizes;
     int64_t begin;  ///< first element in the bucket
-    int64_t place;  ///< place of its parameter in the order of registration
+    int64_t place;  ///< index of its parameter in the list of all parameters
   };
   struct CutMatrix {
     int64_t owner = 0;
     std::vector<int64_t> lengths;  ///< lengths of the pieces of ranks owner, owner + 1, ...
-    size_t piece = 0;              ///< this rank's, if it has one
+    size_t piece = 0;              ///< index of this rank's piece, if it has one
   };
   /// The cut matrices of buckets reduced over `replicas`; equal on all its ranks.
   struct Cuts {
@@ -89,7 +95,7 @@ class OptimizerShards : public StateShards {
   struct Located {
     const GradientSync::Bucket& bucket;
     const GradientSync::Slot& slot;
-    /// The slot's elements in a rank's shard; `begin` is in the bucket.
+    /// The slot's elements in a rank's shard; `begin` is counted from the start of the bucket.
     struct Part {
       int64_t begin, length;
     };
@@ -100,13 +106,13 @@ class OptimizerShards : public StateShards {
   void add_matrix(const GradientSync::Bucket& bucket, const Matrix& matrix);
   Cuts& cuts_of(Communicator* replicas);
   Located locate(const std::string& parameter) const;
-  /// This rank's pieces of cut matrices; peers are the owners.
+  /// Lists this rank's pieces of cut matrices; the peers are the owners of the matrices.
   static std::vector<Transfer> own_pieces(const Cuts& cuts);
-  /// All pieces of the matrices this rank owns; peers are their ranks.
+  /// Lists all pieces of the matrices that this rank owns; the peers are the ranks of the pieces.
   static std::vector<Transfer> owned_pieces(const Cuts& cuts);
-  /// A flat view of a transfer's elements.
+  /// Returns a flat view of a transfer's elements.
   using ElementsOf = std::function<torch::Tensor(const Transfer&)>;
-  /// Sends the elements of `out` and receives those of `in`. Collective.
+  /// Sends the elements of `out` from `source`, receives those of `in` into `target`. Collective.
   void move_elements(const Cuts& cuts, const std::vector<Transfer>& out, const ElementsOf& source,
                      const std::vector<Transfer>& in, const ElementsOf& target) const;
 

@@ -9,17 +9,17 @@
 
 namespace shoal {
 
-/// Parameters that the same ranks hold copies of.
+/// Parameters of which the same ranks hold copies, and over which their gradients are summed.
 struct ParameterGroup {
   std::vector<Parameter> parameters;
-  Communicator* replicas = nullptr;  ///< ranks whose gradients add up; not owned
-  /// Place of each parameter in the order of registration, over all groups.
-  std::vector<int64_t> places;
+  Communicator* replicas = nullptr;  ///< the ranks that hold copies; not owned
+  std::vector<int64_t> places;       ///< index of each parameter in the list of all parameters
 };
 
-/// Groups parameters: stacked ones are replicated over grid.replica, all others over grid.world. At
-/// most two groups, whole parameters first, each in the given order; an empty group is left out,
-/// and so are tensors that require no gradient. `grid` must outlive the groups.
+/// Groups a model's parameters by their replicas. Returns at most two groups: first the whole
+/// parameters, copied on all ranks, then the stacked ones (an expert stack: one matrix for each
+/// expert of this rank), copied on the ranks of grid.replica. Each keeps the given order. Empty
+/// groups and tensors that require no gradient are left out. `grid` must outlive the groups.
 std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
                                              RankGrid& grid);
 

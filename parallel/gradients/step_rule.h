@@ -14,49 +14,50 @@
 
 namespace shoal {
 
-/// A number that changes over a training towards its end, such as a momentum that rises to 1.
+/// A schedule relative to the training's end, such as a momentum that rises to 1.
 struct Course {
-  std::string name;                        ///< for people: a recipe key
-  std::function<double(int64_t step)> at;  ///< its value at a step, counted from 0
+  std::string name;                        ///< the recipe key, for messages
+  std::function<double(int64_t step)> at;  ///< its value at an optimizer step, from 0
 };
 
-/// Something that a training step does beside the optimizer's update: masks that are pruned and
-/// grown, projections, averages of weights. make_step_rules lists the rules of a recipe; entries of
-/// `optimizer.rules` are ParameterRules, not these.
+/// What an optimizer step does beside the optimizer's update, like a callback: sparse masks that
+/// are pruned and grown, momentum encoders, averages of weights. Not to be confused with the
+/// recipe's `optimizer.rules`, which set options of the optimizer for some parameters.
 ///
-/// Session calls every rule on all ranks, in the order of its list, and saves its state with the
-/// rest. Tensors with a parameter's shape are listed with state_like, so that those of an expert
-/// stack are saved unit by unit. Random draws must not depend on the rank: all replicas of a
-/// parameter must change alike.
+/// The training loop (Session) calls the methods below in every optimizer step, on all ranks, for
+/// every rule in a fixed order. The state that a rule lists in visit_state is saved in checkpoints;
+/// tensors with a parameter's shape are listed with state_like, so that those of an expert stack
+/// (one matrix for each expert) are saved expert by expert. Random numbers must not depend on the
+/// rank: all copies of a parameter must change alike. `step` is the optimizer step, counted from 0.
+/// A step is skipped, without update, if the gradient norm is not finite.
 class StepRule : public Stateful {
  public:
-  /// Names of the parameters whose whole gradients the rule reads in this step; equal on all ranks.
+  /// Returns the parameters whose whole gradients the rule reads in this step; equal on all ranks.
   virtual std::vector<std::string> needs_whole_gradients(int64_t step) {
     (void)step;
     return {};
   }
-  /// Called before the forward passes of a step. A rule may change buffers and its moved_weights
-  /// here, which get their old values back if the step is skipped, and nothing else that is saved.
+  /// Called before the forward passes of a step. Of the saved state it may change only buffers and
+  /// moved_weights(), which get their old values back if the step is skipped.
   virtual void before_forward(int64_t step) { (void)step; }
-  /// Weights that before_forward changes, without gradients; default: none.
+  /// Returns the weights without gradients that before_forward changes; default: none.
   virtual std::vector<torch::Tensor> moved_weights() const { return {}; }
-  /// Called when gradients are summed, and neither measured nor clipped; weights are those of the
-  /// last step. A gradient may not be finite, and the step is skipped then: a rule may not change
-  /// its own state here, and masks gradients by multiplying, which keeps a NaN.
+  /// Called after gradients were summed over ranks, and before their norm is measured and they are
+  /// clipped. A gradient may not be finite, and the step is then skipped: so do not change the
+  /// rule's own state here, and mask gradients by multiplication, which keeps a NaN.
   virtual void before_norm(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
-  /// True if the rule's own change of the weights takes the place of the optimizer's update in this
-  /// step: equal on all ranks.
+  /// True if the optimizer's update is left out in this step; equal on all ranks.
   virtual bool replaces_update(int64_t step) {
     (void)step;
     return false;
   }
-  /// Called when weights are updated and whole on every rank. Not called for a skipped step.
+  /// Called when weights are updated and gathered on every rank; not for a skipped step.
   virtual void after_update(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
-  /// Puts other weights in the place of the model's, with which an evaluation computes until what
-  /// is returned is released. Default: null, the model keeps its own.
+  /// Replaces the model's weights for an evaluation, such as by their averages. They are put back
+  /// when the returned handle is destroyed. Default: null, the model keeps its own weights.
   virtual std::shared_ptr<void> lend_weights() { return nullptr; }
-  /// What of the rule depends on where a training ends, for a training of this length. A rule
-  /// learns of the end only so, and a resume that moves it tells what changes. Default: nothing.
+  /// Returns the rule's schedules for a training of the length in `scale`. A run that resumes with
+  /// another length compares them, to warn of values that change. Default: none.
   virtual std::vector<Course> courses(const StepScale& scale) const {
     (void)scale;
     return {};

@@ -13,33 +13,35 @@
 
 namespace shoal {
 
-/// The tensors of one step that a StepRule reads and changes, by the logical names of trained
-/// parameters, whether gradients and optimizer state are whole or sharded. Of an expert stack a
-/// rank sees its own units. Every method throws TORCH_CHECK if no such parameter is trained.
+/// The tensors of one optimizer step that a StepRule (code that runs beside the optimizer) reads
+/// and changes: weights, gradients and optimizer state by parameter name. Works alike with sharded
+/// optimizer state (ZeRO-1). Of an expert stack a rank sees its own experts. Methods with a `name`
+/// throw TORCH_CHECK if no such parameter is trained.
 class StepTensors {
  public:
   /// All arguments outlive this object. `shards`: null without sharded optimizer state.
   StepTensors(const GradientSync& sync, const OptimizerShards* shards, const Optimizer& optimizer);
 
-  /// The parameter's weights may be changed in place after the update, alike on all replicas.
+  /// Weights may be changed in place after the update, alike on all ranks with a copy.
   const Parameter& parameter(const std::string& name) const;
 
-  /// The summed gradient that this rank holds, flat, its elements from `begin` on; may be changed
-  /// in place before the norm.
+  /// Returns the range of the summed gradient that this rank holds, 1-D; all of it without
+  /// sharding. May be changed in place before the norm is taken.
   OptimizerShards::Range gradient(const std::string& name) const;
-  /// Collective over the replicas of these parameters.
+  /// Gathers gradients for whole_gradient. Collective over the ranks with copies.
   void gather_gradients(const std::vector<std::string>& names);
-  /// A copy of the summed gradient, neither masked nor clipped. TORCH_CHECK unless gathered.
+  /// Returns a copy of the summed gradient, made by gather_gradients: neither masked nor clipped,
+  /// in the parameter's shape. Throws TORCH_CHECK if it was not gathered.
   const torch::Tensor& whole_gradient(const std::string& name) const;
 
-  /// The ranks that hold copies of the parameter.
+  /// Returns the communicator of the ranks that hold copies of the parameter.
   Communicator& replicas(const std::string& name) const;
 
-  /// Names of the kinds of optimizer state, such as "m" and "v".
+  /// Returns the names of the kinds of optimizer state, such as "m" and "v" for AdamW.
   std::vector<std::string> state_kinds() const { return optimizer_.state_kinds(); }
-  /// A copy of one kind of optimizer state ("m", "v"). Collective over the parameter's replicas.
+  /// Returns a copy of one kind of a parameter's state, in its shape. Collective over its ranks.
   torch::Tensor read_state(const std::string& kind, const std::string& name) const;
-  /// Local; every replica must give the same values.
+  /// Overwrites one kind of state, without communication; `whole` is equal on all its ranks.
   void write_state(const std::string& kind, const std::string& name, const torch::Tensor& whole);
 
  private:
@@ -51,7 +53,7 @@ class StepTensors {
   std::map<std::string, torch::Tensor> whole_gradients_;
 };
 
-/// Throws CommError with this message unless the tensor's bytes are equal on all ranks. Collective.
+/// Throws CommError with `message` unless the tensor's bytes are equal on all ranks. Collective.
 void require_equal_replicas(const torch::Tensor& tensor, Communicator& replicas,
                             const std::string& message);
 

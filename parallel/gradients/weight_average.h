@@ -13,21 +13,21 @@
 
 namespace shoal {
 
-/// Exponential moving average (EMA) of the weights; training itself does not use it.
+/// Exponential moving average (EMA) of the weights, used by evaluation, never by training.
 ///
 /// The first update copies the weights. Update t = 1, 2, ... after it computes
 ///     average = d * average + (1 - d) * weight,
-/// with d = decay, or with warm-up min(decay, (1 + t) / (10 + t)) as in TensorFlow and diffusers.
-/// An update follows every `every`-th step, unless that step is skipped. Until the first one there
-/// is no average. Averages have the dtype of the weights, float32 or float64. Each rank averages
-/// what it holds, of a stack its own units: no collective.
+/// with d = decay, or with warm-up d = min(decay, (1 + t) / (10 + t)) as in TensorFlow and
+/// diffusers. An update follows every `every`-th optimizer step, unless that step is skipped
+/// (gradients not finite). Averages have the dtype of the weights, float32 or float64. Each rank
+/// averages the weights that it holds, its own experts among them, without communication.
 ///
-/// Buffers (a router's selection bias, thresholds) and frozen parameters are not averaged; the
-/// model's own are used beside the averages, as in torch.optim.swa_utils: gradients do not move
+/// Buffers (such as a router's selection bias) and frozen parameters are not averaged; evaluation
+/// uses the model's own beside the averages, as torch.optim.swa_utils does. Gradients do not move
 /// them, so they have no gradient noise to average out.
 class WeightAverage : public StepRule {
  public:
-  /// `train.average`.
+  /// Section `train.average` of the YAML recipe.
   struct Options {
     double decay = 0.9999;
     int64_t every = 1;
@@ -52,10 +52,11 @@ class WeightAverage : public StepRule {
   WeightAverage(const Options& options, const std::vector<Parameter>& parameters);
 
   int64_t num_updates() const { return num_updates_; }
-  /// The average of a parameter, to be changed in place. TORCH_CHECK if it is not averaged.
+  /// Returns a parameter's average; may be changed in place. TORCH_CHECK if it has none.
   const torch::Tensor& average_of(const std::string& parameter) const;
   void after_update(int64_t step, StepTensors& tensors) override;
-  /// Lends the averages, if there are any: only pointers are exchanged. `this` outlives the loan.
+  /// Makes the model compute with the averages until the returned handle is destroyed; copies
+  /// nothing. Null before the first update. `this` must outlive the handle.
   std::shared_ptr<void> lend_weights() override;
   void visit_state(StateVisitor& visitor) override;
 

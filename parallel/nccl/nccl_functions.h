@@ -16,18 +16,19 @@ namespace shoal {
 /// A CUDA stream, opaque to all but the functions below.
 struct GpuStream;
 
-/// A point in the work of a stream; freed with its last owner, even if not reached yet.
+/// A CUDA event: a point in a stream's work. Freed with its last owner, even if not reached.
 using GpuEvent = std::shared_ptr<void>;
 
-/// The stream functions of one GPU for communicators. The plug-in gives CUDA's; tests give their
-/// own, on CPU memory. Only `is_done` checks whether work is complete, and no function blocks.
+/// The CUDA stream functions that communicators call, for one GPU. They come from the CUDA plug-in
+/// (libshoal_cuda.so), which is loaded at run time, so that libshoal itself does not link CUDA;
+/// tests pass functions on CPU memory. No function blocks.
 struct GpuStreams {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
   std::string pci_id;                                      ///< `0000:3B:00.0`
-  /// Carries all collectives of the process. One stream for all groups: otherwise kernels of two
-  /// communicators could each wait for room that the other holds on some GPU.
+  /// The stream of all collectives of the process. With a stream per communicator, kernels of two
+  /// communicators could deadlock, each waiting for room that the other holds on some GPU.
   GpuStream* communication = nullptr;
-  /// The current stream of the calling thread.
+  /// Returns the current stream of the calling thread.
   std::function<GpuStream*()> current;
   /// Returns an event after all work of the stream so far.
   std::function<GpuEvent(GpuStream* stream)> record;
@@ -35,10 +36,11 @@ struct GpuStreams {
   std::function<void(GpuStream* stream, const GpuEvent& event)> wait;
   /// True once the event is reached. Throws if the GPU reports an error of earlier work.
   std::function<bool(const GpuEvent& event)> is_done;
+  /// Queues a copy within the GPU's memory.
   std::function<void(void* to, const void* from, size_t bytes, GpuStream* stream)> copy;
 };
 
-/// NCCL's ncclResult_t, with its numbers.
+/// The values of NCCL's ncclResult_t that are used, with its numbers.
 enum class NcclResult : int {
   kSuccess = 0,
   kSystemError = 2,
@@ -65,12 +67,11 @@ struct NcclId {
 /// An NCCL communicator, opaque to all but the functions below.
 struct NcclComm;
 
-/// The NCCL functions that communicators call, with NCCL's names and arguments. The plug-in gives
-/// the library's; tests give scripted ones. The types are declared here, so that callers need
-/// neither NCCL's header nor CUDA.
+/// The NCCL functions that communicators call, with NCCL's names and arguments. They come from the
+/// CUDA plug-in; tests pass scripted ones. Callers need no NCCL header.
 ///
-/// Communicators are non-blocking: any function may return kInProgress, and the communicator must
-/// not be called again until comm_get_async_error returns another result.
+/// NCCL communicators are non-blocking here: any function may return kInProgress, and the
+/// communicator must then not be used until comm_get_async_error reports another state.
 struct NcclFunctions {
   int header_version = 0;          ///< NCCL_VERSION_CODE of the header
   std::string library_file;        ///< the file that was loaded
@@ -78,7 +79,7 @@ struct NcclFunctions {
 
   std::function<NcclResult(int* version)> get_version;
   std::function<NcclResult(NcclId* id)> get_unique_id;
-  /// ncclCommInitRankConfig on the GPU of the table, with config.blocking = 0.
+  /// ncclCommInitRankConfig with config.blocking = 0, on the GPU that the backend was made for.
   std::function<NcclResult(NcclComm** comm, int size, const NcclId& id, int rank)> comm_init_rank;
   std::function<NcclResult(NcclComm* comm, NcclResult* state)> comm_get_async_error;
   std::function<NcclResult(NcclComm* comm)> comm_finalize;
@@ -92,12 +93,12 @@ struct NcclFunctions {
   using Reduction = NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
                                NcclComm* comm, GpuStream* stream);
   std::function<Reduction> all_reduce;
-  std::function<Reduction> reduce_scatter;  ///< `count` elements of `out`
-  /// Only the root passes an `out`.
+  std::function<Reduction> reduce_scatter;  ///< `count`: elements of `out`, one rank's share
+  /// `out` is used on the root only; other ranks pass nullptr.
   std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
                            int root, NcclComm* comm, GpuStream* stream)>
       reduce;
-  /// `count` elements of `in`.
+  /// `count`: elements of `in`, one rank's share.
   std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclComm* comm,
                            GpuStream* stream)>
       all_gather;
@@ -112,15 +113,15 @@ struct NcclFunctions {
       recv;
 };
 
-/// How long the host waits for NCCL before it gives the group up. Fixed, without a recipe key: far
-/// longer than a save, an evaluation or a slow peer holds up the others. MPI waits for ever.
+/// Time limits, after which a step of NCCL counts as failed and its communicator is aborted. Not
+/// configurable, and far longer than a save or an evaluation holds up other ranks. MPI has none.
 struct NcclLimits {
-  std::chrono::milliseconds init = std::chrono::minutes(10);  ///< all ranks come together
-  /// A call is handed to the GPU; the first between two ranks also connects them.
+  std::chrono::milliseconds init = std::chrono::minutes(10);  ///< until all ranks have connected
+  /// Until a call is queued on the GPU; the first call between two ranks also connects them.
   std::chrono::milliseconds launch = std::chrono::minutes(30);
-  std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< some transfer ends: NcclWatch
-  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< all started calls are over
-  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< then it is aborted
+  std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< between two completions
+  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< until all calls are done
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< for an orderly shutdown
 };
 
 class NcclWatch;
@@ -129,35 +130,33 @@ class NcclWatch;
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
-  std::weak_ptr<NcclWatch> watch = {};  ///< watch over all transfers; default: none
+  std::weak_ptr<NcclWatch> watch = {};  ///< polls all transfers for failures; default: none
 };
 
-/// The functions for this GPU from the plug-in, which has to be loaded (runtime/device/device.h).
-/// Call once per process: each backend has a communication stream of its own. Makes no NCCL
-/// communicator yet. Throws CommError if the plug-in is not loaded.
+/// Returns the functions and streams for this GPU from the CUDA plug-in. Call once per process:
+/// each backend has its own communication stream. Throws CommError if the plug-in is not loaded.
 std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu);
 
-/// Symbol that the plug-in exports for nccl_backend.
+/// The function that the plug-in exports for nccl_backend; `ordinal`: the GPU's index.
 inline constexpr const char* kMakeNcclBackend = "shoal_make_nccl_backend";
 using MakeNcclBackend = void (*)(int ordinal, NcclBackend* backend);
 
-/// `2.28.9` of 22809.
+/// Returns "2.28.9" for NCCL's version code 22809.
 std::string nccl_version_text(int version);
 
-/// Version of the loaded library. Throws CommError if the call fails.
+/// Returns the version code of the loaded library. Throws CommError if the call fails.
 int nccl_version(const NcclFunctions& nccl);
 
-/// Throws CommError if the library is older than the header's major.minor, or if LibTorch uses
-/// another file.
+/// Throws CommError if the library is older than the header's major.minor, or not LibTorch's.
 void check_nccl_library(const NcclFunctions& nccl);
 
-/// For the log: `NCCL 2.28.9 from /usr/lib/libnccl.so.2, built with 2.28.9`.
+/// Returns a line for the log: `NCCL 2.28.9 from /usr/lib/libnccl.so.2, built with 2.28.9`.
 std::string nccl_log_line(const NcclFunctions& nccl);
 
-/// Environment variables that must be set before the first communicator is made.
+/// Returns the environment variables (name, value) to set before the first communicator is made.
 ///
-/// Two ranks on one GPU (recipe key parallel.share_gpu) need NCCL_MULTI_RANK_GPU_ENABLE=1 and NCCL
-/// 2.30 or newer; with an older one throws Error (kTopology) that names both.
+/// `share_gpu`: several ranks use one GPU (recipe key parallel.share_gpu). This needs
+/// NCCL_MULTI_RANK_GPU_ENABLE=1 and a `version` of 2.30 or newer; throws Error (exit 11) if older.
 std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version);
 
 }  // namespace shoal

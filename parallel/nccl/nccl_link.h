@@ -11,24 +11,27 @@
 
 namespace shoal {
 
-/// A call as errors describe it: `all_to_all #17`, with its rows.
+/// A collective as error messages describe it: `all_to_all #17`, with its rows.
 struct NcclCall {
   std::string name;
-  int64_t sequence = 0;
+  int64_t sequence = 0;  ///< number of the call on its communicator, from 0
   RowCounts send_rows = {};
   RowCounts recv_rows = {};
   int64_t bytes_per_row = 0;
 };
 
-/// One NCCL communicator: made, watched, and taken down. Shared by a Communicator and its calls in
-/// flight. The backend's NcclWatch calls is_over() until it has forgotten the link; all other
-/// callers hold busy().
+/// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
+/// destroys or aborts it. Shared by a Communicator and its collectives in flight.
+///
+/// Threads that start collectives hold busy() for each. NcclWatch, a polling thread, calls
+/// is_over() for transfers in flight until its forget() was called for the link.
 class NcclLink {
  public:
-  /// Collective over `control`: shares rank 0's id and connects. Throws as make_nccl_communicator.
+  /// Collective over `control` (for CPU tensors): shares rank 0's NCCL id and connects. Throws
+  /// CommError if NCCL is too old or cannot connect, Error (exit 14) if versions differ.
   NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend,
            const NcclLimits& limits);
-  /// Finalizes and destroys; aborts where that fails or while an exception unwinds the stack.
+  /// Destroys the communicator; aborts it if that fails or an exception unwinds the stack.
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
@@ -36,28 +39,29 @@ class NcclLink {
   const NcclFunctions& nccl() const { return backend_->nccl; }
   const NcclBackend& backend() const { return *backend_; }
   const GpuStreams& streams() const { return backend_->streams; }
-  NcclComm* comm() const { return comm_; }
-  /// Carries the transfers.
+  NcclComm* comm() const { return comm_; }  ///< null after a failure or abort
+  /// The stream that all transfers are queued on.
   GpuStream* stream() const { return backend_->streams.communication; }
 
-  /// Held from the start of a call until NCCL has queued it.
+  /// Returns the lock of the link, to be held from the start of a call until NCCL has queued it.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
-  /// True once the call is complete: the GPU has reached `finished`, or the link has failed. Throws
-  /// CommError as poll, and if the call has exceeded its time limit. False while another thread is
-  /// busy with the link and polls it.
+  /// True once `call` is over: the GPU has reached `finished`, the event behind it, or the link
+  /// failed. False, unchecked, while another thread holds busy(). Throws CommError on an NCCL
+  /// error, or if `waited`, the time since a transfer completed, exceeds NcclLimits::transfer.
   bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
+  // `call` appears in error messages only. A failure aborts the NCCL communicator before the throw.
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
-  /// Throws CommError, and marks the link as failed, if `result` is an error of `function`.
+  /// Throws CommError if `result`, returned by NCCL's `function`, is an error.
   void check(NcclResult result, const char* function, const NcclCall& call);
-  /// Blocks until NCCL has queued everything on the GPU.
+  /// Blocks until NCCL has queued everything on the GPU, at most for NcclLimits::launch.
   void settle(const NcclCall& call) { settle(call, limits_.launch); }
-  /// Throws CommError if NCCL reports an error.
+  /// Throws CommError if NCCL reports an error of any call so far.
   void poll(const NcclCall& call);
-  /// Blocks until the GPU has reached the event.
+  /// Blocks until the GPU has reached the event, at most for NcclLimits::barrier.
   void drain(const GpuEvent& event, const NcclCall& call);
-  /// Aborts calls in flight; only the destructor may be called afterwards.
+  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
   void abort() noexcept;
 
  private:

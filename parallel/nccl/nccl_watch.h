@@ -12,26 +12,27 @@
 
 namespace shoal {
 
-/// Polls the transfers of a process until they complete, on a thread of its own. Without it, a host
-/// that waits for the GPU inside CUDA would hang forever after a peer has died.
+/// Polls the NCCL transfers of this process on a thread, like PyTorch's NCCL watchdog. Without it a
+/// host that waits for the GPU would hang forever after a peer has died.
 ///
-/// A failure aborts its communicator, which frees the GPU, and is reported once. A stream on which
-/// no transfer has completed for NcclLimits::transfer counts as failed; time in which this process
-/// was stopped does not count. Buffers are unspecified then, and Communicator::throw_if_failed
-/// throws: `on_failure` has to end the job.
+/// A transfer has failed if NCCL reports an error, or if no transfer has completed for
+/// NcclLimits::transfer; time in which this process was suspended does not count. The watch then
+/// aborts the transfer's communicator, which frees the GPU, and calls `on_failure` once, which has
+/// to end the job: the buffers are unspecified, and Communicator::throw_if_failed throws.
 class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
-  /// `on_failure` is called by the watching thread.
+  /// `on_failure` is called on the watching thread. `period`: time between two polls.
   explicit NcclWatch(OnFailure on_failure,
                      std::chrono::milliseconds period = std::chrono::milliseconds(200));
   ~NcclWatch();
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// `finished` is the event after the transfer. Transfers are added in the order of their stream.
+  /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
+  /// event behind it. Call in the order in which transfers are queued on their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// Call before a link is destroyed. Returns when none of its transfers is polled any more.
+  /// Removes a link's transfers; call before it is destroyed. None is being polled on return.
   void forget(const NcclLink& link);
 
  private:

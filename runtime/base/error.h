@@ -31,7 +31,7 @@ enum class ExitCode : int {
 };
 
 /// Base of all errors that end the program with a documented exit code. The message names what
-/// failed; `hint` suggests what to do, may be empty.
+/// failed; `hint` suggests what to do and may be empty.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = "")
@@ -44,7 +44,8 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
-/// The recipe or its topology is wrong. One line per mistake, `FILE:LINE:COL: PATH: what`.
+/// The recipe is wrong, or does not fit the ranks and devices (kTopology). One line per mistake,
+/// `FILE:LINE:COL: PATH: what`, where PATH is the recipe key.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<std::string> lines, ExitCode code = ExitCode::kRecipe)
@@ -78,8 +79,8 @@ class CheckpointError : public Error {
       : Error(ExitCode::kCheckpoint, what, std::move(hint)) {}
 };
 
-/// A file could not be read or written. Names the path, the system's text; of writes also the bytes
-/// needed and free.
+/// A file could not be read or written. Names the path and the system's text; for writes also the
+/// bytes needed and free.
 class StorageError : public Error {
  public:
   explicit StorageError(const std::string& what, std::string hint = "")

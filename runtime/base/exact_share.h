@@ -4,29 +4,31 @@
 
 namespace shoal {
 
-/// A non-negative decimal number, digits * 10^exponent, without rounding.
+/// A non-negative decimal number, digits * 10^exponent. Counts are multiplied by a recipe's
+/// decimals (capacity factor, density) in this exact form; with doubles a ceil or floor could be
+/// off by one.
 struct Decimal {
   int64_t digits = 0;
   int exponent = 0;
 };
 
-/// The shortest decimal that parses to `value`: 1.05 is 105 * 10^-2 exactly, though no double is.
-/// TORCH_CHECK unless finite and not negative.
+/// Returns the shortest decimal that parses to the double `value`: 105 * 10^-2 for 1.05, although
+/// no double is exactly 1.05. Throws TORCH_CHECK unless `value` is finite and not negative.
 Decimal decimal_of(double value);
 
-/// ceil(count * factor / divisor) and floor(count * share), exact, saturating at 2^62.
-/// count >= 0, divisor >= 1.
+/// Return ceil(count * factor / divisor) and floor(count * share), exact, at most 2^62. Throw
+/// TORCH_CHECK unless count >= 0 and divisor >= 1.
 int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor);
 int64_t floor_share(int64_t count, const Decimal& share);
 
-/// A share in exact arithmetic.
+/// The exact quotient numerator / denominator.
 struct ExactShare {
   __int128 numerator = 0, denominator = 1;
 };
-inline constexpr int64_t kLargestShare = int64_t{1} << 62;
+inline constexpr int64_t kLargestShare = int64_t{1} << 62;  ///< larger results become this
 
-/// count * factor / divisor. digits has at most 17 places (57 bits), so count * digits fits 120
-/// bits. The loops stop at exponents where the quotient is already above or below every count.
+/// Returns count * factor / divisor, unchecked. Exact, as `factor` has at most 17 digits (57 bits):
+/// count * digits fits 120 bits. The loops stop once the quotient is above or below every count.
 constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t divisor) {
   ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
   if (result.numerator == 0) return result;
@@ -41,7 +43,7 @@ constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t d
   return result;
 }
 
-/// `ceil_share` without its checks.
+/// Returns ceil_share(count, factor, divisor) without checking the arguments; kernels can call it.
 constexpr int64_t exact_ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {
   const ExactShare share = exact_share(count, factor, divisor);
   const __int128 ceiling =
@@ -49,12 +51,15 @@ constexpr int64_t exact_ceil_share(int64_t count, const Decimal& factor, int64_t
   return ceiling < kLargestShare ? static_cast<int64_t>(ceiling) : kLargestShare;
 }
 
-/// Capacity of a unit, exact and without checks; also for kernels.
+/// Capacity of the experts of a Mixture-of-Experts layer: how many rows (tokens on their way to one
+/// expert) each takes from a routing group, the samples among which tokens compete. Kernels use it.
 struct CapacityRule {
-  Decimal factor;
-  int64_t num_units, min, align;
+  Decimal factor;                 ///< capacity factor
+  int64_t num_units, min, align;  ///< experts; least capacity; capacity is a multiple of this
 
-  /// unit_capacity of capacity.h, without its checks.
+  /// Returns max(min, share rounded up to a multiple of `align`), unchecked; share is
+  /// ceil(num_choices * factor / num_units). `num_choices`: the group's tokens times choices per
+  /// token.
   constexpr int64_t rows_for(int64_t num_choices) const {
     const int64_t share = exact_ceil_share(num_choices, factor, num_units);
     const int64_t steps = share == 0 ? 0 : (share - 1) / align + 1;

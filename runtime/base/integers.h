@@ -11,7 +11,7 @@ inline int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// The divisors of a number, up to 4,096, in order; for the suggestions of errors.
+/// The divisors of `number` that are at most 4,096, ascending. Error messages suggest them.
 inline std::vector<int64_t> divisors(int64_t number) {
   constexpr int64_t kMostListed = 4096;
   std::vector<int64_t> result;

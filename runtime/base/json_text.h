@@ -4,8 +4,9 @@
 
 namespace shoal {
 
-/// A nlohmann::json value as text, on one line or indented by `indent` blanks a level. Bytes that
-/// are not UTF-8, as names of files and texts of libraries may hold, become U+FFFD.
+/// Serialises a nlohmann::json value, on one line (-1) or indented by `indent` blanks a level.
+/// Bytes that are not UTF-8 (in file names, messages of libraries) become U+FFFD instead of an
+/// exception.
 template <typename Json>
 std::string json_text(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

@@ -8,7 +8,8 @@
 
 namespace shoal {
 
-/// to_steps, with `key` put before the message of its ConfigError.
+/// Returns `duration` in optimizer steps (to_steps); `scale` has the batch size and epoch length.
+/// If that throws ConfigError, puts `key`, the duration's recipe key, before the message.
 inline int64_t steps_of(const std::string& key, const Duration& duration, const StepScale& scale) {
   try {
     return to_steps(duration, scale);

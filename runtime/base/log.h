@@ -11,15 +11,15 @@ class logger;
 
 namespace shoal {
 
-/// The log of one rank. Every line goes to the rank's own file; rank 0 also shows it to the user.
+/// The log of one rank. Every rank has a file of its own; rank 0 also shows lines to the user.
 ///
 /// A line in the file has local time, rank and level. The first line names host, process and zone.
 class Log {
  public:
   using Echo = std::function<void(const std::string& line)>;
   /// Appends to the file at `path` and flushes each line; an empty path means no file. `echo` shows
-  /// a line on the console. If the disk is full, lines are lost and `echo` reports this on any
-  /// rank. Throws StorageError if the file cannot be opened.
+  /// a line on the console. If the disk is full, lines are lost and `echo` reports this once, on
+  /// any rank. Throws StorageError if the file cannot be opened.
   Log(const std::string& path, int64_t rank, Echo echo);
 
   /// Writes to the file and, on rank 0, to the console; so do warn() and error().

@@ -2,12 +2,12 @@
 
 namespace shoal {
 
-/// Largest sizes that recipes may set: far above any model, and low enough that the bytes of units
-/// times two widths fit in 64 bits.
-inline constexpr double kMostWidth = 1 << 20;
-inline constexpr double kMostUnits = 1 << 16;
-inline constexpr int kMostUnitsOnGpu = 6000;      ///< with a router: 8 bytes of shared memory each
-inline constexpr double kMostCapacity = 1 << 20;  ///< rows of a unit and routing group
-inline constexpr double kMostBlocks = 1 << 12;
+/// Largest sizes that recipes may set: far above any model, and low enough that the bytes of a
+/// layer's weights, units times two widths, fit in 64 bits.
+inline constexpr double kMostWidth = 1 << 20;     ///< hidden widths, heads, sides of patches
+inline constexpr double kMostUnits = 1 << 16;     ///< experts and memory units of a layer
+inline constexpr int kMostUnitsOnGpu = 6000;      ///< per router; 8 bytes of shared memory each
+inline constexpr double kMostCapacity = 1 << 20;  ///< rows of an expert from one routing group
+inline constexpr double kMostBlocks = 1 << 12;    ///< blocks of a network
 
 }  // namespace shoal

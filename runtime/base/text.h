@@ -25,24 +25,24 @@ bool matches_glob(std::string_view text, std::string_view pattern);
 /// True if the text has bytes below 32, or 127: line ends, terminal escape codes.
 bool has_control_character(std::string_view text);
 
-/// "1 rank", "2 ranks".
+/// The number with its noun, "1 rank", "2 ranks".
 std::string counted(int64_t number, std::string_view noun);
 
-/// "59,111,472"; the number is rounded to a whole one.
+/// The number rounded to a whole one, with separators, "59,111,472".
 std::string grouped(double number);
 
-/// `1h02m`, `3m20s`, `12s`.
+/// A time for display: `1h02m`, `3m20s`, `12s`.
 std::string human_seconds(double seconds);
-/// `37 B`, `1.5 KiB`, `512 MiB`, `1.2 GiB`.
+/// A size for display: `37 B`, `1.5 KiB`, `512 MiB`, `1.2 GiB`.
 std::string human_bytes(double bytes);
 
-/// The parts between separators, empty ones too; none after a separator at the end.
+/// Splits at each separator; "a,,b," gives "a", "" and "b", without an empty part at the end.
 std::vector<std::string> split(std::string_view text, char separator);
 
-/// "a, b, c".
+/// Joins words: "a, b, c".
 std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
 
-/// Rows of cells as text, columns aligned, the first row underlined.
+/// A table for display: columns aligned, the first row underlined. `rows`: the cells of each row.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace shoal

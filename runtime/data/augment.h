@@ -57,7 +57,7 @@ struct NormaliseOptions {
   }
 };
 
-/// Keys of `data` shared by sources of images, inlined in their options.
+/// Keys of `data` that all data sources of images share, inlined in their options.
 struct ImageOptions {
   AugmentOptions augment;
   NormaliseOptions normalise;
@@ -69,12 +69,12 @@ struct ImageOptions {
   }
 };
 
-/// True if pixels stay in [0, 1]: mean 0 and std 1 for every channel.
+/// True if the recipe sets mean 0 and std 1 for every channel, so that pixels stay in [0, 1].
 bool keeps_unit_pixels(const ImageOptions& options);
 
 /// How a source's images are cropped, augmented and normalised for a batch.
 struct ImageTransform {
-  ImageShape shape;
+  ImageShape shape;        ///< of the images in a batch
   AugmentOptions augment;  ///< training only
   ChannelStats stats;      ///< one mean and std a channel
   /// Crops for images of any size; null if all have `shape` already.
@@ -82,28 +82,30 @@ struct ImageTransform {
   std::shared_ptr<const Crop> valid_crop = nullptr;
 };
 
-/// The recipe's normalisation, by default the source's. Throws ConfigError at `data.normalise`
-/// unless there is one value a channel, and for transforms that need other channels.
+/// Returns a source's ImageTransform without crops. Normalises by the recipe or, by default, by
+/// `source`, the data set's own values. Throws ConfigError at `data.normalise` unless there is one
+/// value a channel, and for transforms that need other channels than `shape` has.
 ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
                                const ChannelStats& source);
 
-/// The random choices for one view of one sample.
+/// The random choices for one view, a copy augmented on its own, of one sample.
 struct AugmentDraw {
   bool flip = false;
-  int64_t down = 0;   ///< rows by which the crop lies below the image, in
-                      ///< [-padding, padding]
-  int64_t right = 0;  ///< columns by which it lies to the right
+  int64_t down = 0;   ///< rows by which the crop moves down, -crop_padding to crop_padding
+  int64_t right = 0;  ///< columns by which it moves right, in the same range
 };
 
-/// Draws them, keyed by (seed, position in the stream, view), so independent of the rank layout.
+/// Draws flip and shift for view `view` of the sample at `position` in the stream of training
+/// samples. Keyed by (seed, position, view), so independent of the rank layout.
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
 
-/// Shifts the image as drawn and clears the draw's shift, for transforms that follow.
+/// Shifts the image by the draw's rows and columns, filling with black, and sets these to 0, so
+/// that transforms act on the shifted image and PixelWriter does not shift it again.
 void shift(EditedImage& image, AugmentDraw& draw);
 
-/// Converts bytes to normalised values, flipping and shifting in the same pass. Order: crop from
-/// the black-bordered image, then flip, then normalise.
+/// Writes an image into a batch: converts bytes to normalised values, flipping and shifting in the
+/// same pass. Order: crop from the black-bordered image, then flip, then normalise.
 class PixelWriter {
  public:
   /// One mean and std a channel.

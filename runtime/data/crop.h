@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// A crop of an image: a rectangle, the size it is resized to, and a square of the result.
+/// A crop of one image: a rectangle is resized, and a square is cut from the result.
 struct CropPlan {
   int64_t top = 0, left = 0;                      ///< corner of the rectangle in the image, pixels
   int64_t height = 0, width = 0;                  ///< of the rectangle
@@ -18,7 +18,7 @@ struct CropPlan {
   int64_t square_top = 0, square_left = 0;        ///< corner of the square in the resized rectangle
 };
 
-/// Turns images of any size into squares of one size; registered under `crop`.
+/// Turns images of any size into squares of one size: recipe keys data.train.crop, data.valid.crop.
 class Crop {
  public:
   struct Context {
@@ -29,12 +29,13 @@ class Crop {
   static constexpr std::string_view kNoun = "crop";
 
   virtual ~Crop() = default;
-  /// Plans the crop for one view of one image, with the random numbers in row `id` of `draws`.
+  /// Plans the crop for one view of one image. Random numbers are row `id` of `draws`; the loader
+  /// keys `draws` by seed and view, and passes the sample's position in the data stream as `id`.
   virtual CropPlan plan(ImageShape image, const ScalarDraws& draws, uint64_t id) const = 0;
 };
 
-/// Applies a plan: the square of side `size`, resized with the rounding of Pillow's bilinear
-/// filter, which averages where it shrinks. Returns [channels, size, size].
+/// Applies a plan to an image; `size` is the side of the square. Resizes with the rounding of
+/// Pillow's bilinear filter, which averages where it shrinks. Returns [channels, size, size].
 std::vector<uint8_t> cropped(const std::vector<uint8_t>& pixel_CHW, ImageShape image,
                              const CropPlan& plan, int64_t size);
 

@@ -15,7 +15,8 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// What the samples of a data source contain; 0 or nothing marks an absent part.
+/// What the samples of a data source contain, known before a file is opened; models are sized by
+/// it. 0 or nothing marks an absent part.
 struct DataShape {
   std::string source;                    ///< the source's name in recipes, for messages
   std::optional<ImageShape> image = {};  ///< size of the images in a batch

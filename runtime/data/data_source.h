@@ -20,13 +20,13 @@ namespace shoal {
 
 /// One record of a data set. The source's DataShape says which fields are set.
 struct Sample {
-  ImageShape shape;                   ///< of this image; images differ in size if a crop follows
+  ImageShape shape;                   ///< size of the image; sizes may differ if the loader crops
   std::vector<uint8_t> pixel_CHW;     ///< one byte per channel and pixel
   std::vector<int64_t> token_S = {};  ///< `sequence` tokens; fewer only if has_lengths
   std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): ignored
-  std::vector<double> value_N = {};
-  int64_t label = 0;
-  std::vector<double> target_M = {};
+  std::vector<double> value_N = {};         ///< plain input numbers
+  int64_t label = 0;                        ///< class
+  std::vector<double> target_M = {};        ///< numbers to predict
 };
 
 enum class Split { kTrain, kValid };
@@ -34,7 +34,7 @@ enum class Split { kTrain, kValid };
 /// Handling of records that cannot be used (recipe key `on_corrupt` of sources with files).
 enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
-  kSkip,  ///< use the next good record instead; fail if more than 1e-4 of all are corrupt
+  kSkip,  ///< use the next good record instead; fail if too many, about 1e-4 of all, are corrupt
 };
 
 template <>
@@ -51,11 +51,11 @@ class SampleSet {
   /// Indices of the corrupt records that this process has replaced by others so far, in ascending
   /// order; for the log.
   virtual std::vector<int64_t> substituted() const { return {}; }
-  /// Record `index`, in [0, size()), of epoch `epoch`, counted from 0; deterministic. Evaluation
-  /// reads epoch 0. Several threads may call it at once. Throws: DataError that names file and
-  /// record.
+  /// Returns record `index`, in [0, size()). `epoch`, from 0, matters to sources whose records
+  /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
+  /// Several threads may call it at once. Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// For text, its numbers of bytes and words (bits per byte, word perplexity). May read all files.
+  /// For text: its tokens, bytes and words (bits per byte, word perplexity). May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
   /// read, which ones have been replaced so far.
@@ -63,30 +63,32 @@ class SampleSet {
   /// Names and sizes of the files and a hash of some of their blocks, which a resumed run compares
   /// with its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
-  /// Tokenizer::identity() of the tokenizer that made the token ids. Empty if unknown, or if the
-  /// records have no tokens.
+  /// Identity (name and hash of its files) of the tokenizer that made the token ids. Empty if
+  /// unknown, or if the records have no tokens.
   virtual std::string tokenizer_identity() const { return {}; }
 };
 
-/// A data set with its splits. Registered under `data.source`; its keys stand in `data` itself. The
-/// constructor opens no file, so that `check` and `show` have the shape without the data.
+/// A data set with its splits. Recipe key data.source names it, and its own keys are keys of
+/// `data`. The constructor opens no file, so that `check` and `show` have the shape without the
+/// data.
 class DataSource {
  public:
   struct Context {
     uint64_t seed = 0;  ///< run.seed, for sources that generate random samples
-    /// evaluate.stride, from 1 to the sequence length. Only for sources with windows.
+    /// Recipe key evaluate.stride, 1 to the sequence length: tokens from one evaluation window to
+    /// the next. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
     std::string cache_folder = {};  ///< the user's, for encoded files; "": none
   };
-  /// A source in a first recipe, with values for a first training.
+  /// How `shoal new`, which prints a starter recipe, writes the section `data` of this source.
   struct Sketch {
     std::optional<ImageShape> image = {};  ///< none: tokens
-    bool has_classes = false;              ///< of tokens: a class for each sample
+    bool has_classes = false;              ///< of tokens: true if each sample has a class
     std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
-    std::string_view files = "";   ///< what is in the folder
-    std::string_view lines = "";   ///< further keys of `data`
-    std::string_view change = "";  ///< augmentation of images that are classified
-    bool is_usual = false;         ///< of images, or of tokens, unless the user names another
+    std::string_view files = "";   ///< what is in the folder, for a comment
+    std::string_view lines = "";   ///< further keys of `data`, in YAML
+    std::string_view change = "";  ///< augmentation of images that are classified, in YAML
+    bool is_usual = false;         ///< true for the default source of images, and of tokens
   };
   static constexpr std::string_view kNameKey = "source";
   static constexpr std::string_view kNoun = "data source";

@@ -26,15 +26,15 @@ struct EditedImage {
   void take_scratch() { pixel_CHW.swap(scratch); }
 };
 
-/// One view of one training sample: the key of its random numbers.
+/// Names a view of a training sample, a copy augmented on its own, and keys its random numbers.
 struct SampleView {
   uint64_t seed = 0;
-  int64_t position = 0;  ///< in the stream of samples
-  int64_t view = 0;
+  int64_t position = 0;  ///< of the sample in the stream of training samples, over all ranks
+  int64_t view = 0;      ///< number of the view, from 0
 };
 
-/// Random numbers of one transform for one view of one sample, by index. Independent of ranks and
-/// of the order of calls.
+/// Random numbers of one transform for one view of one sample. Each is a function of its `index`,
+/// which a transform chooses; independent of ranks and of the order of calls.
 class TransformDraws {
  public:
   /// `key`: different for each transform of a recipe, not 0.
@@ -42,9 +42,10 @@ class TransformDraws {
       : TransformDraws(Stream{view.seed, Purpose::kAugment, key, static_cast<uint64_t>(view.view)},
                        static_cast<uint64_t>(view.position)) {}
 
-  /// True with this probability: whether the transform is applied at all; a separate draw.
+  /// True with this probability. Decides if the transform is applied at all; uses no index.
   bool acts(double probability) const { return draws_.chance(id_, 0, probability); }
 
+  /// Uniform in (least, most).
   double between(uint32_t index, double least, double most) const {
     return least + (most - least) * draws_.uniform(id_, index + 1);
   }
@@ -57,7 +58,7 @@ class TransformDraws {
   }
   /// Normal, with mean 0 and standard deviation 1.
   double normal(uint32_t index) const;
-  /// Fills `bytes` with the numbers from index `first` on, 16 bytes from each.
+  /// Fills `bytes` with random bytes, 16 for each index from `first` on.
   void fill(uint32_t first, std::span<uint8_t> bytes) const;
 
  private:
@@ -68,11 +69,11 @@ class TransformDraws {
   uint64_t id_;
 };
 
-/// A random change of training images; registered under `data.augment.transforms`.
+/// A random change of training images, named in the recipe's list data.augment.transforms.
 class PixelTransform {
  public:
   struct Context {
-    std::vector<double> mean = {};  ///< mean of each channel, pixels in [0, 1]; normalised to 0
+    std::vector<double> mean = {};  ///< of each channel, in [0, 1]; normalisation makes it 0
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "image transform";
@@ -83,7 +84,7 @@ class PixelTransform {
   virtual void apply(EditedImage& image, const TransformDraws& draws) const = 0;
 };
 
-/// For options that give a minimum and a maximum: refuses what is not a pair in ascending order.
+/// For options that give a range: adds a problem at `key` unless `pair` is {minimum, maximum}.
 void require_pair(std::string_view key, const std::vector<double>& pair, Problems& problems);
 
 }  // namespace shoal

@@ -6,18 +6,18 @@
 
 #include "runtime/options/config.h"
 
-/// Checks shared by sources whose splits are lists of files: `train.files` and `valid.files` in the
-/// folder `path`. `key`: the name of both lists if not `files`.
+/// Shared by data sources whose splits are lists of files in the folder data.path, recipe keys
+/// data.train.files and data.valid.files. `key`: the name of both lists if not `files`.
 namespace shoal {
 
-/// The paths of files in a folder.
+/// Returns the path of each file: `folder` and its name, joined and normalised.
 std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& files);
 
 /// `first`, followed by `second`.
 std::vector<std::string> both(std::vector<std::string> first,
                               const std::vector<std::string>& second);
 
-/// Adds a problem for each file listed twice in one split.
+/// Adds a problem, a mistake of the recipe, for each file listed twice in one split.
 void refuse_repeated(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                      Problems& problems, std::string_view key = "files");
 
@@ -25,7 +25,7 @@ void refuse_repeated(const std::vector<std::string>& train, const std::vector<st
 void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                    Problems& problems, std::string_view key = "files");
 
-/// The fingerprints of all files (file_fingerprint), in their order.
+/// Returns name, size and a hash of sampled blocks of each file (file_fingerprint), in their order.
 std::string fingerprint_of(const std::vector<std::string>& paths);
 
 }  // namespace shoal

@@ -12,10 +12,10 @@
 
 namespace shoal {
 
-/// Probability of applying a transform: one for all views, `0.5`, or one for each, `{views: [1,
-/// 0.1]}`.
+/// Probability of applying a transform: one for all views (copies of an image that are augmented
+/// independently), `0.5`, or one for each, `{views: [1, 0.1]}`.
 struct ViewProbability {
-  static constexpr std::string_view kShortKey = "all";
+  static constexpr std::string_view kShortKey = "all";  ///< key that a plain number sets
   double all = 1.0;
   std::vector<double> views = {};
 
@@ -44,7 +44,7 @@ struct TransformOptions {
   }
 };
 
-/// The transforms of a recipe, one after the other.
+/// The image transforms of a recipe, applied one after the other.
 class TransformChain {
  public:
   /// Throws: ConfigError at `data.augment.transforms[i]` if a transform does not support images of
@@ -52,8 +52,8 @@ class TransformChain {
   TransformChain(const std::vector<TransformOptions>& options, int64_t channels,
                  const PixelTransform::Context& context);
 
-  /// Each transform's draws are keyed by its name and its index among those of that name, so that
-  /// other entries of the list do not change them.
+  /// Changes the image in place. A transform's random numbers are keyed by its name and its index
+  /// among those of that name, so that other entries of the list do not change them.
   void apply(EditedImage& image, const SampleView& view) const;
 
  private:
@@ -65,8 +65,8 @@ class TransformChain {
   std::vector<Link> links_;
 };
 
-/// Throws: ConfigError at `data.augment.transforms[i].probability.views` unless its length is 0 or
-/// `num_views`, the views of a training image.
+/// Throws: ConfigError at `data.augment.transforms[i].probability.views` unless that list is empty
+/// or has `num_views` entries, one for each view of a training image.
 void require_views(const std::vector<TransformOptions>& options, int64_t num_views);
 
 }  // namespace shoal

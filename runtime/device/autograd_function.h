@@ -4,19 +4,20 @@
 
 #include <utility>
 
-/// What sources need that define autograd functions.
+/// Helpers for sources that define autograd functions (torch::autograd::Function).
 namespace shoal {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// For backward passes outside autograd, whose own derivative would silently be missing. Throws
-/// TORCH_CHECK if it is requested (create_graph).
+/// Call it at the start of a backward pass whose operations autograd does not record. Throws
+/// TORCH_CHECK if second derivatives are requested (create_graph): they would silently be missing.
 inline void refuse_second_derivatives() {
   TORCH_CHECK(!torch::GradMode::is_enabled(), "this function has no second derivatives");
 }
 
-/// Passes one value that is not a tensor from a function's forward to its backward pass.
+/// Holds a value that is not a tensor between the forward and backward pass of a function: forward
+/// calls save_value, backward saved_value. One value per call of the function.
 template <class Value>
 struct SavedValue : torch::CustomClassHolder {
   explicit SavedValue(Value value) : value(std::move(value)) {}

@@ -5,8 +5,8 @@
 
 namespace shoal {
 
-/// The upper half of a float32, the bfloat16 of kernels and their launchers. Has the layout of
-/// c10::BFloat16.
+/// bfloat16, the upper half of a float32, for kernels, whose sources include no torch headers. Has
+/// the layout of c10::BFloat16.
 struct Bfloat16 {
   uint16_t bits;
 };

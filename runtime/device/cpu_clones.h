@@ -1,8 +1,8 @@
 #pragma once
 
-/// SHOAL_CPU_CLONES before a function definition compiles it for several generations of x86 and
-/// picks one when the library is loaded. For innermost loops; functions they call must be inlined.
-/// With contraction off the clones give equal bits.
+/// SHOAL_CPU_CLONES before a function definition compiles it for AVX-512, AVX2 and any x86, and
+/// picks one when the library is loaded. For innermost loops; functions they call must be
+/// SHOAL_INLINE. All give equal bits, because the build sets -ffp-contract=off.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHOAL_CPU_CLONES \

@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// The stream on which LibTorch queues its operators.
+/// The CUDA stream on which LibTorch queues this thread's operators; ours are queued there too.
 inline CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 }  // namespace shoal

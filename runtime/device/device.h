@@ -7,7 +7,8 @@
 
 namespace shoal {
 
-/// Where to look for the CUDA plug-in and for GPUs. Tests use other places.
+/// Where to look for GPUs and for the CUDA plug-in, libshoal_cuda.so with all CUDA kernels, which a
+/// process loads only if it uses a GPU. Tests use other places.
 struct DevicePlaces {
   std::string plugin_path;                  ///< file; empty: libshoal_cuda.so beside libshoal.so
   std::string device_file_folder = "/dev";  ///< where GPU device files `nvidia0`, ... appear
@@ -18,17 +19,17 @@ struct DeviceChoice {
   std::string reason;  ///< for the log: why it was chosen
 };
 
-/// This process's index on its machine, for choosing a GPU.
+/// Which GPU of its machine this process takes.
 struct GpuPlace {
-  int64_t local_rank = 0;
-  bool shares = false;  ///< true if ranks beyond the last GPU start again at the first
+  int64_t local_rank = 0;  ///< index of this process on its machine
+  bool shares = false;     ///< true if ranks beyond the last GPU start again at the first
 };
 
-/// GPU of a rank among those its process sees: number `local_rank`, or 0 if the launcher shows each
-/// process one. Throws Error (kTopology) with both numbers if there are fewer GPUs than ranks.
+/// Returns which of its `num_visible` GPUs a process takes: local_rank, or 0 if the launcher shows
+/// it only one. Throws Error (kTopology) with both numbers if there are fewer GPUs than ranks.
 int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible);
 
-/// Why cuda cannot be chosen here: no plug-in, or no GPU device file. Empty if both exist.
+/// Returns why cuda cannot be chosen here: no plug-in, or no GPU device file; "" if both exist.
 /// Determined without torch and without loading the plug-in.
 std::string cuda_absence(const DevicePlaces& places = {});
 

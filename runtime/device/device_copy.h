@@ -9,21 +9,20 @@
 
 namespace shoal {
 
-/// Copies between host and device with as few waits of the host as possible. On the CPU they copy
-/// nothing.
+/// Copies between host and device with as few waits of the host as possible. No copies on the CPU.
 
-/// A host tensor, or these numbers, on `device`: copied through pinned memory, in the order of the
-/// current stream.
+/// Returns a host tensor, or int64 [n] of `values`, on `device`: copied through pinned memory
+/// without waiting, in the order of the current stream.
 torch::Tensor send_to(const torch::Tensor& host, c10::Device device);
 torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device);
 
-/// A copy of a tensor to the host in progress, in the order of the current stream.
+/// A copy of a tensor to the host, begun by the constructor, in the order of the current stream.
 class HostCopy {
  public:
   explicit HostCopy(const torch::Tensor& tensor);
   /// The copy, contiguous, on the CPU. Blocks until it is complete, not for work queued after it.
   const torch::Tensor& wait();
-  /// Number of waits of the host for a copy since the program started, for tests.
+  /// Number of waits for a GPU's copy since the program started; tests limit it.
   static int64_t num_waits();
 
  private:

@@ -8,14 +8,14 @@
 
 namespace shoal {
 
-/// Nothing for an undefined tensor, as operators take optional tensors.
+/// The tensor as an optional argument of an operator: nothing if it is undefined.
 inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// Handle of one of our operators, looked up once: `static const Operator<Signature>
-/// op("shoal::top_k");`. A call goes to the implementation for its tensors' device, bypassing
-/// autograd: the caller provides gradients.
+/// Handle of a LibTorch operator of this project, looked up once: `static const Operator<Signature>
+/// op("shoal::top_k");`. A call runs the kernel of its tensors' device, bypassing autograd: the
+/// caller provides gradients.
 template <class Signature>
 class Operator;
 

@@ -8,8 +8,9 @@
 
 namespace shoal {
 
-/// Calls `body(Real{}, Sum{})` with the kernels' type of a tensor's values and the type of their
-/// sums: float32, float64, and bfloat16 with float32. TORCH_CHECK on any other.
+/// Calls `body(Real{}, Sum{})` with the C++ types of the tensor's values and of their sums: (float,
+/// float), (double, double) or (Bfloat16, float). Throws TORCH_CHECK, beginning with `what`, on
+/// others.
 template <class Body>
 void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
   switch (tensor.scalar_type()) {
@@ -45,12 +46,12 @@ Real* data_or_null(const torch::Tensor& tensor) {
   return tensor.defined() ? data<Real>(tensor) : nullptr;
 }
 
-/// float64 for float64, else float32: what sums and factors of such numbers are computed in.
+/// The dtype for sums and factors of values of `dtype`: float64 for float64, else float32.
 inline torch::Dtype wide_dtype(torch::Dtype dtype) {
   return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
-/// x, or float32 of what has fewer bits.
+/// Returns x, converted to float32 if it is bfloat16.
 inline torch::Tensor at_least_float32(const torch::Tensor& x) {
   return x.scalar_type() == torch::kBFloat16 ? x.to(torch::kFloat32) : x;
 }

@@ -4,27 +4,27 @@
 
 namespace shoal {
 
-/// Statistics of the recycling of tensor memory.
+/// Statistics of CPU tensor memory under recycle_tensor_memory().
 struct TensorMemory {
   int64_t used_bytes = 0;       ///< held by tensors now
   int64_t peak_bytes = 0;       ///< most that tensors held at once
-  int64_t cached_bytes = 0;     ///< freed by tensors and kept; at most peak_bytes
+  int64_t cached_bytes = 0;     ///< freed by tensors, kept for reuse; at most peak_bytes
   int64_t held_peak_bytes = 0;  ///< most that was used and cached at once
   int64_t reused = 0;           ///< allocations served from the cache
 };
 
-/// Makes CPU tensors reuse the memory that earlier tensors freed.
+/// Makes CPU tensors reuse the memory that earlier tensors freed, like PyTorch's CUDA allocator.
 ///
 /// A training step frees and allocates the same large tensors again; malloc returns large blocks to
-/// the system, so each page is faulted in anew, at about the price of filling it. Blocks of 64 KiB
-/// and more are cached for tensors of up to a quarter less, since an expert's rows vary from step
-/// to step. The cache never exceeds the peak of memory in use, so both together stay below twice
-/// that: beyond it the oldest blocks are freed, and all of them before an allocation fails. Blocks
-/// of 2 MiB and more use huge pages if the kernel has them: ranks of one machine exchange such rows
-/// in half the time. Memory of tensors made before, or by another allocator, is not cached. New
-/// tensors stay uninitialised. malloc, too, keeps up to 256 MiB of freed memory. Call once, at the
-/// start of a program that trains, before threads make tensors; idempotent. Throws c10::Error if
-/// another allocator takes precedence.
+/// the system, so each page is faulted in anew, at about the price of filling it. Here freed blocks
+/// of 64 KiB and more are kept, for tensors that need at least four fifths of one, since an
+/// expert's rows vary from step to step. At most the peak of memory in use is kept, so both
+/// together stay below twice that: beyond it the oldest blocks are freed, and all before an
+/// allocation fails. Blocks of 2 MiB and more use huge pages if the kernel has them: ranks of one
+/// machine exchange such rows in half the time. Memory of tensors made before, or by another
+/// allocator, is not kept. New tensors stay uninitialised. malloc, too, keeps up to 256 MiB. Call
+/// once, at the start of a program that trains, before threads make tensors; idempotent. Throws
+/// c10::Error if another allocator takes precedence.
 void recycle_tensor_memory();
 
 /// The statistics; all zero unless recycle_tensor_memory was called.

@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// The interface through which all files are written, one method a system call. Tests substitute
-/// one that fails, writes short or kills the process at the n-th call.
+/// The interface through which all files are written, one method for each system call. Tests
+/// substitute one that fails, writes short or kills the process at the n-th call.
 ///
 /// Every method returns what the system call returns, or -errno. Safe to call from any thread.
 class FileSystem {
@@ -33,7 +33,7 @@ class FileSystem {
   virtual int make_directory(const std::string& path) = 0;
   virtual int remove_file(const std::string& path) = 0;
   virtual int remove_directory(const std::string& path) = 0;
-  /// Free bytes below `path` for an ordinary user.
+  /// Bytes that an ordinary user may still write to the file system of `path`.
   virtual int64_t free_bytes(const std::string& path) = 0;
 };
 
@@ -52,8 +52,8 @@ class PosixFileSystem final : public FileSystem {
   int64_t free_bytes(const std::string& path) override;
 };
 
-/// A file being written. Interrupted calls are repeated and short writes continued.
-/// Throws StorageError with the path, the system's text, and for writes the bytes needed and free.
+/// A file being written. Interrupted calls are repeated and short writes continued. Throws
+/// StorageError with the path, the system's text, and for writes the bytes needed and free.
 class OutputFile {
  public:
   OutputFile(FileSystem& files, std::string path, FileSystem::Mode mode);
@@ -80,15 +80,15 @@ void make_directory(FileSystem& files, const std::string& path);
 void remove_path(FileSystem& files, const std::string& path);
 /// Makes the directory's entries (files created, renamed, removed) durable.
 void sync_directory(FileSystem& files, const std::string& path);
-/// Replaces the content of `path` atomically, also against other writers: writes `PATH.….tmp`
+/// Replaces the content of `path` atomically, also against other writers: writes a temporary file
 /// beside it, syncs, renames, syncs the directory. A crash leaves the old file or the new one; a
 /// failure leaves no temporary file.
 void replace_file(FileSystem& files, const std::string& path, std::string_view bytes);
-/// Throws unless at least `needed` bytes are free below `path`; `what` begins the message.
+/// Throws unless at least `needed` bytes are free on the disk of `path`; `what` begins the message.
 void require_free_bytes(FileSystem& files, const std::string& path, int64_t needed,
                         const std::string& what);
 
-/// Target of the link at `path`, as written in it; nothing if `path` is not a link.
+/// Returns the target of the symbolic link `path`, as written in it; nothing if it is not a link.
 std::optional<std::string> link_target(const std::string& path);
 
 /// The folder that holds `path`; "." for a bare name.

@@ -7,8 +7,9 @@
 
 namespace shoal {
 
-/// Creates a folder atomically: it is filled as PATH.partial-XXXXXX beside it and then renamed. A
-/// signal that ends the program leaves the partial folder.
+/// Creates a folder atomically, so that a failed command leaves none half filled: it is filled as
+/// PATH.partial-XXXXXX beside it and then renamed. A signal that ends the program leaves that
+/// folder.
 class NewFolder {
  public:
   /// Makes the partial folder. Throws StorageError if `path` exists.
@@ -19,7 +20,7 @@ class NewFolder {
   ~NewFolder();
   /// Folder to write to until commit().
   const std::string& working_path() const { return working_; }
-  /// Renames the folder. Throws StorageError if `path` exists by now.
+  /// Renames the folder to `path`. Throws StorageError if `path` exists by now.
   void commit();
 
  private:
@@ -27,12 +28,12 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Throws Error (exit 2) that names the command's option unless `folder` is empty, or is missing
-/// and its parent exists.
+/// Checks the folder that a command is to write to. Throws Error (exit 2) naming `option`, the
+/// command's option for it, unless it is empty, or is missing and its parent exists.
 void require_free_folder(const std::string& option, const std::string& folder);
 
-/// Calls `write` to fill a folder that is empty or created here; if it throws, removes the folder's
-/// content, and the folder if it was created. Throws StorageError.
+/// Calls `write` to fill a folder that is empty or created here. If `write` throws, removes the
+/// folder's content, and the folder if it was created. Throws StorageError if it cannot be created.
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write);
 
 }  // namespace shoal

@@ -10,11 +10,12 @@ namespace shoal {
 
 enum class PathKind { kNothing, kFolder, kOther };
 
-// A file that is missing, too short or of another kind is a CheckpointError. A failed read (EIO,
-// ESTALE, EMFILE …) says nothing about the file: it is retried after pauses, then a StorageError.
+// Reading of checkpoints and of weights of other programs, which may be damaged or forged. A file
+// that is missing, too short or of another kind is a CheckpointError. A failed read (EIO, ESTALE,
+// EMFILE …) says nothing about the file: it is retried after pauses, then a StorageError.
 
-/// The kind of the entry at `path`, links followed. Throws CheckpointError, StorageError: an
-/// unreachable folder is not reported as missing.
+/// Returns what lies at `path`, links followed. Throws CheckpointError or StorageError if the
+/// system cannot tell: an unreachable folder is not reported as missing.
 PathKind kind_of(const std::string& path);
 /// True if an entry of this name exists, even a broken link.
 bool name_exists(const std::string& path);
@@ -50,8 +51,8 @@ class UntrustedFile {
   uint64_t size_;
 };
 
-/// A folder whose files are not trusted: names must be plain, links are not followed, and only
-/// regular files are accepted. Throws CheckpointError, StorageError.
+/// A folder whose files are not trusted: names must have no folder part, links are not followed,
+/// and only regular files are accepted. Throws CheckpointError, StorageError.
 class UntrustedFolder {
  public:
   explicit UntrustedFolder(std::string path);

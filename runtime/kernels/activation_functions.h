@@ -6,8 +6,8 @@
 #include "runtime/kernels/activation.h"
 #include "runtime/kernels/vector_math.h"
 
-/// The activations of runtime/kernels/activation.h with their derivatives, for vectorised loops.
-/// Include it after a `#pragma GCC optimize`, like runtime/kernels/vector_math.h.
+/// Activation functions, inlined into vectorised loops on CPUs: `Gelu::at(x)` returns the value and
+/// the derivative. Include this file after a `#pragma GCC optimize`, which then applies to it.
 namespace shoal::activation_functions {
 
 using vector_math::by_sign;
@@ -80,7 +80,8 @@ struct SquaredRelu {
   }
 };
 
-/// Calls `body` with the type of an activation.
+/// Calls `body` with an object of the activation's struct, such as Gelu{}: one branch for a whole
+/// loop instead of one per element.
 template <class Body>
 SHOAL_INLINE void with_activation(Activation activation, const Body& body) {
   switch (activation) {

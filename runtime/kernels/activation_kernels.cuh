@@ -4,7 +4,7 @@
 
 #include "runtime/kernels/activation.h"
 
-/// Activations and their derivatives, for kernels.
+/// Activation functions with their derivatives, for CUDA kernels.
 namespace shoal::device {
 
 template <class Real>
@@ -34,11 +34,12 @@ __device__ inline Activated<Real> activate(Real x) {
   }
 }
 
-/// Calls `body` with an object whose kActivation is the activation as a constant.
+/// A type that holds an activation as a constant.
 template <Activation kValue>
 struct ActivationConstant {
   static constexpr Activation kActivation = kValue;
 };
+/// On the host: calls `body` with the activation's ActivationConstant, which selects a kernel.
 template <class Body>
 void with_activation(Activation activation, const Body& body) {
   switch (activation) {

@@ -10,6 +10,7 @@
 
 namespace shoal {
 
+/// Words for the activations in recipes.
 template <>
 struct EnumNames<Activation> {
   static constexpr std::array names{
@@ -18,11 +19,12 @@ struct EnumNames<Activation> {
       std::pair{Activation::kSquaredRelu, "squared_relu"}};
 };
 
-/// act(x + bias), differentiable in both, with `bias` along the last dimension of x: one pass
-/// forward, which also saves the derivative, and one backward, which also sums the bias gradient,
-/// in a fixed order for a given shape.
+/// Returns act(x + bias), as a fused kernel for the hidden layer of MLPs; differentiable in x and
+/// bias. One pass forward, which also saves the derivative. The gradient of the bias is summed in a
+/// fixed order for a given shape.
 ///
-/// x is contiguous, float32, float64 or bfloat16; bias has x's dtype or is undefined. float32
+/// x [..., n] is contiguous, float32, float64 or bfloat16. bias [n] has x's dtype, or is undefined:
+/// then none is added. Throws TORCH_CHECK on other shapes or dtypes. float32
 /// results are within a few float32 roundings of the exact function; bfloat16 is computed in
 /// float32 and rounded once.
 torch::Tensor bias_activation(const torch::Tensor& x, const torch::Tensor& bias,

@@ -6,8 +6,8 @@
 
 struct CUstream_st;
 
-/// Kernel of bias_activation's forward pass. Pointers are to GPU memory; the call is queued on the
-/// stream.
+/// CUDA kernel of act(x + bias), the fused activation of MLPs; forward pass only. Pointers are to
+/// GPU memory; the call is queued on the stream.
 namespace shoal {
 
 /// y = act(x + bias) over [rows, columns]; `bias` [columns] may be nullptr. Writes the derivative

@@ -4,7 +4,8 @@
 
 namespace shoal::device {
 
-/// Sum over a block's threads in a fixed order; valid in thread 0. kBlock: threads, a power of two.
+/// Returns the sum of `value` over a block's threads, in a fixed order; valid in thread 0 only. All
+/// threads of the block must call. kBlock: number of threads of the block, a power of two.
 template <int kBlock>
 __device__ inline double block_sum(double value) {
   __shared__ double part[kBlock];

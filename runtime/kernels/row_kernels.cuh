@@ -8,19 +8,20 @@
 
 #include "runtime/device/bfloat16.h"
 
-/// Shared code of kernels over rows. A power of two of a warp's lanes share a row: threadIdx.x
-/// counts lanes, threadIdx.y the rows of a block.
+/// Shared code of CUDA kernels over rows, such as the tokens of a layer. A power of two of a warp's
+/// lanes share a row: threadIdx.x is the lane in the row, threadIdx.y the row in the block.
 namespace shoal::device {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Stops the kernel with an error unless `ok`, the caller's contract.
+/// Ends the kernel with an error unless `ok`; for conditions that callers must meet.
 __device__ inline void require(bool ok) {
   if (!ok) __trap();
 }
 
+/// The type in which values are computed: float for bfloat16, else Real.
 template <class Real>
 using Sum = Wide<Real>;
 
@@ -42,11 +43,12 @@ __device__ inline Real narrow(Sum<Real> value) {
   }
 }
 
-/// Values that are loaded and stored in one access.
+/// A pack: neighbouring values of a row that a thread loads and stores in one access.
 template <class Real, int kCount>
 struct alignas(sizeof(Real) * kCount) Pack {
   Real value[kCount];
 };
+/// Values in a pack of 16 bytes.
 template <class Real>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(Real));
 
@@ -56,7 +58,7 @@ bool is_aligned(int64_t bytes, const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) | ...) | static_cast<uintptr_t>(bytes)) % 16 == 0;
 }
 
-/// Threads and blocks for `num_rows` rows of `packs` packs.
+/// Grid and block of a launch for `num_rows` rows of `packs` packs each.
 struct RowLaunch {
   dim3 grid, block;
   RowLaunch(int64_t num_rows, int64_t packs) {
@@ -67,8 +69,9 @@ struct RowLaunch {
   }
 };
 
-/// Calls `body(launch, packs of a row, kPack as a constant)` for rows of `width` values, with packs
-/// of 16 bytes if all pointers and the width allow it, else of one value.
+/// Calls `body(RowLaunch, packs per row, integral_constant<int, values per pack>)` for rows of
+/// `width` values. Packs have 16 bytes if all pointers and rows are aligned to 16 bytes, else one
+/// value. Does not call `body` without rows.
 template <class Real, class Body, class... Pointers>
 void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointers*... pointers) {
   constexpr int kPack = kPackSize<Real>;
@@ -80,6 +83,7 @@ void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointer
   }
 }
 
+/// The row of this thread; in the last block it may be past the end.
 __device__ inline int64_t own_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 
 /// Sum over a row's lanes, in a fixed order; all lanes of the warp must call it.
@@ -106,8 +110,8 @@ __device__ inline Value of_lane(Value value, int lane) {
   return __shfl_sync(kAllLanes, value, lane, static_cast<int>(blockDim.x));
 }
 
-/// exp(logit - highest), in float32 clamped at e^-87, as on the CPU; NaN for a NaN or infinite
-/// logit. The difference of two finite logits may be infinite.
+/// exp(logit - highest), the numerator of a softmax; in float32 at least e^-87, as on the CPU. NaN
+/// for a NaN or infinite logit, but not where the difference of finite logits overflows.
 __device__ inline float exp_below(float logit, float highest) {
   const float below = logit - highest;
   return expf(below < -87.0f ? -87.0f : below) + 0.0f * logit;

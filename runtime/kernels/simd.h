@@ -5,8 +5,8 @@
 
 #include "runtime/device/cpu_clones.h"
 
-/// Vectors of a fixed length for functions with SHOAL_CPU_CLONES. Include it after a `#pragma GCC
-/// optimize`, so that it applies here as well.
+/// Vectors of a fixed length for CPU loops that SHOAL_CPU_CLONES compiles for several instruction
+/// sets. Include this file after a `#pragma GCC optimize`, which then applies to it.
 namespace shoal {
 
 /// Sixteen values, in as many vector registers as the machine needs.
@@ -24,7 +24,7 @@ struct Simd {
     __builtin_memcpy(&result.lanes, from, sizeof result.lanes);
     return result;
   }
-  /// Sums by halves: in a chain of additions each would wait four cycles for the one before.
+  /// Returns the sum of the lanes. Adds halves, since a chain of 15 additions would take longer.
   SHOAL_INLINE Real total() const {
     Lanes sum = lanes;
     sum += __builtin_shuffle(sum, Index{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
@@ -34,7 +34,7 @@ struct Simd {
   }
 };
 
-/// Eight calls of total() at once, bitwise equal: each step folds two vectors into one.
+/// Writes sums[i].total() to out[i] for i < 8, bit for bit: each step folds two vectors into one.
 SHOAL_INLINE void total_eight(const Simd<float>* sums, float* out) {
   using Lanes = Simd<float>::Lanes;
   using Index = Simd<float>::Index;

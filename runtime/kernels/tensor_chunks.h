@@ -2,26 +2,29 @@
 
 #include <cstdint>
 
-/// Lists of tensors, divided into chunks that are processed in parallel. Torch-free.
+/// Describes lists of tensors cut into chunks, so that one kernel call processes all weights of an
+/// optimizer. Torch-free, for use in kernels.
 namespace shoal {
 
-/// A part of one matrix. A list's chunks are in order.
+/// A run of elements of one matrix: of a tensor, or of one expert's part of a stack of weights.
+/// Chunks are in the order of their elements.
 struct TensorChunk {
   int64_t tensor;  ///< index of the tensor in the list
-  int64_t matrix;  ///< index of the matrix over the list
-  int64_t begin;   ///< first element, counted in the tensor
-  int64_t size;
-  int64_t offset;  ///< elements of the list before it
+  int64_t matrix;  ///< index of the matrix, counted over the whole list
+  int64_t begin;   ///< first element, counted from the start of the tensor
+  int64_t size;    ///< elements
+  int64_t offset;  ///< elements of the list before this chunk
 };
 
 enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
 
-/// Lists in the form kernels take. Pointers are to GPU memory.
+/// Lists of tensors of equal sizes, such as weights and their gradients, all cut alike. Pointers
+/// are to GPU memory.
 struct TensorChunks {
   void* const* pointer;        ///< [number of lists, num_tensors]: data of the tensors
   const ValueType* type;       ///< [num_tensors], types of the first list
   const int64_t* first_chunk;  ///< [num_matrices + 1]: first chunk of each matrix
-  const TensorChunk* chunk;
+  const TensorChunk* chunk;    ///< [num_chunks]
   int64_t num_tensors, num_matrices, num_chunks;
 };
 

@@ -6,14 +6,16 @@
 
 namespace shoal {
 
-/// TensorChunks in GPU memory, copied there without a wait.
+/// Lists of tensors cut into chunks, described in GPU memory, for CUDA kernels over all weights of
+/// an optimizer. Keep it until the kernel is queued.
 struct TensorTable {
-  torch::Tensor memory;
+  torch::Tensor memory;  ///< holds what `chunks` points to
   TensorChunks chunks;
 };
 
-/// Describes lists of contiguous tensors of equal sizes on one GPU; tensor i stacks num_matrices[i]
-/// matrices in dimension 0, default 1. TORCH_CHECK on types other than ValueType's.
+/// Describes lists of contiguous tensors of equal sizes on one GPU: at least one list and tensor.
+/// Tensor i stacks num_matrices[i] matrices in dimension 0; default: 1. Does not wait for the GPU.
+/// Throws TORCH_CHECK unless the first list's dtypes are float32, float64 or bfloat16.
 TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists,
                               at::IntArrayRef num_matrices = {});
 

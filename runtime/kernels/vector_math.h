@@ -5,8 +5,8 @@
 
 #include "runtime/device/bfloat16.h"
 
-/// Functions for vectorised loops: no branches, always inlined. Include it after a `#pragma GCC
-/// optimize`, so that it applies here as well.
+/// Functions for vectorised loops on CPUs: no branches, always inlined. Include this file after a
+/// `#pragma GCC optimize`, which then applies to it.
 namespace shoal::vector_math {
 
 /// x clamped to [-87, 88.3]; NaN becomes one of the limits.
@@ -27,7 +27,7 @@ inline __attribute__((always_inline)) float by_sign(float x, float negative, flo
 }
 
 /// exp within two float32 roundings, for arguments clamped to [-87, 88.3]. NaN gives a number:
-/// callers that must propagate it use the argument once more.
+/// callers that must propagate NaN combine the result with the argument again.
 inline __attribute__((always_inline)) float exp_of(float x) {
   x = limit_exponent(x);
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -48,9 +48,11 @@ inline __attribute__((always_inline)) float exp_of(float x) {
 
 inline __attribute__((always_inline)) double exp_of(double x) { return std::exp(x); }
 
+/// The type in which values of type `Value` are computed: float for bfloat16, else Value.
 template <class Value>
 using Real = Wide<Value>;
 
+/// Returns a stored value in the type it is computed in; exact.
 template <class Value>
 inline __attribute__((always_inline)) Real<Value> real_of(Value value) {
   if constexpr (sizeof(Value) == 2) {
@@ -60,7 +62,7 @@ inline __attribute__((always_inline)) Real<Value> real_of(Value value) {
   }
 }
 
-/// Stores a result, rounded to nearest even for bfloat16.
+/// Stores a result; bfloat16 is rounded to nearest even.
 template <class Value>
 inline __attribute__((always_inline)) void put(Value& to, Real<Value> x) {
   if constexpr (sizeof(Value) == 2) {

@@ -2,12 +2,12 @@
 
 namespace shoal {
 
-/// A module that updates state of its own, such as a bias or a threshold, after each optimizer
-/// step.
+/// A module with state that it updates itself after each optimizer step, without gradients, such
+/// as the bias with which a router balances the loads of its experts.
 class AfterStep {
  public:
   virtual ~AfterStep() = default;
-  /// Called after each optimizer step that was not skipped. Collective.
+  /// Called after each step, unless it was skipped because a gradient was not finite. Collective.
   virtual void after_step() = 0;
 };
 

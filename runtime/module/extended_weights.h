@@ -14,15 +14,17 @@
 
 namespace shoal {
 
-/// A linear layer with one W [out, in] and one b [out], which may be undefined. W may have a form
-/// and be trained sparse, another kernel may compute its product, and a branch be added beside it.
+/// Base of linear layers, with one W [out, in] and one b [out], which may be undefined. Sparse
+/// training extends it at three places: W may get a form, a function that is applied to W in each
+/// forward pass (a learned permutation, say); another kernel may compute x Wᵀ; and a branch, such
+/// as a low-rank product, may run beside it.
 class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSparsePlaces {
  public:
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
-  /// Makes `product` compute x Wᵀ whenever it is on. False unless `parameter` is W.
+  /// Makes `product` compute x Wᵀ while product->is_on(). Returns false unless `parameter` is W.
   bool set_product(const torch::Tensor& parameter, std::shared_ptr<const LinearProduct> product);
-  /// Adds `branch` as a submodule `name`. False unless `parameter` is W.
+  /// Adds `branch` as a submodule `name`. Returns false unless `parameter` is W.
   bool set_branch(const torch::Tensor& parameter, const std::string& name,
                   std::shared_ptr<LinearBranch> branch);
   std::vector<SparsePlace> sparse_places() const override { return {{weight}}; }
@@ -30,7 +32,7 @@ class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSpar
   torch::Tensor weight, bias;
 
  protected:
-  /// True if the layer is plain x Wᵀ + b with formed_weight().
+  /// True if the output is plain x Wᵀ + b with W = formed_weight(): no branch, no other kernel.
   bool is_dense() const { return branch_ == nullptr && !has_product(); }
   torch::Tensor formed_weight() const { return formed(weight, form_.get()); }
   /// The layer's output, in x's dtype.

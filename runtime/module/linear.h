@@ -15,19 +15,19 @@ struct DenseWeights {
 };
 
 /// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). W may have a weight form, another kernel may compute the product,
-/// and a branch may be added beside it (extended_weights.h).
+/// Glorot-uniform, b N(0, 1e-6). Sparse training may permute W in each forward pass, replace the
+/// product's kernel, or add a branch (ExtendedWeights).
 ///
-/// Parameters: weight [out, in] and, unless it has no first values, bias [out].
+/// Parameters: weight [out, in], and bias [out] unless `bias_init` is nullopt.
 class LinearImpl : public ExtendedWeights {
  public:
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options);
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
              const std::optional<Init>& bias_init);
   virtual torch::Tensor forward(const torch::Tensor& x) const;
-  /// The weights with which a fused kernel may compute the layer itself; nothing if the layer is
-  /// not plain x Wᵀ + b, and its forward must be called. Kernels read the parameters only through
-  /// this.
+  /// Returns W and b for a fused kernel that computes x Wᵀ + b in place of forward(); nullopt if
+  /// the layer computes something else, so that forward() must be called. Fused kernels must get
+  /// the weights here, since W may differ from the parameter.
   virtual std::optional<DenseWeights> dense() const {
     if (!is_dense()) return std::nullopt;
     return DenseWeights{formed_weight(), bias};
@@ -38,11 +38,11 @@ TORCH_MODULE(Linear);
 /// Initial values of a bias: N(0, 1e-6), as in timm's Mixer and V-MoE.
 Init bias_init();
 
-/// Initial values of an MLP of two linear layers; a gate is initialised like the first one.
+/// Initial values of an MLP of two linear layers; the gate of a gated MLP has those of fc1.
 struct MlpInits {
   Init fc1_weight, fc2_weight, bias;
 };
-/// Linear's defaults.
+/// Linear's defaults for an MLP width -> hidden -> width.
 MlpInits xavier_inits(int64_t width, int64_t hidden);
 
 }  // namespace shoal

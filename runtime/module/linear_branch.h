@@ -6,10 +6,10 @@
 
 namespace shoal {
 
-/// A parallel branch of a linear layer beside the product with W: y = join(x, x Wᵀ) + b.
+/// A branch beside the product of a linear layer, such as a low-rank one: y = join(x, x Wᵀ) + b.
 class LinearBranch : public ModuleBase {
  public:
-  /// x [..., in], x Wᵀ [..., out] -> [..., out], in x's dtype.
+  /// x [..., in], product x Wᵀ [..., out] -> y without b [..., out], in x's dtype.
   virtual torch::Tensor join(const torch::Tensor& x, const torch::Tensor& product) const = 0;
 };
 

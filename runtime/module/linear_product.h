@@ -4,14 +4,15 @@
 
 namespace shoal {
 
-/// Computes y = x Wᵀ + b in place of a dense product: kernels for a W that is mostly zero.
+/// Computes y = x Wᵀ + b of a linear layer in place of a dense product, by kernels for a W that
+/// is mostly zero.
 class LinearProduct {
  public:
   virtual ~LinearProduct() = default;
-  /// True if it computes the layer's products now; otherwise the layer does, with W in its form.
+  /// True if the layer must call multiply() now; otherwise it multiplies densely by itself.
   virtual bool is_on() const = 0;
-  /// [..., in] -> [..., out], in x's dtype. W is the parameter, without its form; b may be
-  /// undefined. Differentiable in all three.
+  /// [..., in] -> [..., out], in x's dtype. `weight` is W as stored: a permutation of its rows
+  /// or columns is applied in here. b may be undefined. Differentiable in all three.
   virtual torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                                  const torch::Tensor& bias) const = 0;
 };

@@ -11,7 +11,8 @@
 
 namespace shoal {
 
-/// Base of our layers: registers parameters together with their initial values.
+/// Base of all layers: registers parameters together with the values they start from, and knows
+/// which ones stack experts, or other units that a router chooses from.
 ///
 /// Tensors are allocated uninitialised with the given options; on the `meta` device nothing is
 /// allocated, which is how parameters are counted. `initialise` or a checkpoint fills them.
@@ -20,8 +21,8 @@ class ModuleBase : public torch::nn::Module {
   struct Spec {
     std::string name;  ///< name as passed to add_…
     Init init;
-    std::vector<int64_t> unit_ids;  ///< not empty: dimension 0 stacks these units
-    bool is_stacked = false;
+    std::vector<int64_t> unit_ids;  ///< global ids of the units that dimension 0 stacks
+    bool is_stacked = false;        ///< true also for a stack of no units
   };
   /// Spec of the parameter or buffer registered with torch as `key`: its name with `/` in place of
   /// each dot.
@@ -31,8 +32,8 @@ class ModuleBase : public torch::nn::Module {
   /// Adds a parameter that every rank holds whole.
   torch::Tensor add_parameter(const std::string& name, at::IntArrayRef sizes,
                               const torch::TensorOptions& options, const Init& init);
-  /// Adds a parameter [u, sizes...] of the units `unit_ids`, u = unit_ids.size(), may be 0. Names
-  /// of both kinds may have dots: `fc1.weight`.
+  /// Adds a parameter [u, sizes...] that stacks this rank's units, whose global ids are `unit_ids`;
+  /// u = unit_ids.size() may be 0. Names, here as above, may have dots: `fc1.weight`.
   torch::Tensor add_stacked_parameter(const std::string& name, at::IntArrayRef sizes,
                                       const torch::TensorOptions& options, const Init& init,
                                       const std::vector<int64_t>& unit_ids);

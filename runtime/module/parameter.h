@@ -9,8 +9,8 @@
 
 namespace shoal {
 
-/// Initialisation of a tensor, drawn from the stream keyed by (seed, logical name), so independent
-/// of ranks and of the order in which modules are built.
+/// Initialisation of a tensor. Random values are keyed by (seed, name of the tensor), so they are
+/// independent of ranks and of the order in which modules are built.
 struct Init {
   enum class Kind { kConstant, kUniform, kNormal };
   Kind kind = Kind::kConstant;
@@ -29,19 +29,18 @@ struct Init {
 /// One trainable tensor, for optimizers, gradient sync and checkpoints.
 ///
 /// `name` is logical and independent of ranks: `blocks.0.token_mlp.fc1.weight`. A tensor that
-/// stacks one matrix per unit, [u, ...], has a `*` in place of the unit's global id,
-/// `blocks.2.moe_s.experts.*.fc1.weight`; row i of it is unit `unit_ids[i]`, and checkpoints store
-/// each unit as an entry of its own. `stacked_dims` (0 or 1) leading dimensions form such a stack:
-/// per-matrix rules (LAMB's trust ratio, no weight decay for vectors) apply to one matrix of the
-/// stack.
+/// stacks one matrix per unit (expert) of this rank, [u, ...], has a `*` in place of the unit's
+/// global id, `blocks.2.moe_s.experts.*.fc1.weight`. Row i of it is unit `unit_ids[i]`; checkpoints
+/// store each unit as an entry of its own. `stacked_dims` is 1 for such a stack, else 0. Rules for
+/// matrices (LAMB's trust ratio, no weight decay for vectors) apply to each matrix of the stack.
 struct Parameter {
   std::string name;
   torch::Tensor tensor;
   int64_t stacked_dims = 0;
   std::vector<int64_t> unit_ids;
   Init init;
-  /// Set if `tensor` is not a whole parameter but a flat piece of one matrix, `name`: its elements
-  /// from `begin` on.
+  /// Set if optimizer state is sharded (ZeRO-1) and `tensor` is only a flat piece of one matrix,
+  /// called `name`: the matrix's elements from `begin` on.
   struct Piece {
     std::string parameter;       ///< name of the whole parameter, with `*` for a stack
     std::vector<int64_t> sizes;  ///< shape of the matrix
@@ -50,7 +49,7 @@ struct Parameter {
   std::optional<Piece> piece = std::nullopt;
 
   bool is_stacked() const { return stacked_dims > 0; }
-  /// Dimensions of one matrix; weight decay and trust ratios apply from 2 on.
+  /// Number of dimensions of one matrix; weight decay and trust ratios apply from 2 on by default.
   int64_t matrix_dims() const {
     return piece ? static_cast<int64_t>(piece->sizes.size()) : tensor.dim() - stacked_dims;
   }

@@ -9,49 +9,51 @@
 
 namespace shoal {
 
-/// A weight that a forward pass applies, or a product between activations, such as attention's.
+/// A weight that a forward pass applies, or a product between activations, such as attention's. The
+/// multiply-adds of a model, and from them `mfu`, are counted by lists of these.
 struct Product {
   torch::Tensor weight = {};   ///< undefined: between activations
-  double multiply_adds = 0;    ///< 0 of what scales, is added or looked up
-  std::string routed_by = {};  ///< path of the MoE stage whose unit has the weight; empty: of none
+  double multiply_adds = 0;    ///< 0 for weights that scale, are added or looked up
+  std::string routed_by = {};  ///< path of the MoE layer whose experts have it; else empty
 };
 
-/// The products of one view of a sample, in the order of the forward pass: a product passes
-/// gradients on if a trained weight was applied before it.
+/// The products of one sample (of one augmented view of it, if a task trains on several), in the
+/// order of the forward pass: a product passes gradients on if a trained weight comes before it.
+/// `rows` below: how many rows (tokens) of that sample a weight or module is applied to.
 class ProductList {
  public:
-  /// Adds a weight that multiplies `rows` rows; a stack of routed units' weights: the rows of all
-  /// units together. A vector, which scales or is added, counts no product. 0 rows: a table, or a
-  /// matrix that is added. An undefined weight is left out.
+  /// Adds a weight that multiplies `rows` rows; for a stack of routed experts, the rows of all
+  /// experts together. A vector counts no product. Pass 0 rows for a lookup table or a matrix that
+  /// is added. An undefined weight is ignored.
   void apply(const torch::Tensor& weight, double rows);
-  /// Adds a product between activations; of masked attention only the pairs that are computed.
+  /// Adds a product between activations; count only the pairs that masked attention computes.
   void between(double multiply_adds);
-  /// Adds what a module lists, by default as visit_parts.
+  /// Adds a module: by its list_products if it has CountsProducts, else by visit_parts.
   void visit(const torch::nn::Module& module, double rows);
   /// Adds the children of a module in order, then its own parameters.
   void visit_parts(const torch::nn::Module& module, double rows);
-  /// Runs `list_units`, which adds the weights of the units that the MoE stage at `path` routes
-  /// rows to. `numbers`: how many there are in all these rows.
+  /// Calls `list_units`, which adds the weights of the units (experts) that the MoE layer at `path`
+  /// routes rows to. `numbers`: elements of all these rows, rows times width.
   void route(const std::string& path, double numbers, const std::function<void()>& list_units);
 
   const std::vector<Product>& products() const { return products_; }
-  /// Numbers in the rows that routed units get.
+  /// Elements of all routed rows: the sum of `numbers` over the route calls.
   double routed_numbers() const { return routed_numbers_; }
 
  private:
   std::vector<Product> products_;
-  std::string routed_by_;  ///< of the weights that are added
+  std::string routed_by_;  ///< path given to the running route call
   double routed_numbers_ = 0;
 };
 
-/// A module that multiplies other rows than it is given, or activations with each other. A module
-/// that does neither needs no list: it is visited part by part.
+/// A module that multiplies activations with each other, or applies weights to another number of
+/// rows than it gets. Other modules need no list: their parameters and children are visited.
 class CountsProducts {
  public:
   virtual ~CountsProducts() = default;
-  /// Adds the module's products to `list`. `rows`: those that it is given of one view of a sample,
-  /// usually the tokens; for a bank of units the rows of all of them; for a backbone, and for a
-  /// task, which lists its head alone, 1: they know their tokens.
+  /// Adds the module's products for one sample to `list`. `rows`: rows that the module gets,
+  /// usually the tokens; for a bank of experts the rows of all experts together; 1 for a backbone
+  /// and for a task, which know their number of tokens. A task lists its head only.
   virtual void list_products(double rows, ProductList& list) const = 0;
 };
 

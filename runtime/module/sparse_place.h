@@ -7,22 +7,23 @@
 
 namespace shoal {
 
-/// A weight that may be trained sparse: a matrix, or a stack of them.
+/// A weight that the recipe's section `sparsity` may train sparse: a matrix, or a stack of one
+/// matrix per expert.
 struct SparsePlace {
   torch::Tensor weight;
   bool is_transposed = false;  ///< matrices are [inputs, outputs], else [outputs, inputs]
-  int64_t copies = 1;          ///< matrices of the stack, over all ranks
+  int64_t copies = 1;          ///< matrices of the stack on all ranks together: the experts
 };
 
 /// A module with weights that may be trained sparse.
 class HasSparsePlaces {
  public:
   virtual ~HasSparsePlaces() = default;
-  /// Lists weights of the module itself, and none of the modules inside it.
+  /// Lists the weights of the module itself, without those of its submodules.
   virtual std::vector<SparsePlace> sparse_places() const = 0;
 };
 
-/// Marks a module that stays dense with all modules inside it, such as a router.
+/// Marks a module, such as a router, that is never trained sparse, nor are its submodules.
 class StaysDense {
  public:
   virtual ~StaysDense() = default;

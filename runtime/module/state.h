@@ -11,8 +11,8 @@
 
 namespace shoal {
 
-/// A tensor of the saved state. If `unit_ids` is not empty, or `is_stacked`, dimension 0 stacks
-/// these units, the name has a `*`, and each unit is saved as an entry of its own.
+/// A tensor of a checkpoint. If `unit_ids` is not empty, or `is_stacked`, dimension 0 stacks these
+/// units (experts), the name has a `*` for their ids, and each unit is an entry of its own.
 struct StateTensor {
   std::string name;
   torch::Tensor& value;
@@ -27,7 +27,7 @@ inline StateTensor state_like(const std::string& prefix, const Parameter& parame
   return {prefix + parameter.name, value, parameter.is_stacked(), parameter.unit_ids};
 }
 
-/// Called with each saved value. One visitor writes, another reads back in place.
+/// Called with each value of a checkpoint: one visitor writes it, another reads it back in place.
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
@@ -46,8 +46,8 @@ class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual void visit_state(StateVisitor& visitor) = 0;
-  /// Called before a checkpoint is read: state whose tensors change during training takes the form
-  /// of the saved one.
+  /// Called before a checkpoint is read, for state whose set of tensors changes during training:
+  /// creates and removes tensors so that they are those that the checkpoint has.
   virtual void fit_to(const SavedNames& saved) { (void)saved; }
   /// Called after a checkpoint was read into the tensors that the last visit listed. Collective,
   /// like loading: collective calls must come before anything that may throw on one rank alone.

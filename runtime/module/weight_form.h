@@ -8,12 +8,12 @@
 
 namespace shoal {
 
-/// A differentiable function of a parameter, applied in every forward pass, whose result products
-/// use in its place: its rows or columns reordered, its cells weighted.
+/// A differentiable function that a layer applies to a parameter in every forward pass; products
+/// then use the result. Sparse training reorders rows or columns, or scales entries, by forms.
 class WeightForm {
  public:
   virtual ~WeightForm() = default;
-  /// The result; it has the parameter's shape.
+  /// Returns the tensor to multiply by; it has the parameter's shape.
   virtual torch::Tensor apply(const torch::Tensor& parameter) const = 0;
   /// Trained tensors of the form itself, beside the parameter.
   virtual std::vector<torch::Tensor> leaves() const { return {}; }
@@ -41,12 +41,12 @@ class WeightForms : public WeightForm {
   std::vector<std::shared_ptr<const WeightForm>> forms_;
 };
 
-/// A module whose parameters may have a form.
+/// A module whose parameters may have a form (WeightForm).
 class HasWeightForms {
  public:
   virtual ~HasWeightForms() = default;
-  /// Makes products use `form` of this parameter. False if the module has no such parameter, or it
-  /// does not support forms.
+  /// Applies `form` to this parameter from now on. Returns false if the module has no such
+  /// parameter, or one that does not support forms.
   virtual bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) = 0;
   /// The leaves of all forms of the module.
   virtual std::vector<torch::Tensor> form_leaves() const = 0;

@@ -8,10 +8,10 @@ namespace shoal {
 /// w -= lr·wd·w; m = β1 m + (1-β1) g; v = β2 v + (1-β2) g²;
 /// w -= lr·(m/(1-β1^t)) / (sqrt(v/(1-β2^t)) + eps).
 ///
-/// With `entry_steps` t is a state of each weight, "t", beside "m" and "v": sparse training zeroes
-/// all three where a weight regrows, so its first step is lr, like that of any new weight. With the
-/// count of all steps it would be up to (1-β1)/sqrt(1-β2) lr, 3.16 lr by default. Weights that are
-/// off are counted too, without effect.
+/// t is the number of the update. With `entry_steps` each weight has a t of its own, a third state
+/// "t" beside "m" and "v". Sparse training zeroes all three when a weight regrows, so its first
+/// step is lr, like that of any new weight; with a common t it would be up to
+/// (1-β1)/sqrt(1-β2) lr, 3.16 lr by default. Masked weights count too, without effect.
 class AdamW : public Optimizer {
  public:
   struct Options : AdamOptions {

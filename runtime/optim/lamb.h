@@ -13,10 +13,10 @@ namespace shoal {
 /// u = (m/(1-β1^t)) / (sqrt(v)/sqrt(1-β2^t) + eps) + wd·w;
 /// w -= lr·r·u with the trust ratio r = |w|/|u|, 1 where either is 0.
 ///
-/// One ratio for each matrix of a stack (each expert). Parameters without decay (vectors,
-/// `no_decay`, weight_decay 0) have ratio 1 unless `always_adapt`. With shards a matrix's norms are
-/// sums over the ranks that hold its pieces: pieces are measured first, then updated. Source: You
-/// et al. 2020, algorithm 2, without its bound on the norm of w.
+/// t is the number of the update. Each matrix of a stack (each expert) has a ratio of its own.
+/// Parameters without decay (vectors, `no_decay`, weight_decay 0) have ratio 1 unless
+/// `always_adapt`. With sharded optimizer state the squared norms are first summed over the ranks
+/// that hold pieces of the matrix. Source: You et al. 2020, algorithm 2, without the bound on |w|.
 class Lamb : public Optimizer {
  public:
   struct Options : AdamOptions {
@@ -41,11 +41,11 @@ class Lamb : public Optimizer {
   bool adapts(const Batch& batch) const {
     return batch.weight_decay != 0.0 || options_.always_adapt;
   }
-  /// Values of LambFactors for a batch, as a list for operators.
+  /// The constants of a batch's update, in the order of LambFactors' fields.
   std::array<double, 8> factors(const Batch& batch) const;
   /// Updates averages, trust ratios and weights at once, for whole matrices.
   void update_whole(const Batch& batch, double rate) const;
-  /// Updates averages; returns squared norms [P, 2] of this rank's pieces of weights and updates.
+  /// Updates averages; returns squared norms [P, 2] of weights and updates of this rank's P pieces.
   torch::Tensor measure(const Batch& batch) const;
   /// Updates the weights, given the squared norms summed over ranks.
   void apply(const Batch& batch, double rate, const torch::Tensor& square_P2) const;

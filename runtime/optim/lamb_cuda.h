@@ -5,8 +5,9 @@
 
 struct CUstream_st;
 
-/// Kernels of LAMB on the lists weights, gradients, m, v. Pointers are to GPU memory; each call is
-/// queued on the stream.
+// M matrices  C chunks of them
+/// CUDA kernels of the LAMB optimizer. `tensors` holds the lists weights, gradients, m, v (averages
+/// of gradients and of squares). Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::lamb_cuda {
 
 /// Updates averages and weights at once, without trust ratios.
@@ -14,15 +15,15 @@ template <class Real>
 void launch_plain(const TensorChunks& tensors, const LambFactors<Real>& factors, Real rate,
                   CUstream_st* stream);
 
-/// Options for trust ratios in launch_measure.
+/// Options of launch_measure for trust ratios.
 struct Trust {
-  bool is_wanted = false;
+  bool is_wanted = false;  ///< false: only norms, since other ranks hold pieces of the matrices
   double learning_rate = 0.0;
-  bool clips = false;
+  bool clips = false;  ///< ratios are at most 1
 };
-/// Updates the averages. `out`: the rate of each matrix, its learning rate times its trust ratio
-/// [M]; or, unless `trust.is_wanted`, the squared norms of matrix and update [M, 2]. part_C2:
-/// scratch, two for each chunk.
+/// Updates the averages. Writes to `out` the rate of each matrix [M], which is the learning rate
+/// times its trust ratio; or, unless `trust.is_wanted`, the squared norms of the matrix and of its
+/// update [M, 2]. part_C2 is scratch memory.
 template <class Real>
 void launch_measure(const TensorChunks& tensors, const LambFactors<Real>& factors,
                     const Trust& trust, double* part_C2, double* out, CUstream_st* stream);

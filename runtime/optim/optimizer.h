@@ -39,7 +39,7 @@ struct OptimizerOptions {
   }
 };
 
-/// Options of the optimizers that average gradients and their squares.
+/// Options of AdamW and LAMB, which average gradients and their squares.
 struct AdamOptions : OptimizerOptions {
   std::vector<double> betas = {0.9, 0.999};
   double eps = 1e-8;
@@ -55,50 +55,50 @@ struct AdamOptions : OptimizerOptions {
   void validate(Problems& problems) const;
 };
 
-/// Updates parameters from their gradients, which are summed over ranks and clipped before. The
-/// caller skips steps with a non-finite gradient. Registered under `optimizer`; options derive from
-/// OptimizerOptions.
+/// Updates parameters from their gradients, which the caller has summed over ranks and clipped. The
+/// caller skips steps with a gradient that is not finite. Chosen by the recipe's section
+/// `optimizer`; a member's Options derive from OptimizerOptions.
 ///
-/// All lists are in the order of the context's parameters (or pieces), without those that require
-/// no gradient.
+/// With sharded state (ZeRO-1) a rank updates only its pieces: flat parts of matrices. All lists
+/// are in the order of the context's parameters or pieces, without those that need no gradient.
 class Optimizer : public Stateful {
  public:
-  /// The parameters to update, or this rank's pieces of them and the `shards` they belong to.
+  /// What to update: whole parameters, or this rank's pieces and `shards`, which exchanges state.
   struct Context {
     Context(std::vector<Parameter> parameters = {}, StateShards* shards = nullptr,
             std::vector<Parameter> buffers = {})
         : parameters(std::move(parameters)), shards(shards), buffers(std::move(buffers)) {}
     std::vector<Parameter> parameters;
     StateShards* shards;             ///< not owned; null for whole parameters
-    std::vector<Parameter> buffers;  ///< may be matched by `rules` beside the parameters
+    std::vector<Parameter> buffers;  ///< the model's; `rules` may name them to freeze them
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "optimizer";
 
   /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
   /// one device; their state has that dtype. Throws ConfigError if an entry of `no_decay` or
-  /// `rules` matches no parameter, or if none is trained; pieces are not checked.
+  /// `rules` matches no parameter, or if all are frozen; pieces are not checked.
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
   double peak_learning_rate() const { return options_.lr; }
-  /// Steps taken, skipped ones not among them.
+  /// Number of updates made; skipped steps do not count.
   int64_t steps() const { return steps_; }
 
-  /// Makes one update; collective over the shards. Throws TORCH_CHECK on a parameter without
-  /// gradient.
+  /// Makes one update. With shards collective: all ranks must call. Throws TORCH_CHECK on a
+  /// parameter without gradient.
   void step(double learning_rate);
 
-  /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. Collective
-  /// over the shards: a cut matrix is listed whole, by the rank that has its first element.
+  /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. With shards
+  /// collective: a matrix cut into pieces is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
-  /// The kinds of state, a number of each for every weight: "m", "v".
+  /// The kinds of state ("m", "v"): each has one number per weight.
   std::vector<std::string> state_kinds() const;
-  /// The kinds among them that count the steps of each weight from where it grew last.
+  /// Kinds of state that count a weight's updates since sparse training last regrew it.
   virtual std::vector<std::string> entry_kinds() const { return {}; }
-  /// What this rank holds of one kind of state ("m", "v") of a parameter: the tensor, or those of
-  /// its pieces here in the order of their elements. Throws TORCH_CHECK if there is no such kind.
+  /// Returns one kind of state ("m", "v") of a parameter, as far as this rank holds it: the tensor,
+  /// or those of its pieces in the order of their elements. Throws TORCH_CHECK on an unknown kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
 
  protected:
@@ -106,7 +106,7 @@ class Optimizer : public Stateful {
   struct Batch {
     double weight_decay = 0.0;  ///< 0: no decay, no trust ratio
     double lr_scale = 1.0;
-    std::vector<int64_t> places;  ///< of its parameters among all; for the lists below
+    std::vector<int64_t> places;  ///< indices of the batch's parameters among all
     std::vector<torch::Tensor> weights, gradients;
     std::vector<std::vector<torch::Tensor>> states;  ///< one list for each add_state call
     std::vector<int64_t> num_matrices;  ///< matrices stacked in dimension 0 of each weight, or 1
@@ -115,7 +115,7 @@ class Optimizer : public Stateful {
   /// batches, or none.
   virtual void update(const std::vector<Batch>& batches, double learning_rate) = 0;
 
-  /// Adds a tensor of zeros a parameter, saved under `optimizer.<kind>.`. For constructors only.
+  /// Adds a zero tensor per parameter, saved as `optimizer.<kind>.<name>`. For constructors only.
   void add_state(std::string kind);
   StateShards* shards() const { return shards_; }
   int64_t num_parameters() const { return static_cast<int64_t>(parameters_.size()); }
@@ -129,11 +129,11 @@ class Optimizer : public Stateful {
   std::vector<Parameter> parameters_;
   std::vector<Batch> batches_;
   std::vector<std::pair<std::string, std::vector<torch::Tensor>>> states_;
-  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices, as last visited
+  std::vector<std::vector<torch::Tensor>> wholes_;  ///< cut matrices, from the last visit_state
   int64_t steps_ = 0;
 };
 
-/// The rules of the chosen optimizer; empty without a choice.
+/// The option `rules` of the chosen optimizer; empty if none is chosen.
 const std::vector<ParameterRule>& rules_of(const Choice<Optimizer>& choice);
 
 }  // namespace shoal

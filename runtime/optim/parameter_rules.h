@@ -36,12 +36,13 @@ struct ParameterRule {
   void validate(Problems& problems) const;
 };
 
-/// Name that `match` is compared with: the whole parameter's, also for a piece of it.
+/// Name that `match` is compared with. For a piece of a parameter, as a rank holds it with sharded
+/// optimizer state, this is the whole parameter's name.
 inline const std::string& whole_name(const Parameter& parameter) {
   return parameter.piece ? parameter.piece->parameter : parameter.name;
 }
 
-/// Settings of one parameter from all rules together.
+/// Settings of one parameter by all rules that match it; later rules win. Unset: no rule sets it.
 struct ParameterSettings {
   std::optional<double> lr_scale, weight_decay;
   std::optional<bool> freeze;

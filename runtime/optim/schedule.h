@@ -9,8 +9,8 @@
 /// Learning-rate schedules. Torch-free.
 namespace shoal {
 
-/// Factor of the peak learning rate at each step: a linear warm-up from 0 to 1, then the member's
-/// own curve. Registered under `schedule`.
+/// Factor of the peak learning rate at each step: a linear warm-up from 0 to 1, then the curve of
+/// the derived class, such as a cosine. Chosen by the recipe's section `schedule`.
 class Schedule {
  public:
   /// Length of the run and of its epochs, to convert durations to steps.

@@ -6,7 +6,8 @@
 
 namespace shoal {
 
-/// Stochastic gradient descent: g += wd·w; m = μ·m + g; w -= lr·m, with Nesterov lr·(g + μ·m).
+/// Gradient descent with momentum μ, as torch.optim.SGD: g += wd·w; m = μ·m + g; w -= lr·m, or with
+/// `nesterov` w -= lr·(g + μ·m).
 class Sgd : public Optimizer {
  public:
   struct Options : OptimizerOptions {

@@ -4,21 +4,24 @@
 
 #include <vector>
 
+// P pieces on this rank  N numbers for each
 namespace shoal {
 
-/// Exchanges optimizer state with the ranks that hold the other pieces of a matrix. Lists have an
-/// entry for each piece of this rank, in order. Every call is collective.
+/// Exchanges optimizer state between ranks if it is sharded (ZeRO-1). A rank then holds flat pieces
+/// of matrices; a cut matrix has pieces on several ranks. Lists have an entry for each piece of
+/// this rank, in order. Every call but device() is collective: all ranks must call.
 class StateShards {
  public:
   virtual ~StateShards() = default;
   /// Device of all tensors.
   virtual torch::Device device() const = 0;
-  /// Sums rows of `values_PN` in place over all pieces of the same matrix, on all ranks.
+  /// Replaces each row of `values_PN` by the sum of the rows of all pieces of its matrix, on all
+  /// ranks; for norms of whole matrices.
   virtual void sum(torch::Tensor values_PN) = 0;
-  /// The cut matrices, whole and flat, put together from their pieces: defined for pieces that hold
-  /// a matrix's first element.
+  /// Puts cut matrices together. Entry i is the whole matrix, flat, if piece i holds its first
+  /// element, else undefined; undefined also for matrices that are not cut.
   virtual std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) = 0;
-  /// Reverse of gather: fills the pieces of cut matrices.
+  /// Reverse of gather: fills the pieces of cut matrices from `wholes`.
   virtual void scatter(const std::vector<torch::Tensor>& wholes,
                        const std::vector<torch::Tensor>& pieces) = 0;
 };

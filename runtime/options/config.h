@@ -13,7 +13,7 @@
 
 #include "runtime/base/duration.h"
 
-/// Typed options. A configurable class declares:
+/// Typed options: each class declares the recipe keys it reads, with types, ranges and help texts.
 ///
 ///     struct Options {
 ///       int64_t top_k = 1;
@@ -62,8 +62,8 @@ struct ResumeRule {
   bool changes_scores = false;  ///< evaluations before and after the change do not compare
 };
 
-/// What is known of a field beside its name, type and place. Rules of a list hold for each element
-/// too, those of an optional for its value.
+/// Rules of a field, which the functions below set: unit("samples") sets `unit`. Rules of a list
+/// hold for each element too, those of an optional for its value.
 struct FieldRules {
   std::string_view doc;
   std::string_view unit;
@@ -72,9 +72,9 @@ struct FieldRules {
   unsigned duration_units = kAllDurationUnits;
   bool is_required = false;
   bool is_inlined = false;
-  bool may_be_empty = true;   ///< texts
-  bool may_have_none = true;  ///< lists
-  bool is_path = false;       ///< texts
+  bool may_be_empty = true;   ///< for texts
+  bool may_have_none = true;  ///< for lists: no element
+  bool is_path = false;       ///< for texts: file or folder
   bool keeps_evaluation = false;
   std::optional<ResumeRule> resume;
 
@@ -108,8 +108,8 @@ constexpr auto not_empty() {
 constexpr auto file_path() {
   return [](FieldRules& rules) { rules.is_path = true; };
 }
-/// A key of a model that does not affect what given weights compute in an evaluation, but training,
-/// initial values or speed. Keys without this rule may.
+/// Marks a key of a model that has no effect on what given weights compute in an evaluation; it
+/// affects only training, initial values or speed. `shoal eval` accepts another value of it.
 constexpr auto keeps_evaluation() {
   return [](FieldRules& rules) { rules.keeps_evaluation = true; };
 }
@@ -118,7 +118,7 @@ constexpr auto keeps_evaluation() {
 constexpr auto on_resume(OnResume rule) {
   return [rule](FieldRules& rules) { rules.resume = {rule}; };
 }
-/// A key that only evaluations read: it may change with a warning, as their scores do.
+/// Marks a key that only evaluations read: a resumed run may change it, with a warning.
 constexpr auto changes_scores() {
   return [](FieldRules& rules) { rules.resume = {OnResume::kWarned, /*changes_scores=*/true}; };
 }
@@ -154,7 +154,7 @@ constexpr Field<Owner, Value> required(std::string_view name, Value Owner::*memb
   return result;
 }
 
-/// A nested struct or Choice whose keys stand in its owner's mapping.
+/// A nested struct or Choice without a section of its own: its keys stand among its owner's.
 template <class Owner, class Value>
 constexpr Field<Owner, Value> inlined(Value Owner::*member) {
   Field<Owner, Value> result{"", member, {}};
@@ -172,7 +172,7 @@ constexpr Field<Owner, Value> inlined(Value Owner::*member) {
 template <class Enum>
 struct EnumNames;
 
-/// The recipe word of a value in EnumNames.
+/// The recipe word of a value; throws std::logic_error if EnumNames lacks it.
 template <class Enum>
 std::string_view enum_name(Enum value) {
   for (const auto& [known, name] : EnumNames<Enum>::names) {
@@ -181,7 +181,7 @@ std::string_view enum_name(Enum value) {
   throw std::logic_error("enum_name: a value without a name");
 }
 
-/// Collects the mistakes in an options struct. Paths are recipe keys relative to that struct:
+/// Collects the mistakes that validate() finds in an options struct. Paths are relative to it:
 /// `top_k`, `router.k`, `losses[0].weight`; "" is the struct itself.
 class Problems {
  public:

@@ -10,16 +10,16 @@
 
 namespace shoal::config {
 
-/// A member of a choice that a key belongs to: optimizer, lamb.
+/// A class that has a key, among those that a recipe chooses from: noun "optimizer", member "lamb".
 struct KeyOwner {
   std::string noun, member;
   bool operator==(const KeyOwner&) const = default;
 };
 
-/// One recipe key as shown by `keys` and the reference.
+/// One recipe key, as `shoal keys` shows it.
 struct KeyInfo {
   std::string path;              ///< "train.batch", "model.losses[].weight"
-  std::vector<KeyOwner> owners;  ///< the outer choice first; empty for keys of every recipe
+  std::vector<KeyOwner> owners;  ///< outer ones first; empty: a key of every recipe
   std::string type;              ///< "integer", "one of: a, b"
   std::string range;             ///< "at least 1"; may be ""
   std::string unit;              ///< "samples"; may be ""
@@ -29,25 +29,25 @@ struct KeyInfo {
   std::vector<std::pair<std::string, std::string>> choices;  ///< name and doc of each member
 };
 
-/// Every key below an options struct, in the order of its fields(). The keys of each member of a
-/// choice follow the key that names the member, except for a nested choice among the same members,
-/// whose keys are the same.
+/// Lists every key below an options struct, in the order of its fields(). Where a recipe chooses a
+/// class by name (router, optimizer), the options of each class follow the key for the name; a
+/// choice that is nested in one among the same classes is not listed again.
 std::vector<KeyInfo> list_keys(const Type& type);
 
-/// The rules of the fields on the path of a value.
+/// Rules of a key, by the fields on the path from the root to it.
 struct KeyRules {
   ResumeRule resume;              ///< of the nearest field that has one
-  bool keeps_evaluation = false;  ///< whether any of them has that rule
+  bool keeps_evaluation = false;  ///< true if one of these fields has that rule
 };
 KeyRules key_rules(const Type& type, const void* options, std::string_view path);
 
-/// `width` of `model.mlp.width`.
+/// Last part of a path: `width` of `model.mlp.width`.
 inline std::string_view last_key(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
 /// True if a path is `name` or lies below it; every path is at or below "".
 bool is_at_or_below(std::string_view path, std::string_view name);
 
-/// The owners of keys with one path, "backbone convnext, vit; router top_k"; "" without owners.
+/// Words for the owners of keys, such as "backbone convnext, vit; router top_k"; "" without owners.
 std::string owners_text(const std::vector<const KeyInfo*>& keys);
 
 /// Prints the keys whose path is `name` or lies below it, one paragraph each; if there are none,

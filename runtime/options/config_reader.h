@@ -15,7 +15,7 @@ enum class UnsetVariable {
   kKeep,    ///< a text keeps `${env:X}`, other types their default; for `check` and `show`
 };
 
-/// Context of reading a recipe.
+/// What reading a recipe depends on beside the recipe.
 struct Surroundings {
   UnsetVariable unset = UnsetVariable::kRefuse;
   Environment environment = nullptr;  ///< looks up HOME for paths that begin with `~`
@@ -67,7 +67,8 @@ Loaded<Options> load_options_text(const std::string& text, const std::string& na
   return load_options<Options>(source, unset);
 }
 
-/// Problems that maps paths relative to `section` to their positions in a recipe.
+/// Adds the problems of an options struct to `diagnostics`, with their file, line and column.
+/// `section`: path of the struct in the recipe `root`.
 class LocatedProblems : public Problems {
  public:
   LocatedProblems(const Node& root, std::string section, Diagnostics& diagnostics)

@@ -35,17 +35,18 @@ class ChoiceValue;
 class MemberSet;
 struct Type;
 
+/// One field of an options struct.
 struct FieldInfo {
   std::string_view name;
   FieldRules rules;
-  const Type& (*type)();  ///< a function, since types may contain themselves
-  std::function<void*(void*)> member;
+  const Type& (*type)();               ///< a function, since types may contain themselves
+  std::function<void*(void*)> member;  ///< from a struct to its field
 
   const void* member_of(const void* owner) const { return member(const_cast<void*>(owner)); }
 };
 
-/// The type of a field. Immutable, one object a type, alive to the end of the program. Functions
-/// take objects of that type; members for other kinds are empty.
+/// The type of a field, one constant object per type. `object` is an object of that type. Members
+/// for other kinds than `kind` are empty.
 struct Type {
   Kind kind;
   std::shared_ptr<void> (*make)();  ///< returns a default-constructed object
@@ -56,7 +57,7 @@ struct Type {
   std::string_view (*word)(const void* object);
   void (*set)(void* object, std::size_t index_of_word);
 
-  // Lists, and optionals: lists of at most one.
+  // Lists; an optional counts as a list of at most one element.
   const Type& (*element)();
   std::size_t (*size)(const void* object);
   const void* (*at)(const void* object, std::size_t index);
@@ -68,7 +69,7 @@ struct Type {
   void (*validate)(const void* object, Problems& problems);
   std::string_view short_key;  ///< the key that a scalar in place of the struct sets; may be ""
 
-  // Choices.
+  // Choices: a class that the recipe names, with its options (registry.h).
   const MemberSet& (*members)();
   const ChoiceValue& (*choice)(const void* object);
 

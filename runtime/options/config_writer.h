@@ -10,19 +10,19 @@
 
 namespace shoal::config {
 
-/// All keys and values of an options struct, defaults included, in the order of its fields().
+/// Returns all keys and values of an options struct, with defaults, in the order of its fields().
 Node to_node(const Type& type, const void* options);
 template <class Options>
 Node to_node(const Options& options) {
   return to_node(type_of<Options>(), &options);
 }
 
-/// Only what differs from a default-constructed struct, and the names of choices where something
-/// below them differs; required keys always.
+/// Returns what differs from a default-constructed struct, and required keys. A choice (of a
+/// router, say) shows its name unless it is the default one.
 Node to_minimal_node(const Type& type, const void* options);
 
-/// Restores the values of `document` that need an unset variable in `written`, a tree that to_node
-/// made from it.
+/// Writes texts with ${env:X} from `document` back into `written`, a tree that to_node made of the
+/// options read from it, where the variable X is not set.
 void keep_unset_variables(Node& written, const Node& document);
 
 /// The comment behind the value at a dotted path; "" for none.
@@ -34,7 +34,7 @@ std::string emit(const Node& root, const Comment& comment = nullptr);
 /// Where the value at `path` was set, "recipe.yaml:14" or "command line"; else "default".
 std::string origin_of(const Node& document, const std::string& path);
 
-/// One value that differs between two recipes; nothing on the side that lacks the key.
+/// One value that differs between two recipes; nullopt on the side that lacks the key.
 struct Difference {
   std::string path;
   std::optional<std::string> before;

@@ -6,17 +6,16 @@
 
 namespace shoal::config {
 
-/// The keys that correspond to `word` in other programs, the likeliest first; `experts.count` is
-/// the key `count` of any section `experts`. Empty if none is known. `section`: place of the word.
+/// Returns the recipe keys for `word`, a key of PyTorch, Megatron or others, the likeliest first:
+/// `batch` for `batch_size`. `experts.count` is the key `count` of any section `experts`. Empty if
+/// none is known. `section`: path of the section where the word was used.
 std::vector<std::string_view> keys_for_word(std::string_view word,
                                             std::string_view section = "model");
 
-/// How the value of `key` differs from that of `word`: "a factor of the peak rate"; "" if it does
-/// not.
+/// What the value of `key` is, if not that of `word`: "a factor of the peak rate"; else "".
 std::string_view difference_of(std::string_view word, std::string_view key);
 
-/// The value among `values` that corresponds to `word` in other programs: `cuda` for `gpu`; "" if
-/// none is known.
+/// The one of `values` that `word` means in other programs: `cuda` for `gpu`; "" if none.
 std::string value_for_word(std::string_view word, const std::vector<std::string>& values);
 
 }  // namespace shoal::config

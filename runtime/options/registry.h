@@ -12,9 +12,8 @@
 #include "runtime/base/error.h"
 #include "runtime/options/config_schema.h"
 
-/// Open sets of classes: a recipe names a member, which has options of its own.
-///
-/// The base declares the set; each member registers itself in its own .cpp file:
+/// Open sets of classes, such as routers or optimizers: a recipe names a member, which has options
+/// of its own. The base declares the set; each member registers itself in its own .cpp file:
 ///
 ///     class Router {
 ///      public:
@@ -31,8 +30,8 @@
 ///     const Registration<Router, TopKRouter> registered_top_k{"top_k", "top-k softmax routing"};
 ///     }  // a name of its own: files of a folder are compiled as one
 ///
-/// A base may have a struct Sketch, which tells how a member stands in a first recipe. Members may
-/// then have a `static constexpr Base::Sketch kSketch`; see sketch_of.
+/// A base may have a struct Sketch, from which `shoal new` writes a first recipe. Members may then
+/// have a `static constexpr Base::Sketch kSketch`.
 ///
 /// Objects with a registration are linked into one shared library: a static library drops them.
 /// Torch-free.
@@ -47,7 +46,7 @@ struct MemberInfo {
   const Type& (*options_type)();
   /// Creates a std::shared_ptr of the base class from the member's options and the base's Context.
   std::shared_ptr<void> (*create)(const void* options, const void* context);
-  const void* sketch = nullptr;  ///< the Base::Sketch that is its kSketch; null if it has none
+  const void* sketch = nullptr;  ///< its kSketch, a Base::Sketch; null without one
 };
 
 /// The members registered for one base class, sorted by name.
@@ -109,13 +108,13 @@ config::MemberSet& members_of() {
   return members;
 }
 
-/// How a member of Base stands in a first recipe; null if it does not say so.
+/// The member's kSketch, from which `shoal new` writes a first recipe; null if it has none.
 template <class Base>
 const typename Base::Sketch* sketch_of(const config::MemberInfo& member) {
   return static_cast<const typename Base::Sketch*>(member.sketch);
 }
 
-/// A recipe's choice among the members registered for Base, with the member's options:
+/// A field of an options struct that chooses a member of Base and holds its options, in a recipe
 /// `{name: top_k, k: 2}`.
 template <class Base>
 class Choice : public config::ChoiceValue {

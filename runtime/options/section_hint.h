@@ -7,19 +7,19 @@
 
 namespace shoal::config {
 
-/// A value that is not a mapping, in place of a section.
+/// A mistake in a recipe: a value where a section (a mapping) belongs, such as `optimizer: sgd`.
 struct MisplacedValue {
   const Node& node;
-  std::string path;
-  const Node* list = nullptr;  ///< the list, if it is an item of one
+  std::string path;            ///< dotted path of the value
+  const Node* list = nullptr;  ///< the list that has the value as an item; else null
   std::string list_path = {};
 };
 
-/// How to write a member's name, or a number, that stands in place of a section of this type: ";
-/// write optimizer.name=sgd"; "" if unknown. Values from the command line are shown as overrides.
+/// Returns the end of the error message, which tells how to write the value: "; write {name: sgd}",
+/// or on a command line "; write optimizer.name=sgd"; "" without a suggestion.
 std::string hint_for_section(const Type& type, const MisplacedValue& value);
 
-/// The set of members that a section chooses from; nullptr if it is not a choice.
+/// The classes of which a section of this type names one, such as optimizers; nullptr if none.
 const MemberSet* choice_in(const Type& type);
 
 }  // namespace shoal::config

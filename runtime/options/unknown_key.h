@@ -16,17 +16,17 @@ namespace shoal::config {
 struct UnknownKey {
   std::string section;  ///< path; "" for the root
   std::string key;
-  std::string note = {};  ///< members of a choice that have it; may be ""
-  /// True if the key belongs to another member of the choice than the chosen one, in this section,
-  /// elsewhere or around it.
+  std::string note = {};  ///< says which other members of a choice have it
+  /// True if the key seems left over from a class that a later choice replaced, such as
+  /// `optimizer.name=sgd` on the command line. The hint is then to drop the key.
   bool is_left_over = false;
   Position position = {};
   std::vector<std::string> siblings;        ///< the keys that the section has
   std::vector<std::string> name_keys = {};  ///< siblings that name a choice's member
 };
 
-/// Suggests the key that was meant by an unknown one: a similar one of its section, one for another
-/// program's word, or one of that name elsewhere.
+/// Suggests what was meant by an unknown key of a recipe: a similar key of the section, our key
+/// for a word of other programs, or a key of that name in another section.
 class KeyGuide {
  public:
   /// `options`: the result of reading the rest of the recipe; its choices decide which keys exist.
@@ -49,11 +49,11 @@ class KeyGuide {
   std::string of_others(const UnknownKey& unknown, std::string_view word);
 
   const Type& type_;
-  std::vector<std::string> paths_;  ///< of all existing keys, `losses[].weight` too
+  std::vector<std::string> paths_;  ///< paths of all keys of the recipe: `losses[].weight`
   std::vector<KeyInfo> others_;     ///< keys of all members, listed on first use
 };
 
-/// Names of the members of `set` that have the key themselves.
+/// Names of the members of `set` that have an option called `key`.
 std::vector<std::string> members_with(const MemberSet& set, const std::string& key);
 
 }  // namespace shoal::config

@@ -18,7 +18,7 @@ struct FewRowsProduct {
   int64_t y_stride;
 };
 
-/// Sizes for which multiply_few_rows is fastest: at most so many rows, at least so many summed.
+/// multiply_few_rows is fastest for at most kFewRows rows with at least kManySummed summed.
 inline constexpr int64_t kFewRows = 16, kManySummed = 256;
 
 /// A product of few rows, as in decoding: reads W once, while libraries first copy it into another

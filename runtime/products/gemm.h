@@ -14,8 +14,8 @@ struct Factor {
 };
 
 /// c [m, n] = a [m, k] b [k, n] + beta c, row-major, the rows of c `stride` elements apart, beta 0
-/// or 1; with beta 0 c need not be initialised. For kernels that work on tiles in their own memory;
-/// inside at::parallel_for it runs on the calling thread.
+/// or 1; with beta 0 c need not be initialised. For CPU kernels that multiply tiles of their own
+/// buffers; inside at::parallel_for it runs on the calling thread.
 void gemm(int64_t m, int64_t n, int64_t k, Factor<float> a, Factor<float> b, float beta, float* c,
           int64_t stride);
 void gemm(int64_t m, int64_t n, int64_t k, Factor<double> a, Factor<double> b, double beta,

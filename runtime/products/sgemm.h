@@ -10,8 +10,7 @@
 ///
 /// Column-major, arguments as in BLAS. Uses OpenMP's threads, but only the caller's inside a
 /// parallel region or for small products. oneDNN moves the stack pointer into the heap, where a
-/// signal's frame would overwrite it: handlers need a stack of their own (SA_ONSTACK), as
-/// StopSignals has.
+/// signal's frame would overwrite it: signal handlers need a stack of their own (SA_ONSTACK).
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* a_stride, const float* b,
                        const int* b_stride, const float* beta, float* c, const int* c_stride);

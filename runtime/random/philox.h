@@ -11,11 +11,11 @@
 #define SHOAL_HOST_DEVICE inline
 #endif
 
-/// Counter-based random numbers with equal bits on CPU and GPU.
+/// Counter-based random numbers with equal bits on CPU and GPU: each number is a function of its
+/// key alone, independent of other numbers, ranks and threads.
 ///
-/// Keys: the stream (seed, purpose, layer, step) becomes a `StreamKey`; under it, value `index` of
-/// row `id` is lane `index % kLanes` of the block with counter (id, index / kLanes). No number
-/// depends on another one, on ranks or on threads.
+/// A stream (seed, purpose, layer, step) becomes a `StreamKey`. In it, value `index` of row `id` is
+/// value `index % kLanes` of the block with Philox counter (id, index / kLanes).
 ///
 /// A block has 128 bits: 4 float or 2 double values of any distribution (`kLanes`). A float is not
 /// a rounded double: each type has separate draws, of 23 to 32 and of 52 random bits.
@@ -31,7 +31,7 @@ struct Words {
   uint32_t w[4];
 };
 
-/// Key of one tensor draw. `tag` fills the rest of the counter beside row and block.
+/// Key of a stream; `tag` is the word of the Philox counter that row and block leave free.
 struct StreamKey {
   uint32_t key[2];
   uint32_t tag;
@@ -249,7 +249,7 @@ SHOAL_HOST_DEVICE float uniform_of(uint32_t w) {
   return fma(static_cast<float>(static_cast<int32_t>(w >> 9)), 0x1p-23f, 0x1p-24f);
 }
 
-/// Uniform in (0, 1): 31 random bits near 0, 24 near 1; times 1 - 2^-24, lest the highest give 1.
+/// Uniform in (0, 1): 31 random bits near 0, 24 near 1; scaled by 1 - 2^-24 to stay below 1.
 SHOAL_HOST_DEVICE float fine_uniform_of(uint32_t w) {
   const uint32_t k = (w >> 1) - (w >> 25);
   return fma(static_cast<float>(static_cast<int32_t>(k)), 0x1p-31f, 0x1p-32f);
@@ -287,6 +287,7 @@ SHOAL_HOST_DEVICE float value_of(uint32_t w) {
   return kDistribution == Distribution::kUniform ? uniform_of(w) : gumbel_of(fine_uniform_of(w));
 }
 
+/// Writes the kLanes values of a block to `out`; the overload for double does so, too.
 template <Distribution kDistribution>
 SHOAL_HOST_DEVICE void values_of(const Words& words, float* out) {
   if constexpr (kDistribution == Distribution::kNormal) {

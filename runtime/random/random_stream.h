@@ -7,32 +7,32 @@
 
 namespace shoal {
 
-/// Uses of random numbers; two purposes never share numbers. Values determine results for a given
-/// seed: they are never reused or renumbered.
+/// Uses of random numbers; two purposes never share numbers. Notes say what layer, step, id and
+/// index mean. Enum values are part of the key of a number, so they are never changed or reused.
 enum class Purpose : uint32_t {
   kInit = 1,           ///< initial values of a parameter; layer = hash_name(its logical name)
   kDataOrder = 2,      ///< order of an epoch; step = epoch
-  kAugment = 3,        ///< id = position in the data stream
+  kAugment = 3,        ///< step = view, id = position in the data stream; mixes of samples: id = 0
   kSynthetic = 4,      ///< procedural data; id = sample
   kRouterNoise = 5,    ///< layer = hash_name(the layer), id = token
-  kDropout = 6,        ///< keyed as kRouterNoise; for whole branches, id = sample
+  kDropout = 6,        ///< layer = hash_name(the layer), id = token, or sample for whole branches
   kSparsePattern = 7,  ///< prune and grow
   kTest = 8,           ///< tests and benchmarks
   kRouting = 9,        ///< routers with random choices; layer = hash_name(the layer)
   kTextWindows = 10,   ///< offset of a text's windows; step = epoch
   kGeneration = 11,    ///< sampled tokens; id = sequence, index = position
   kImageNoise = 12,    ///< noise that a denoiser is to remove; id = position in the data stream
-  kCrop = 13,          ///< random crops; step = view, id as kAugment
+  kCrop = 13,          ///< random crops; step = view, id = position in the data stream
 };
 
-/// Key of the random numbers of one draw: purpose and time. Rows and values within it differ by ids
-/// and indices (runtime/random/philox.h), so that they do not depend on ranks or threads, and there
-/// is no generator state to save.
+/// Key of a set of random numbers, like a generator's seed. A number of the stream is found by the
+/// id of its row (a global token or sample id) and its index in the row, so that it does not depend
+/// on ranks or threads, and there is no generator state to save.
 struct Stream {
   uint64_t seed = 0;
   Purpose purpose = Purpose::kTest;
-  uint64_t layer = 0;  ///< tensor or layer, by hash_name
-  uint64_t step = 0;   ///< optimizer step or epoch
+  uint64_t layer = 0;  ///< hash_name of a tensor or layer, or 0
+  uint64_t step = 0;   ///< optimizer step, epoch or view
 
   philox::StreamKey key() const {
     return philox::stream_key(seed, static_cast<uint32_t>(purpose), layer, step);
@@ -49,8 +49,8 @@ constexpr uint64_t hash_name(std::string_view name) {
   return hash;
 }
 
-/// Single random numbers, for decisions such as a crop's corner; independent of the training
-/// precision. Value `index` of row `id` has a block of its own. Build one per stream and reuse it.
+/// Single random numbers on the CPU, for decisions such as a crop's corner. Each (id, index) has a
+/// number of its own, whatever the training precision. Build one object per stream and reuse it.
 class ScalarDraws {
  public:
   explicit ScalarDraws(const Stream& stream) : key_(stream.key()) {}

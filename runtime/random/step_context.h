@@ -4,13 +4,14 @@
 
 #include <cstdint>
 
-// b samples on this rank  R rows of a sample
+// b samples on this rank  S tokens of a sample, with padding  R rows of a sample
 namespace shoal {
 
-/// The place of a forward pass in the run: keys of all noise, and the scale of losses. Tensors are
-/// on the model's device. The b samples are this rank's in this micro-step, in stream order, in
-/// whole routing groups except for the last group of an evaluation, which may be short. Rows behind
-/// a sample's tokens are padding, which affects no result.
+/// What layers must know of a forward pass beside its input: keys for noise, and the counts that
+/// losses are divided by. Tensors are on the model's device. The b samples are this rank's in this
+/// micro-step, in stream order, in whole routing groups (samples whose tokens compete for expert
+/// capacity); only the last group of an evaluation may be short. Rows behind a sample's tokens are
+/// padding, which affects no result.
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;           ///< optimizer step, from 0
@@ -20,13 +21,13 @@ struct StepContext {
   torch::Tensor token_bS;     ///< int64 [b, S], vocabulary ids; undefined without tokens
   torch::Tensor position_bS;  ///< int64 [b, S], position in the text; undefined: 0, 1, 2, ...
   torch::Tensor length_b;     ///< int64 [b], on the host: tokens of a sample; undefined: S for all
-  int64_t samples_per_group = 8;  ///< recipe key train.group
+  int64_t samples_per_group = 8;  ///< size of a routing group: recipe key train.group
   int64_t samples_in_step = 0;    ///< over all ranks and micro-steps of this optimizer step
   int64_t samples_in_micro = 0;   ///< over all ranks of this micro-step
 };
 
-/// The context of the samples [first, first + count) of a micro-batch; samples_in_… still count the
-/// whole.
+/// The context of the samples [first, first + count) alone; samples_in_step and samples_in_micro
+/// still count the whole batch.
 inline StepContext narrow_samples(const StepContext& step, int64_t first, int64_t count) {
   StepContext part = step;
   for (torch::Tensor StepContext::*tensor :
@@ -44,10 +45,10 @@ inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
   return torch::arange(S, length_b.options()) < length_b.unsqueeze(1);
 }
 
-/// int64 [b R]: global id of each row in the run, independent of the rank: the sample's view in the
-/// top byte, below it its position in the stream times R plus the row. Keys the row's draws. The R
-/// rows are `runs` runs of S, each of a sample's tokens. If samples differ in length, ids leave
-/// room for 2^20 rows in a run, so that they do not depend on the padding.
+/// int64 [b R]: global id of each row, which keys its random numbers, independent of the rank: the
+/// sample's view in the top byte, below it the sample's position in the stream times R plus the
+/// row. The R = runs · S rows are the sample's tokens `runs` times, such as for each head. If
+/// samples differ in length, a run counts 2^20 rows, so that ids do not depend on the padding.
 inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;
   constexpr int64_t kMostRows = int64_t{1} << 20;

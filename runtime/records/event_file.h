@@ -46,7 +46,7 @@ class EventFile : public GrowingFile {
   /// in the older files. Throws StorageError.
   EventFile(const std::string& folder, int64_t first_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError while events wait to be written, as GrowingFile::append does.
+  /// Throws StorageError while events wait in memory, as on a full disk; later calls write them.
   void write(const StepEvent& event);
 };
 

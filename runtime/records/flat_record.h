@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// One line of a metrics file, as JsonLines writes it: a flat JSON object.
+/// One line of a metrics file such as metrics.jsonl: a flat JSON object.
 class FlatRecord {
  public:
   enum class Kind {
@@ -27,8 +27,8 @@ class FlatRecord {
     std::vector<double> numbers;
   };
 
-  /// True if the line is a JSON object; otherwise the record is empty. Reuses the memory of the
-  /// line before.
+  /// Replaces the content by that of the line. Returns false, with an empty record, if the line is
+  /// not a JSON object. Reuses memory.
   bool parse(std::string_view line);
 
   size_t size() const { return size_; }

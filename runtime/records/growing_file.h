@@ -14,9 +14,9 @@ namespace shoal {
 
 using SharedFileSystem = std::shared_ptr<FileSystem>;
 
-/// A file that grows by whole records, each written at once. Records that the system refuses, as on
-/// a full disk, wait in memory and are written first by the next call; beyond `most_waiting_bytes`
-/// they are dropped, as errors and finish() report.
+/// A log or metrics file that grows by whole records, written at once. Records that the system
+/// refuses, as on a full disk, wait in memory, and the next call writes them first. Beyond
+/// `most_waiting_bytes` new ones are dropped; errors and finish() give their number.
 class GrowingFile {
  public:
   /// Appends to an existing file. `noun` names a record in messages. Throws StorageError if the
@@ -33,7 +33,7 @@ class GrowingFile {
   const std::string& path() const { return path_; }
 
  protected:
-  /// Throws StorageError while records wait to be written.
+  /// Writes a record. Throws StorageError if it, or an earlier one, still waits to be written.
   void append(std::string_view record);
 
  private:

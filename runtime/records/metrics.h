@@ -29,7 +29,7 @@ class MetricsRecord {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-/// The value, with the sign of a NaN removed: it differs between machines.
+/// The value; if it is NaN, without the sign, which differs between machines.
 double without_sign_if_nan(double value);
 
 /// The value as a C99 hex float, `0x1.8p+1`; `nan`, `inf` or `-inf` if it is not finite.
@@ -51,7 +51,7 @@ class JsonLines : public LineFile {
   /// resumed run writes them again. Throws StorageError, also if `path` is not a regular file.
   JsonLines(const std::string& path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError as LineFile does.
+  /// Throws StorageError while records wait for disk space.
   void write(const MetricsRecord& record);
 };
 
@@ -64,7 +64,7 @@ class CsvTable : public LineFile {
   /// has, so that no value is lost. Throws StorageError.
   CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError as LineFile does.
+  /// Throws StorageError while records wait for disk space.
   void write(const MetricsRecord& record);
 
  private:

@@ -10,8 +10,8 @@
 
 namespace shoal {
 
-/// Turns words into token ids: from single bytes on, applies the first applicable merge of the
-/// vocabulary until there is none (Sennrich et al. 2016). Takes n log n steps for n bytes.
+/// Turns words into token ids by byte-pair encoding (Sennrich et al. 2016): starts from bytes and
+/// applies the merge of highest priority until none applies. Takes n log n steps for n bytes.
 class BpeMerger {
  public:
   explicit BpeMerger(BpeVocabulary vocabulary);
@@ -19,7 +19,7 @@ class BpeMerger {
 
   /// Working memory of one thread, reused for each word.
   class Scratch;
-  /// Appends the ids of a word. Safe from several threads at once, each with its own scratch.
+  /// Appends the ids of a word to `ids`. Thread-safe if each thread has its own scratch.
   void encode(std::string_view word, std::vector<int64_t>& ids, Scratch& scratch) const;
 
  private:

@@ -18,7 +18,7 @@ struct BpeMerge {
 /// Face's vocab.json and merges.txt.
 struct BpeVocabulary {
   std::vector<std::string> tokens;  ///< the bytes of each id; each of the 256 bytes is a token
-  std::vector<BpeMerge> merges;     ///< in order of priority; parts come before their whole
+  std::vector<BpeMerge> merges;     ///< highest priority first; parts are bytes or made before
 };
 
 // Files are not trusted: the cost of a mistake is bounded by kLargestBpeFile. Both functions throw

@@ -37,8 +37,8 @@ class Gpt2Splitter {
     Match match_;
   };
 
-  /// The last position at which `text` can be cut so that, whatever follows it, the words of both
-  /// pieces are those of the whole; 0 if there is none. All of `text` if it is not UTF-8.
+  /// Returns the last position where `text` can be cut so that, whatever follows it, the words of
+  /// both pieces are those of the whole; 0 if there is none. If `text` is not UTF-8, its size.
   size_t last_cut(std::string_view text) const;
 
  private:

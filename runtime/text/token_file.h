@@ -12,8 +12,9 @@
 #include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"
 
-/// Token caches, in the format of llm.c: a header of 256 int32 (magic number, version, number of
-/// tokens, zeros), then the tokens as uint16, all little-endian. Free of torch.
+/// Token caches: files with the token ids of a text, to tokenize it only once. Format of llm.c:
+/// a header of 256 int32 (magic number, version, number of tokens, zeros), then the tokens as
+/// uint16, all little-endian. Free of torch.
 namespace shoal {
 
 inline constexpr std::string_view kTokenFileEnding = ".bin";
@@ -28,7 +29,7 @@ struct TokenFileInfo {
     std::string sha256;
     bool operator==(const Source&) const = default;
   };
-  std::string tokenizer;  ///< Tokenizer::identity()
+  std::string tokenizer;  ///< Tokenizer::identity(): name and hash of its files
   int64_t vocabulary = 0;
   int64_t num_tokens = 0;
   int64_t num_bytes = 0;  ///< of the sources
@@ -39,8 +40,8 @@ struct TokenFileInfo {
 
 /// Header of a cache of this many tokens.
 std::string emit_token_header(int64_t num_tokens);
-/// The tokens of a whole file, which begins at an even address. Throws DataError with `path` and
-/// the offset if it is not a cache, has another version, is truncated, or has extra bytes.
+/// Returns the tokens of a whole file, a view into `bytes`, which begin at an even address. Throws
+/// DataError with `path` and the offset if it is not a cache, has another version or wrong size.
 std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
                                            const std::string& path);
 
@@ -63,7 +64,7 @@ TokenFileInfo parse_token_info(std::string_view text, const std::string& path);
 /// tokenizer and text are unknown.
 class TokenFile {
  public:
-  /// Throws: DataError as the parsers, or if cache and side file disagree on the number of tokens.
+  /// Throws: DataError if cache or side file are invalid, or differ in the number of tokens.
   explicit TokenFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

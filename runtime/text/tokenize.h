@@ -15,8 +15,8 @@ namespace shoal {
 /// about 100 bytes for each byte of one word, 0.4 GB for this much text.
 inline constexpr size_t kLongestUncutText = size_t{4} << 20;
 
-/// Counts runs of bytes other than blank, tab, newline, carriage return, vertical tab and form
-/// feed.
+/// Counts words: runs of bytes other than blank, tab, newline, carriage return, vertical tab and
+/// form feed.
 class WordCounter {
  public:
   /// Counts the next part of a text.
@@ -28,22 +28,22 @@ class WordCounter {
   bool is_in_word_ = false;
 };
 
-/// Encodes text files into the token cache `out`, piece by piece in bounded memory. Each file is
-/// encoded on its own, and their ids are concatenated without separators. Throws: DataError if a
+/// Encodes text files into the token cache `out`, a file of ids, in bounded memory. Each text is
+/// encoded on its own, and the ids are concatenated without separators. Throws: DataError if a
 /// file is missing, has bytes that the tokenizer refuses (byte named), or cannot be split within
 /// kLongestUncutText; StorageError.
 TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                              FileSystem& files, const std::string& out);
 
 /// The token cache of `path` in `folder`, made if missing: its name is a hash of the file's bytes
-/// and of Tokenizer::cache_identity. Of several processes of a machine the first makes it under a
-/// lock, which ends with the process, while the others wait. Several machines that share the folder
-/// may each make it, with equal bytes.
+/// and of Tokenizer::cache_identity (tokenizer and versions). The first process of a machine makes
+/// it under a lock, which ends with the process, while the others wait. Several machines that
+/// share the folder may each make it, with equal bytes.
 struct CachedTokens {
   TokenFile file;
   double seconds = 0.0;  ///< that this process took to make it; 0 if it existed
 };
-/// Throws: as tokenize_files and TokenFile; DataError if the file changes meanwhile.
+/// Throws: DataError also if the file changes meanwhile; else as tokenize_files does.
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder);
 

@@ -29,7 +29,7 @@ class BadText : public DataError {
   std::string problem_;
 };
 
-/// Converts text to token ids and back. Registered under `tokenizer.name`. Free of torch.
+/// Converts text to token ids and back. Chosen by the recipe key `tokenizer.name`. Free of torch.
 class Tokenizer {
  public:
   struct Context {
@@ -41,8 +41,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   /// Number of token ids; at most 65,536.
   virtual int64_t vocabulary() const = 0;
-  /// The name in recipes and, for tokenizers with files, the SHA-256 of their content: tokenizers
-  /// of equal identity give equal ids, except for what cache_identity adds.
+  /// The name in recipes and, for tokenizers with files, the SHA-256 of their content. Tokenizers
+  /// of equal identity give equal ids, if what cache_identity adds is equal, too.
   virtual std::string identity() const = 0;
   /// identity() plus everything else that ids depend on, such as the version of a library; part of
   /// the name of token caches in the user's cache folder.
@@ -59,7 +59,7 @@ class Tokenizer {
   virtual std::string_view bytes_of(int64_t id) const = 0;
   /// Id of the end-of-text token, or -1.
   virtual int64_t end_of_text() const { return -1; }
-  /// The files that it reads, even if the context forbids reading.
+  /// The files that the tokenizer needs, also if Context::reads_files is false.
   virtual std::vector<std::string> files() const { return {}; }
   /// True if the ids of a text are its bytes: then a text file needs no token cache.
   virtual bool ids_are_bytes() const { return false; }

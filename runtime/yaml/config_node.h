@@ -9,13 +9,13 @@
 
 #include "runtime/base/error.h"
 
-/// Recipes as a tree of values with their positions in files.
+/// Recipes as a tree of YAML values with their positions in files, for precise error messages.
 namespace shoal::config {
 
 /// A recipe file, or an override on the command line.
 struct Source {
   std::string name;  ///< for messages: the path the user gave, or "command line"
-  int order = 0;     ///< order of files in error lists
+  int order = 0;     ///< place of the file in lists of errors
   bool is_command_line = false;
   std::string override_text = {};  ///< `train.batch=64`, as typed
 };
@@ -74,14 +74,14 @@ std::string describe(const Node& node);
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts a mistake without a line of its own.
+  /// Counts a mistake that lines() gives no line of its own.
   void add_hidden() { ++num_hidden_; }
-  /// Marks a value as unreliable because of a mistake that is reported elsewhere.
+  /// Marks the value at `path` as unreliable because of a mistake that is reported elsewhere.
   void touch(std::string_view path);
   /// Sets the top-level keys that a recipe may have.
   void set_sections(const std::vector<std::string>& names);
-  /// True if a mistake affects this section: at a path in it, or outside every known section, as an
-  /// unknown top-level key or a broken override, which affects all.
+  /// True if a mistake affects this section: one at a path in it, or one outside of all known
+  /// sections, such as an unknown top-level key or a broken override.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
   /// One line for each mistake in the order of the files, `FILE:LINE:COL: PATH: what`, on the

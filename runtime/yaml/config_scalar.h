@@ -5,10 +5,11 @@
 #include <string>
 #include <string_view>
 
-/// Strict parsing of single values: no octal, no `yes`, no nan, no silent rounding.
+/// Strict parsing of single values of recipes: no octal, no `yes`, no nan, no silent rounding.
 namespace shoal::config {
 
-/// Parses a decimal integer; `3e8` and `1.5e3` too, if exact. On failure nothing, and `problem`.
+/// Parses a decimal integer; `3e8` and `1.5e3` too, if exact. On failure sets `problem`, a text for
+/// the user, and returns nullopt; so do parse_number and parse_boolean.
 std::optional<int64_t> parse_integer(std::string_view text, std::string& problem);
 
 /// Parses a finite decimal number that neither underflows nor overflows a double.
@@ -21,12 +22,12 @@ std::optional<bool> parse_boolean(std::string_view text, std::string& problem);
 std::string number_text(double value);
 
 /// Byte range of a text's first invisible character, which may reorder or hide the text around it
-/// (Unicode controls, formats and line ends); nothing if there is none. The text is UTF-8.
+/// (Unicode controls, formats and line ends); nullopt if there is none. The text is UTF-8.
 struct Stretch {
   std::size_t begin, length;
 };
 std::optional<Stretch> find_invisible(std::string_view text);
-/// The first such character, as "U+202E"; "" if there is none.
+/// The first invisible character, as "U+202E"; "" if there is none.
 std::string invisible_character(std::string_view text);
 
 }  // namespace shoal::config

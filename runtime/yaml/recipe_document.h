@@ -9,7 +9,7 @@
 
 namespace shoal::config {
 
-/// Value of an environment variable; nothing if it is not set.
+/// Looks up an environment variable; nullopt if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// The parts of a recipe.

@@ -16,8 +16,8 @@ constexpr std::size_t kMaxNodes = 100'000;
 /// tags, `<<`, keys that are not plain text, text after the first document, and documents above the
 /// limits: 1 MiB, 32 levels, 100,000 values or indicator characters, 10,000 brackets. An empty
 /// document is a null node. `start` is the position of the text, `path` the key whose value it is,
-/// "" for a whole recipe. Returns nothing if the text could not be read to its end; with lesser
-/// mistakes the rest of it.
+/// "" for a whole recipe. Returns nullopt if the text could not be read to its end; after lesser
+/// mistakes the rest of the tree.
 std::optional<Node> read_yaml(const std::string& text, const Position& start,
                               const std::string& path, Diagnostics& diagnostics);
 

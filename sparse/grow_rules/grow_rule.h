@@ -15,21 +15,21 @@
 #include "runtime/random/random_stream.h"
 #include "sparse/patterns/pattern.h"
 
-// C cells
+// C cells of a pattern: sets of weights of a matrix that a mask switches on or off together
 namespace shoal {
 
-/// Input of a rule for one matrix: the current mask, weights and gradients, by cell.
+/// What a rule reads of one matrix, by cell: the current mask, weights and gradients.
 struct CellState {
   torch::Tensor is_on_C = {};     ///< bool
-  torch::Tensor weight_C = {};    ///< Pattern::pool of the weights
-  torch::Tensor gradient_C = {};  ///< pool of the dense gradient, if needs_gradient()
-  Stream stream = {};             ///< random stream of this matrix and step
+  torch::Tensor weight_C = {};    ///< Pattern::pool of the weights, one number per cell
+  torch::Tensor gradient_C = {};  ///< pool of the gradient of all weights, if needs_gradient()
+  Stream stream = {};             ///< key of the random draws of this matrix and step
   int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
-  /// bool: cells that survive this update's pruning; set if reads_kept(), for grow_score().
+  /// bool: cells left after this update's drops; set for grow_score() if reads_kept().
   torch::Tensor is_kept_C = {};
 };
 
-/// Numbers of cells of a matrix: switched on, on at the target density, and in all.
+/// Numbers of cells of a matrix: on now, on at the target density, and in all.
 struct CellTotals {
   int64_t on = 0, target = 0, all = 0;
 };
@@ -39,7 +39,8 @@ struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
-/// Schedule for learning the first masks by soft selection of cells (soft_cells.h).
+/// Schedule by which the rule `soft_top_k` learns first masks: every cell is trained and weighted
+/// by a softmax of its score, whose temperature falls until each layer keeps its best cells.
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
   double lr = 0.0;          ///< learning rate of the cells' scores
@@ -47,17 +48,17 @@ struct SoftChoice {
   int64_t check_every = 0;  ///< steps between checks of that distance
   int64_t until = 0;        ///< step at which the choice of every layer becomes hard
 
-  /// Softmax temperature at a step: cosine decay from the first to the last at `until`.
+  /// Softmax temperature at a step, counted from 0: cosine decay, first to last at `until`.
   double temperature(int64_t step) const;
 };
 
-/// A rule of dynamic sparse training: when masks are updated, and how many and which cells are
-/// dropped and grown. Registered under `rule`. Scores must be >= 0, and finite for finite weights
-/// and gradients. All random numbers come from the stream of the matrix and step.
+/// Rule of dynamic sparse training, such as RigL or SET: when masks are updated, how many cells are
+/// dropped and grown, and which. Registered under `rule`. Scores must be >= 0, and finite for
+/// finite weights and gradients. All random numbers come from the stream of the matrix and step.
 class GrowRule {
  public:
   struct Context {
-    StepScale scale;  ///< of the training, to convert durations into steps
+    StepScale scale;  ///< sizes and length of the training, to convert durations into steps
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "grow rule";
@@ -65,33 +66,33 @@ class GrowRule {
 
   /// True if masks are updated in this step, counted from 0.
   virtual bool is_due(int64_t step) const = 0;
-  /// The first step from which masks never change again; default: 0, masks never change.
+  /// First step from which masks stay as they are; default 0: masks never change.
   virtual int64_t rests_from() const { return 0; }
-  /// Throws ConfigError, beginning with `layer`, if the rule does not support masks of this
-  /// pattern.
+  /// Throws ConfigError, beginning with `layer`, if the rule cannot change masks of this pattern.
   virtual void check(const Pattern& pattern, const std::string& layer) const {
     (void)pattern, (void)layer;
   }
   /// True if cells dropped by an update cannot be grown by it, unless too few others are left.
   virtual bool excludes_dropped() const { return false; }
-  /// True if scores read the dense gradient, which includes weights that are off.
+  /// True if scores read the gradient of all weights, including those that are off.
   virtual bool needs_gradient() const { return false; }
   /// True if grow_score() reads CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// True if neurons without incoming or without outgoing links lose their other links before cells
-  /// grow, and as many more cells grow (chain_removal.h). For rules with reads_kept() only.
+  /// True if a neuron that lost all incoming weights also loses its outgoing ones before cells
+  /// grow, or vice versa; as many more cells grow (chain_removal.h). Requires reads_kept().
   virtual bool removes_chains() const { return false; }
-  /// Overlap at which a matrix stops updating its mask: the share of an update's grown cells that
-  /// the same update dropped; nullopt: never. For rules with reads_kept() only.
+  /// A matrix keeps its mask for good once this share of the cells that an update grows were
+  /// dropped by the same update; nullopt: never. Requires reads_kept().
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
   /// True if masks may have more cells than the target density until the last update.
   virtual bool may_exceed_density() const { return false; }
   /// True if the optimizer is skipped in steps that update masks (as in RigL).
   virtual bool replaces_step() const { return false; }
-  /// The cells with the lowest scores are dropped. Default: magnitude of the weights.
+  /// Scores [C] of cells that are on; the lowest are dropped. Default: magnitude of the weights.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// The cells with the highest scores, among those not kept, are grown.
+  /// Scores [C]; of the cells not kept, those with the highest are grown.
   virtual torch::Tensor grow_score(const CellState& cells) const = 0;
+  /// Numbers of cells that the update at `step` drops and grows.
   virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
   /// Schedule by which first masks are learned; null: first masks are random.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
@@ -136,8 +137,8 @@ struct ReplaceOptions {
   }
 };
 
-/// Base of rules that at regular steps replace a share f of the active cells, by cosine decay
-/// f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
+/// Base of rules that regularly replace a share f of the active cells: f = fraction, with cosine
+/// decay fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
 class ReplaceRule : public GrowRule {
  public:
   using Options = ReplaceOptions;

@@ -10,9 +10,10 @@
 // m rows, outputs  n columns, inputs
 namespace shoal {
 
-/// Link-prediction scores for growing links in a bipartite mask: how likely the mask's topology
-/// makes a missing link (u, v), by the paths of three links u - c - r - v between row u and column
-/// v. A score is high if the nodes c and r of these paths have few links that lead elsewhere.
+/// Scores by which the rules `cht` and `cht_s` choose missing links, weights that are off, to grow.
+/// They predict links of a graph from its topology alone; here the nodes are a mask's rows and
+/// columns, and its weights are links. A missing link of row u and column v is likely if paths of
+/// three links u - c - r - v exist whose nodes c and r have few links that lead elsewhere.
 ///
 /// Score of a path, where e counts the external links of a node, and i the internal ones, which
 /// lead to other nodes of the paths between u and v:
@@ -25,7 +26,7 @@ namespace shoal {
 /// (u, v) is the sum of (u, b) over the rows b linked to v, plus likewise the sum of (v, c) over
 /// the columns c linked to u.
 ///
-/// Source: Zhang et al. 2024 (CHT) for L3p, Zhang et al. 2025 (CHTs) for L3n.
+/// Source: Zhang et al. 2024 (Cannistraci-Hebb training, CHT) for L3p, 2025 (CHTs) for L3n.
 enum class LinkScore { kCh3L3p, kCh2L3p, kCh3L3n, kCh2L3n };
 
 template <>
@@ -35,11 +36,11 @@ struct EnumNames<LinkScore> {
       std::pair{LinkScore::kCh3L3n, "ch3_l3n"}, std::pair{LinkScore::kCh2L3n, "ch2_l3n"}};
 };
 
-/// Scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero where a link
-/// exists. Bits are independent of the number of threads, since sums of products are exact.
+/// Returns the scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero
+/// where a link exists. Sums of products are exact: bits are independent of the number of threads.
 ///
-/// Cost: L3n needs matrix products of 2 m n (m + n) multiply-adds; L3p m n (m + n), and d² m² n² at
-/// density d, in one product for each node of the smaller side.
+/// Cost in multiply-adds: L3n 2 m n (m + n); L3p m n (m + n), and d² m² n² at density d, in one
+/// matrix product for each node of the smaller side.
 torch::Tensor link_scores(const torch::Tensor& mask_mn, LinkScore kind);
 
 }  // namespace shoal

@@ -5,11 +5,11 @@
 #include "sparse/grow_rules/grow_rule.h"
 #include "sparse/grow_rules/link_scores.h"
 
-// C cells
+// C cells, here single weights of a matrix
 namespace shoal {
 
-/// Grows links by link_scores() of the mask after pruning. Cells are single weights, so the pattern
-/// must be `unstructured`.
+/// Base of the grow rules `cht` and `cht_s`: grows missing links, weights that are off, by
+/// link_scores() of the mask that is left after pruning. The pattern must be `unstructured`.
 class TopologicalRule : public ReplaceRule {
  public:
   TopologicalRule(const ReplaceOptions& options, const Context& context, LinkScore score)
@@ -25,8 +25,8 @@ class TopologicalRule : public ReplaceRule {
 };
 
 /// Scores for weighted sampling without replacement: the k highest are k draws with probabilities
-/// proportional to the weights. A score is w / e, with exponential variates e from the stream for
-/// `purpose`. Cells of weight 0 come last and are tied. Float64.
+/// proportional to the weights w. A score is w / e, with exponential variates e from `stream`,
+/// other ones for each `purpose`. Cells of weight 0 come last, in random order. Float64.
 /// Source: Efraimidis and Spirakis 2006, algorithm A-Res.
 torch::Tensor race_scores(const torch::Tensor& weight_C, Stream stream, std::string_view purpose);
 

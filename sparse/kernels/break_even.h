@@ -6,8 +6,8 @@
 
 namespace shoal {
 
-/// Break-even densities of a sparse kernel, by number of tokens: at lower densities it is faster
-/// than the dense product. For one token of a forward pass, for more of forward and backward.
+/// Break-even densities of a sparse kernel by number of tokens: below them it is faster than the
+/// dense product. The one for 1 token is for a forward pass, others for forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
   double few = 0.0;   ///< 2 to kFewTokens tokens
@@ -19,7 +19,7 @@ struct BreakEven {
   bool is_faster(double density, int64_t tokens) const { return density < at(tokens); }
 };
 
-/// Break-even densities of all kernels. Matrices with a side below kLeastSide are computed densely.
+/// Break-even densities of all kernels. Matrices with a side below kLeastSide use dense products.
 struct BreakEvens {
   // Conservative against benchmarks/sparse_linear_bench on an AMD EPYC with AVX-512, one thread.
   BreakEven rows{0.3, 0.1, 0.25};
@@ -41,7 +41,7 @@ struct BreakEvens {
     }
     return {};
   }
-  /// No training multiplies one token by itself: layers for which kernels are faster only then keep
+  /// For training, which never multiplies 1 token: layers whose kernels are faster only then keep
   /// their fused dense products.
   BreakEvens for_training() const {
     BreakEvens changed = *this;
@@ -50,9 +50,9 @@ struct BreakEvens {
   }
 };
 
-/// Measures on this machine, with the threads that are set, from which densities on dense products
-/// are faster than each kernel: layers of 768 x 768 weights, in float32, about ten seconds. A
-/// kernel has to be a tenth faster; its density is at most 0.9.
+/// Measures break-even densities on this machine, with the threads that are set: layers of 768 x
+/// 768 weights, in float32, about ten seconds; `few` by the forward pass alone. A kernel has to be
+/// a tenth faster; its density is at most 0.9.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal

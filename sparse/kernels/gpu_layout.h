@@ -9,9 +9,10 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Base of layouts for a mask on a GPU. LibTorch operators compute the index tensors once, on the
-/// GPU; orders may be on any device. Values are contiguous [num_weights()]. Products call operators
-/// of the CUDA plug-in, unless there are no tokens or no weights.
+/// Base of SparseLayouts, sparse matrices with their products, on a GPU. LibTorch operators compute
+/// the index tensors once, on the GPU; orders may be on any device. Values are contiguous
+/// [num_weights()]. Products call operators of the CUDA plug-in, unless there are no tokens or no
+/// weights.
 class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
@@ -32,24 +33,24 @@ class GpuLayout : public SparseLayout {
   /// Gradient of the values, for at least one token and weight.
   virtual torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const = 0;
 
-  torch::Tensor place_;  ///< of each value in S, int64; undefined where pack and unpack need none
+  torch::Tensor place_;  ///< flat index in S of each value, int64; undefined where not needed
 
  private:
   bool has_work(const torch::Tensor& tokens) const { return tokens.size(0) * num_weights() > 0; }
 };
 
-/// Column of x for each input of S, and column of y for each output, int32 on a device; undefined:
-/// the same.
+/// Column of x for each input of S, and column of y for each output, in a permuted product P S Q:
+/// int32 on a device; undefined: not permuted.
 struct GpuPlaces {
   GpuPlaces(const SparseOrder& order, const torch::Device& device);
 
   torch::Tensor input_at, output_at;
 };
 
-/// x with its last dimension permuted into the order of S.
+/// Returns x with its last dimension permuted into the order of S; `at`: a tensor of GpuPlaces.
 torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at);
 
-/// First index of each number below `count` in a sorted list, and its end: int32 [count + 1].
+/// Returns where each number from 0 to `count` begins in a sorted list: int32 [count + 1].
 torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count);
 
 // GPU versions of the functions in sparse_layout.h.

@@ -47,7 +47,7 @@ class SparseLayout {
   /// dy P S Q: contiguous dy [T, m] -> [T, n].
   virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
                                             const torch::Tensor& values) const = 0;
-  /// Gradient of the values from x and dy.
+  /// Gradient of the values from x [T, n] and dy [T, m], in their order.
   virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                        const torch::Tensor& dy_Tm) const = 0;
 
@@ -58,10 +58,10 @@ class SparseLayout {
 
 using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
 
-/// CSR layout for any mask, bool [m, n]. Orders cost nothing.
+/// CSR layout for any mask, bool [m, n]. Permuting inputs and outputs costs nothing.
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 /// Diagonal layout; TORCH_CHECK that the mask consists of whole diagonals
-/// (sparse/patterns/diagonal.h). Stores no index per weight; orders cost a copy of inputs and
+/// (sparse/patterns/diagonal.h). Stores no index per weight; permuting costs a copy of inputs and
 /// outputs.
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 /// Block layout; TORCH_CHECK that the mask consists of whole blocks of size x size weights.

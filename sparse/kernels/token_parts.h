@@ -5,8 +5,9 @@
 
 namespace shoal {
 
-/// Split of the tokens for a GPU's value gradient: parts are summed in parallel, then added. The
-/// split depends on the number of tokens only, so results do not depend on the device.
+/// Split of the tokens for the gradient of a sparse weight on a GPU: each part of up to
+/// `part_tokens` tokens is summed in parallel, then the sums are added. The split depends on the
+/// number of tokens only, so results do not depend on the device.
 struct TokenParts {
   static constexpr int64_t kLeastTokens = 256, kMostParts = 16;
 

@@ -12,7 +12,7 @@
 // T tokens
 namespace shoal {
 
-/// Splits of products into pieces of work for threads, shared by all CPU layouts.
+/// Helpers of the CPU layouts of sparse matrices: splits of products into pieces for threads.
 
 struct IndexRange {
   int64_t begin, end;
@@ -27,15 +27,15 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
-/// Number of ranges, of at least `least` outputs each, to cut the outputs of each of `parts` pieces
-/// into, so that all threads have work. Results do not depend on it.
+/// Number of ranges into which each of `parts` pieces of work cuts its `outputs`, so that all
+/// threads have work; a range has at least `least` outputs. Results do not depend on it.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);
 }
 
-/// Number of token parts that a value gradient sums separately. It depends on the number of tokens
-/// only, since the order of a sum affects its bits.
+/// Number of parts of the tokens whose value gradients are summed separately. It depends on the
+/// number of tokens only, since the order of a sum affects its bits.
 inline int64_t gradient_parts(int64_t tokens) {
   constexpr int64_t kPartTokens = 2048, kMostParts = 8;
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
@@ -63,7 +63,8 @@ inline const int32_t* index_data(const std::vector<int32_t>& index) {
   return index.empty() ? nullptr : index.data();
 }
 
-/// Column of x for each input of S, and column of y for each output; empty: the same.
+/// Places of S in a permuted product P S Q: column of x for each input of S, and column of y for
+/// each output; empty: not permuted.
 struct SparsePlaces {
   explicit SparsePlaces(const SparseOrder& order) {
     if (order.inputs.defined()) input_at = index_values(order.inputs);

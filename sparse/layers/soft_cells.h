@@ -12,11 +12,11 @@
 // u matrices of a stack  C cells  K cells at the requested density
 namespace shoal {
 
-/// The cells of a sparse weight V while they are being chosen: every cell is trained, and products
-/// use V times the weight of its cell, a_c = min(K softmax(score / T)_c, 1). The lower the
-/// temperature T, the nearer the weights of the K best cells are to 1 and the others to 0. After
-/// the choice, products use V itself, which masks restrict to the K best cells, and the scores are
-/// freed.
+/// Soft cells: learns which cells of a sparse weight V to keep (weights that are on or off
+/// together, such as a diagonal). Every cell is trained, and products use V times the weight of its
+/// cell, a_c = min(K softmax(score / T)_c, 1). The lower the temperature T, the nearer the weights
+/// of the K best cells are to 1 and the others to 0. After the choice, products use V itself, which
+/// masks restrict to the K best cells, and the scores are freed.
 ///
 /// Cells beyond the 2 K largest weights are left out while their weights are less than 1 % of the
 /// total. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals. Differs: the
@@ -39,11 +39,11 @@ class SoftCells : public WeightForm, public Stateful {
   torch::Tensor cell_weights() const;
   /// The cells with the K highest scores of each matrix: bool [u, C].
   torch::Tensor best() const;
-  /// Distance of each matrix's weights from a choice: sum over the cells of |a - (1 if among the K
-  /// best)| / K. [u]; 0 once chosen.
+  /// Distance of the weights a from a choice, [u]: sum over cells of |a - (1 for the K best, 0 for
+  /// others)| / K; 0 once chosen.
   torch::Tensor distance() const;
-  /// Makes the choice: multiplies V by the cells' weights and frees the scores; the caller masks
-  /// cells outside best(). Returns the factor of each element of V.
+  /// Makes the choice: multiplies V by the weights of its cells and frees the scores; the caller
+  /// masks cells outside best(). Returns the factor of each element of V.
   torch::Tensor harden();
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;
@@ -53,7 +53,7 @@ class SoftCells : public WeightForm, public Stateful {
   static constexpr const char* kScorePrefix = "sparsity.cells.";
   static constexpr const char* kTemperaturePrefix = "sparsity.temperature.";
   void visit_state(StateVisitor& visitor) override;
-  /// Becomes soft, or chosen if the checkpoint has masks and no scores.
+  /// Becomes soft if the checkpoint has scores, chosen if it has masks and no scores.
   void fit_to(const SavedNames& saved) override;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace shoal {
 
-/// A sparse trained weight: one matrix, or a stack of matrices with a mask each.
+/// A sparse trained weight: one matrix, or a stack of matrices (experts) with a mask each.
 struct SparseLayer {
   /// Prefix of the mask's name in checkpoints, before the weight's name.
   static constexpr const char* kMaskPrefix = "sparsity.mask.";
@@ -23,9 +23,9 @@ struct SparseLayer {
   std::shared_ptr<const Pattern> pattern;
 
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
-  /// View [m, n] of matrix `index` in a tensor with the parameter's shape.
+  /// Returns matrix `index` of a tensor with the parameter's shape, as a view [outputs, inputs].
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// Name of one matrix in logs and checkpoints.
+  /// Name of matrix `index` in logs and checkpoints, for a stack with its global unit id.
   std::string name_of(int64_t index) const;
 };
 

@@ -13,48 +13,47 @@
 
 namespace shoal {
 
-/// The masks of a model's sparse layers, which training, evaluation and folding share, and the
-/// sparse kernels that follow them.
+/// Masks of a model's sparse layers, true where a weight is on, and the sparse kernels that follow
+/// them. Training, evaluation and the export of weights share them.
 ///
-/// A layer has no mask until one is drawn or loaded, and none while its cells are chosen softly:
-/// then all its weights are on. A mask that is set stays within the weights: those that are off are
-/// zero.
+/// A layer has no mask, and all its weights are on, until one is drawn or loaded, also while its
+/// cells are chosen softly (SoftCells). With a mask weights that are off are zero.
 class SparseMasks : public Stateful {
  public:
-  /// `are_chosen`: whether cells are chosen softly, so that a checkpoint may have no mask of a
-  /// layer that has one now.
+  /// `are_chosen`: true if cells are chosen softly; loading a checkpoint then removes the mask of a
+  /// layer that has none in the checkpoint.
   explicit SparseMasks(std::vector<SparseLayer> layers, bool are_chosen = false);
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
-  /// bool, shaped like the layer's parameter; undefined without a mask.
+  /// bool, shaped like the parameter of layer number `layer`; undefined without a mask.
   const torch::Tensor& mask(size_t layer) const { return masks_[layer]; }
-  /// The layer has this mask from now on, which its weights fit already.
+  /// Sets the mask of a layer; the caller zeroes the weights that are off, or calls apply().
   void set_mask(size_t layer, const torch::Tensor& mask);
-  /// Zeroes the weights that are off; kernels take the weights anew.
+  /// Zeroes the weights that are off, after a change of weights or masks; kernels read them anew.
   void apply();
 
-  /// From now on `product`, which computes the products of a layer, follows its mask and weights.
+  /// Makes `product`, which computes the products of a layer, follow its mask and weights.
   void run_by(size_t layer, std::shared_ptr<SparseProduct> product);
-  /// Null where a dense W is used.
+  /// Null if the layer always uses dense products.
   SparseProduct* product(size_t layer) const { return products_[layer].get(); }
-  /// Counts the layers that sparse kernels run, for some number of tokens at least.
+  /// Number of layers that sparse kernels run, for some number of tokens at least.
   int64_t run_by_kernels() const;
 
-  /// No rule updates the masks from this step on, whatever its own `until`.
+  /// Keeps the masks as they are from this step on, also if the rule's `until` is later.
   void rest_from(int64_t step) { rest_from_ = step; }
   bool rest_at(int64_t step) const { return step >= rest_from_; }
 
-  /// Throws Error (exit 12) unless the masks are such as the patterns have: where they were loaded
-  /// from a checkpoint of another recipe. `may_exceed`: GrowRule::may_exceed_density.
+  /// Throws Error (exit 12) if a mask is none that its pattern has at this density, as one from a
+  /// checkpoint of another recipe. `may_exceed`: GrowRule::may_exceed_density.
   void require_fit(bool may_exceed) const;
 
   void visit_state(StateVisitor& visitor) override;
   /// Lists the mask of one layer; nothing without one.
   void visit_mask(size_t layer, StateVisitor& visitor);
-  /// Layers have a mask where the checkpoint has one.
+  /// Gives each layer a mask, to be loaded, if the checkpoint has one.
   void fit_to(const SavedNames& saved) override;
   void fit_to(size_t layer, const SavedNames& saved);
-  /// Weights that were loaded are masked as well.
+  /// Zeroes loaded weights that are off, and passes the loaded masks to the kernels.
   void tensors_loaded() override;
 
  private:

@@ -14,9 +14,9 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Runs one sparse layer by sparse kernels, with its current mask and hard permutation. A dense
-/// product is used instead while the permutation is soft, and for numbers of tokens where it is
-/// faster (BreakEven).
+/// Runs one sparse layer by sparse kernels, with its current mask and hard permutation (an index
+/// that reorders inputs or outputs). A dense product is used instead while the permutation is soft,
+/// a trained matrix, and for numbers of tokens where it is faster (BreakEven).
 class SparseProduct : public LinearProduct {
  public:
   /// The layer's permutation and mask storage, which must not be MaskStorage::kNone.
@@ -31,7 +31,7 @@ class SparseProduct : public LinearProduct {
 
   explicit SparseProduct(const Layer& layer);
 
-  /// Sets the mask, bool [m, n, ...].
+  /// Sets the mask, bool [m, n, ...] with trailing dimensions flattened into n.
   void set_mask(const torch::Tensor& mask);
   /// Removes the mask, so that the layer uses dense products.
   void clear_mask() { is_ever_faster_ = false; }
@@ -40,8 +40,7 @@ class SparseProduct : public LinearProduct {
   /// Forces dense products, until it is called with false.
   void set_dense(bool is_dense) { is_dense_ = is_dense; }
 
-  /// True if sparse kernels are used for at least some numbers of tokens, with the current mask and
-  /// permutation.
+  /// True if sparse kernels are used for some numbers of tokens, with this mask and permutation.
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
   bool is_on() const override;
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,

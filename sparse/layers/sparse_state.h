@@ -10,7 +10,8 @@
 
 namespace shoal {
 
-/// Saved state of sparse layers, or a part of it: some permutations, soft cells and masks.
+/// Saved state of sparse layers, or a part of it: permutations, soft cells (trained weights of a
+/// mask's cells, until they are chosen) and masks.
 struct SparseState : Stateful {
   std::vector<std::shared_ptr<Permutation>> permutations;
   std::vector<std::shared_ptr<SoftCells>> soft_cells;
@@ -28,7 +29,7 @@ struct SparseState : Stateful {
     for (const auto& cells : soft_cells) cells->fit_to(saved);
     for (const size_t layer : masked) masks->fit_to(layer, saved);
   }
-  /// All masks are applied, those of other layers too.
+  /// Applies all masks to the loaded weights, those of layers outside `masked` too.
   void tensors_loaded() override {
     for (const auto& permutation : permutations) permutation->tensors_loaded();
     if (masks != nullptr) masks->tensors_loaded();

@@ -8,29 +8,29 @@
 
 #include "runtime/options/registry.h"
 
-// m outputs  n inputs  C cells
+// m outputs  n inputs  C cells (sets of weights that are on, free to be nonzero, or off together)
 namespace shoal {
 
-/// Arguments of one update of a mask by pruning and growing.
+/// Arguments of Pattern::update: cells that are on are dropped (pruned), then others are grown.
 struct CellUpdate {
   torch::Tensor is_on_C;       ///< bool: the current mask
-  torch::Tensor keep_score_C;  ///< >= 0; active cells with the lowest scores are dropped
-  torch::Tensor grow_score_C;  ///< >= 0; cells with the highest scores, among others, are grown
+  torch::Tensor keep_score_C;  ///< >= 0; the num_drop active cells of the lowest scores are dropped
+  torch::Tensor grow_score_C;  ///< >= 0; of the cells not kept, those of the highest scores grow
   int64_t num_drop = 0, num_grow = 0;
   /// True if cells just dropped cannot be grown, unless too few others are left.
   bool excludes_dropped = false;
 };
 
-/// Structure of a pattern's masks, by which a sparse kernel is chosen.
+/// Storage format of a pattern's masks, which decides the sparse kernel that computes products.
 enum class MaskStorage {
-  kNone,       ///< no kernel is worth using
-  kRows,       ///< unstructured
+  kNone,       ///< no kernel; products are dense
+  kRows,       ///< rows of single weights (CSR)
   kDiagonals,  ///< whole diagonals
   kBlocks,     ///< whole blocks of a grid
 };
 
-/// Sparsity pattern: which weights of a matrix [m, n], outputs by inputs, may be nonzero. It
-/// divides the matrix into cells that are switched on or off as a whole; a mask is a bool [C].
+/// Sparsity pattern: which weights of a matrix [m, n], outputs by inputs, may be nonzero. A pattern
+/// divides the matrix into cells that are on or off as a whole; a mask is a bool [C].
 ///
 /// Registered under `pattern`. A dynamic sparse training method combines a pattern with a rule that
 /// scores cells (sparse/grow_rules). Scores have the dtype of the weights.
@@ -38,7 +38,7 @@ class Pattern {
  public:
   struct Context {
     int64_t rows = 0, columns = 0;  ///< m, n
-    double density = 1.0;           ///< share of the weights that are nonzero
+    double density = 1.0;           ///< target: share of the weights that are on
     std::string layer;              ///< name for error messages
   };
   static constexpr std::string_view kNameKey = "name";
@@ -55,11 +55,12 @@ class Pattern {
   virtual bool takes_any_weights() const { return false; }
   /// True if a mask may temporarily have more than num_on() cells.
   virtual bool can_exceed_density() const { return true; }
-  /// True if PA-DST's theory of linear regions (section 3.4) counts the directions spanned by the
-  /// rows as limited by their weights, false if as free.
+  /// True if a row's number of weights limits the input directions that the rows of a mask span, as
+  /// in a band. Read by the bound on linear regions of PA-DST (paper: Efficient Dynamic Structured
+  /// Sparse Training with Learned Shuffles), section 3.4.
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
-  /// Side of the blocks of MaskStorage::kBlocks.
+  /// Side of the blocks with MaskStorage::kBlocks, in weights.
   virtual int64_t block_size() const { return 1; }
   /// C, the number of cells.
   virtual int64_t num_cells() const { return rows() * columns(); }
@@ -67,12 +68,12 @@ class Pattern {
   virtual int64_t num_on() const = 0;
   /// Number of weights in num_on() cells.
   virtual int64_t num_weights() const { return num_on(); }
-  /// Rank of an additional low-rank product (low_rank_branch.h), whose (m + n) rank weights count
-  /// towards the target density; 0: none.
+  /// Rank of a dense product U V that is added to the masked one (low_rank_branch.h). The target
+  /// density includes its (m + n) rank weights; 0: no such product.
   virtual int64_t low_rank() const { return 0; }
 
-  /// Pools values per weight into one per cell, [m, n] -> [C]: the L2 norm; for cells of one weight
-  /// the value itself, with its sign.
+  /// Pools a value per weight into one per cell, [m, n] -> [C]: the L2 norm of the cell's values;
+  /// for cells of one weight the value itself, with its sign.
   virtual torch::Tensor pool(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
   /// Sums values per weight over each cell: [m, n] -> [C].
   virtual torch::Tensor sum(const torch::Tensor& x_mn) const { return x_mn.reshape({-1}); }
@@ -80,25 +81,24 @@ class Pattern {
   virtual torch::Tensor expand(const torch::Tensor& value_C) const {
     return value_C.view({rows(), columns()});
   }
-  /// True if choose() or update() could return this mask at this density. Default: it has num_on()
-  /// cells.
+  /// True if choose() or update() could return this mask. Default: it has num_on() cells.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// True if a mask of weights [m, n] consists of whole cells and holds() accepts them.
-  /// `may_exceed`: allows more cells where can_exceed_density().
+  /// `may_exceed`: also true with more than num_on() cells, if the pattern can_exceed_density().
   bool fits(const torch::Tensor& mask_mn, bool may_exceed = false) const;
-  /// Returns a mask of the cells with the highest scores; the first mask has random scores.
+  /// Returns a mask, bool [C], of the cells of the highest scores; first masks have random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
-  /// Returns the mask after pruning and growing. With num_drop == num_grow its size is unchanged.
+  /// Returns the mask after pruning and growing. With num_drop == num_grow as many cells are on.
   virtual torch::Tensor update(const CellUpdate& update) const;
 
  protected:
-  /// floor(density · cells), exact in decimals. Throws ConfigError with the layer if it is 0.
+  /// floor(density · cells), exact in decimals. Throws ConfigError that names the layer if it is 0.
   int64_t share_of(int64_t cells) const;
-  /// Throws ConfigError: the density leaves no `noun`; gives the least density that leaves one.
+  /// Throws ConfigError: the density leaves none of `count` `noun`; names the least that does.
   [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
-  /// Throws ConfigError, listing sides that would do, unless `side` divides both m and n.
+  /// Throws ConfigError, listing sides that fit, unless `side` divides m and n; `noun`: their name.
   void require_squares(int64_t side, std::string_view noun) const;
-  /// Throws ConfigError `layer: what`.
+  /// Throws ConfigError with the message `layer: what`.
   [[noreturn]] void refuse(const std::string& what) const;
   const Context& context() const { return context_; }
 
@@ -106,10 +106,11 @@ class Pattern {
   Context context_;
 };
 
-/// The mask without the `num_drop` cells of the lowest keep scores.
+/// Returns the mask update.is_on_C without its `num_drop` cells of the lowest keep scores.
 torch::Tensor prune(const CellUpdate& update);
 
-/// Grow scores of the cells. With excludes_dropped, cells just dropped rank below all others.
+/// Returns the grow scores; with excludes_dropped, those of cells that are on but not in is_kept_C
+/// are lowered below all others.
 torch::Tensor grow_scores(const CellUpdate& update, const torch::Tensor& is_kept_C);
 
 }  // namespace shoal

@@ -7,11 +7,12 @@
 
 namespace shoal {
 
-/// Beneš networks: 2 log2(s) - 1 stages of s / 2 switches, each of which swaps two members or
-/// passes them through. They reach every permutation, most in several ways. In successive stages a
-/// switch connects members at distance s / 2, s / 4, … 1, … s / 4, s / 2.
+/// Soft permutations by Beneš networks (sparsity.permutation: benes). Each group of s inputs or
+/// outputs of a layer, its members, passes 2 log2(s) - 1 stages of s / 2 switches, each of which
+/// swaps two members or passes them through. In successive stages a switch connects members at
+/// distance s / 2, s / 4, … 1, … s / 4, s / 2. They reach every permutation, most in several ways.
 ///
-/// Parameters [u, G, 2 log2(s) - 1, s / 2]: switches of a stage in order of their lower members.
+/// Parameters [u matrices, G groups, stages, s / 2]: switches in order of their lower members.
 /// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
 class Benes : public SwitchFamily {
  public:
@@ -30,10 +31,10 @@ class Benes : public SwitchFamily {
   torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;
 };
 
-/// Switch settings [2 log2(s) - 1][s / 2] of a Beneš network with (P x)_i = x_{p(i)}, by the
-/// looping algorithm in O(s log s). `index` is p, a permutation of 0 to s - 1; s is a power of 2,
-/// at least 2.
-/// Source: Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching networks".
+/// Returns the switch settings [2 log2(s) - 1][s / 2], where true swaps, of a Beneš network with (P
+/// x)_i = x_{p(i)}, in O(s log s). `index` is p, a permutation of 0 to s - 1; s is a power of 2, at
+/// least 2. Source: the looping algorithm, Opferman and Tsao-Wu 1971, "On a class of rearrangeable
+/// switching networks".
 std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index);
 
 }  // namespace shoal

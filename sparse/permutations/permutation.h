@@ -19,7 +19,7 @@
 // u matrices of a stack  n permuted rows or columns  G groups
 namespace shoal {
 
-/// Side of a layer's weight that is permuted.
+/// Side of a layer's weight S that a permutation P reorders.
 enum class PermutationAxis {
   kInputs,   ///< y = S P x + b
   kOutputs,  ///< y = P S x + b
@@ -31,12 +31,14 @@ struct EnumNames<PermutationAxis> {
                                     std::pair{PermutationAxis::kOutputs, "row"}};
 };
 
-/// A permutation of a sparse weight S, one for each matrix of a stack: products use S P in place of
-/// S. While soft, P is a trained matrix of a SoftFamily; it mixes only members of one group of n /
+/// Permutation P of a sparse weight S, one for each matrix of a stack of experts: products use S P,
+/// or P S, in place of S, so that a structured mask need not fit the order of the neurons. While
+/// soft, P is a trained, relaxed matrix of a SoftFamily; it mixes only members of one group of n /
 /// G consecutive inputs, which saves memory. Once hard, P is an index, and the parameter is freed.
 ///
-/// Masks and sparse kernels use S. Inputs need not be permuted, since the weight form multiplies by
-/// S P directly.
+/// Masks and sparse kernels use S. In dense products this WeightForm, a function of the weight,
+/// turns S into S P; inputs are not permuted. Source: PA-DST (Efficient Dynamic Structured Sparse
+/// Training with Learned Shuffles).
 class Permutation : public WeightForm, public Stateful {
  public:
   /// The permuted weight and the axis of its permutation.
@@ -62,8 +64,8 @@ class Permutation : public WeightForm, public Stateful {
 
   /// Replaces all matrices by random hard permutations, keyed by (seed, matrix).
   void shuffle(uint64_t seed);
-  /// Makes the permutation soft, initialised by SoftFamily::fill, keyed by (seed, matrix). The
-  /// groups must suit the family (SoftFamily::misfit).
+  /// Makes the permutation soft, initialised by (seed, matrix) with a share `mix` of the identity;
+  /// `groups` must suit the family (SoftFamily::misfit).
   void soften(int64_t groups, double mix, uint64_t seed,
               std::shared_ptr<const SoftFamily> family = std::make_shared<DoublyStochastic>());
   /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).
@@ -81,7 +83,7 @@ class Permutation : public WeightForm, public Stateful {
   torch::Tensor penalty() const;
   /// Bytes of the parameter per matrix; 0 when hard.
   int64_t soft_bytes() const;
-  /// p [u, n] with (P x)_i = x_{p(i)}; while soft, of the nearest permutation.
+  /// p [u, n] with (P x)_i = x_{p(i)}; while soft, the nearest permutation.
   torch::Tensor index() const;
   /// ‖P - I‖_F / sqrt(2 n) for each matrix: 0 for the identity, at most 1.
   torch::Tensor distance() const;
@@ -93,8 +95,8 @@ class Permutation : public WeightForm, public Stateful {
   static constexpr const char* kSoftPrefix = "sparsity.soft.";
   static constexpr const char* kIndexPrefix = "sparsity.index.";
   void visit_state(StateVisitor& visitor) override;
-  /// Becomes soft or hard as in the checkpoint to load. Throws Error (exit 12) if the checkpoint is
-  /// soft and this permutation has no family.
+  /// Becomes soft or hard like the checkpoint that is loaded next. Throws Error (exit 12) if that
+  /// is soft and this permutation has no family.
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 

@@ -14,7 +14,8 @@
 
 namespace shoal {
 
-/// Options for training soft permutations. A layer's becomes hard by `threshold` or at `until`.
+/// Options for training soft permutations, relaxed matrices. That of a layer becomes hard, a fixed
+/// permutation, by `threshold` or at `until`.
 struct LearningOptions {
   PermutationAxis axis = PermutationAxis::kInputs;
   int64_t groups = 1;
@@ -57,7 +58,7 @@ struct LearningOptions {
   }
 };
 
-/// These options' durations in steps. Throws ConfigError for units that `scale` cannot convert.
+/// Durations of LearningOptions in steps. Throws ConfigError for units that `scale` cannot convert.
 struct LearningSteps {
   LearningSteps(const LearningOptions& options, const StepScale& scale)
       : ramp(steps_of("ramp", options.ramp, scale)),
@@ -67,7 +68,8 @@ struct LearningSteps {
   int64_t ramp, check_every, until;
 };
 
-/// How the inputs or outputs of sparse layers are permuted; registered under `permutation`.
+/// How inputs or outputs of sparse layers are permuted, such as `random` or `learned`. Registered
+/// under `permutation`.
 class PermutationMethod {
  public:
   struct Context {};
@@ -79,11 +81,11 @@ class PermutationMethod {
   virtual std::optional<PermutationAxis> axis() const = 0;
   /// Throws ConfigError, beginning with `layer`, if `size` inputs or outputs cannot be permuted.
   virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }
-  /// Initialises a permutation.
+  /// Sets the first state of a layer's permutation, with random numbers keyed by (seed, matrix).
   virtual void begin(Permutation& permutation, uint64_t seed) const = 0;
-  /// True if a soft permutation is saved as its matrix, false if as the parameter it is made of.
+  /// True if a soft permutation is saved as its matrix P, false if as parameters that make up P.
   virtual bool saves_soft_matrix() const { return false; }
-  /// Options of its training; null: not trained.
+  /// Options of the training of permutations; null: they are not trained.
   virtual const LearningOptions* learning() const { return nullptr; }
 };
 

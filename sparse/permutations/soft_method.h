@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Permutations of one SoftFamily, trained softly and made hard during the training.
+/// Trains permutations: relaxed matrices of one SoftFamily at first, fixed permutations later.
 class SoftMethod : public PermutationMethod {
  public:
   SoftMethod(const LearningOptions& options, std::shared_ptr<const SoftFamily> family)

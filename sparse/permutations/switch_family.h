@@ -10,7 +10,7 @@
 
 namespace shoal {
 
-/// The permutation near which a P of switches is initialised.
+/// The permutation near which switches are initialised.
 enum class FirstSwitches {
   kIdentity,
   kRandom,  ///< a random one for each group
@@ -38,15 +38,15 @@ struct SwitchOptions : LearningOptions {
   }
 };
 
-/// Base of families that compose soft switches: P is a product of factors p Π + (1 - p) I, each of
-/// which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
+/// Base of soft permutations that compose soft switches: P is a product of factors p Π + (1 - p) I,
+/// each of which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
 /// holds these logits, the switches. P is always doubly stochastic, and is decoded by rounding each
 /// p. Time and memory are proportional to the size of the permuted weight; P is never formed.
 ///
-/// Initialisation starts near one permutation: each p is near 0, or near 1 if that permutation uses
-/// the switch, such that P keeps a share `mix` on its paths, and varies by a random factor. With
-/// all p = 1/2 most families would average all members of a group, from which a layer learns
-/// nothing; with p = 0 or 1 no switch would get a gradient.
+/// Each p starts near 0, or near 1 if the first permutation uses the switch, and varies by a random
+/// factor; a share `mix` of P lies on that permutation. With all p = 1/2 most families would
+/// average all members of a group, from which a layer learns nothing; with p = 0 or 1 no switch
+/// would get a gradient.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {
@@ -74,7 +74,7 @@ class SwitchFamily : public SoftFamily {
   /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b].
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
-  /// Settings of the switches, 0 or 1, for a random permutation of each group; shaped as logit_G.
+  /// Switch settings, 0 or 1, for a random permutation of each group; shaped like logit_G.
   virtual torch::Tensor random_switches(const torch::Tensor& logit_G,
                                         const Stream& stream) const = 0;
 

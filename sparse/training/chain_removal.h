@@ -11,8 +11,8 @@
 // h neurons
 namespace shoal {
 
-/// Sparse layers that write and read the same neurons: the outputs of fc1, and of the gate if there
-/// is one, are the inputs of fc2.
+/// A chain of sparse layers that share hidden neurons: the outputs of fc1, and of the gate if there
+/// is one, are the inputs of fc2. A neuron is linked to a layer by its weights that are on.
 struct LayerChain {
   struct Side {
     size_t layer;           ///< index of the layer among the sparse layers
@@ -22,24 +22,22 @@ struct LayerChain {
   };
   std::vector<Side> sides;
 
-  /// True if a permutation between the layers is still soft: then every neuron is linked to all
-  /// others.
+  /// True if a permutation between the layers is still soft, so that all neurons are linked.
   bool is_soft() const;
 };
 
-/// The links of one matrix to the neurons of a chain.
+/// Links of one matrix to the neurons of a chain.
 struct NeuronLinks {
   torch::Tensor is_on;     ///< bool, a row for each neuron; a view, changed in place
-  torch::Tensor row_of_h;  ///< row of each neuron, int64; undefined: in order
-  bool may_change = true;
+  torch::Tensor row_of_h;  ///< row in is_on of each neuron, int64; undefined: in order
+  bool may_change = true;  ///< false: links are only read
 };
 
-/// Row of each neuron in one matrix of a side's stack; undefined: in order. The chain must not be
-/// soft.
+/// Row of each neuron in matrix `matrix` of a side that is not soft; undefined: in order.
 torch::Tensor row_of_neurons(const LayerChain::Side& side, int64_t matrix);
 
-/// Removes all links of neurons that have none in some matrix: without incoming links outgoing ones
-/// are removed, and vice versa. Source: Zhang et al. 2024 (CHT).
+/// Removes all links of neurons that have none in some of a chain's matrices: without incoming
+/// links outgoing ones are removed, and vice versa. Source: Zhang et al. 2024 (CHT).
 void remove_chains(const std::vector<NeuronLinks>& matrices);
 
 }  // namespace shoal

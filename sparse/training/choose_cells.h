@@ -10,12 +10,12 @@
 
 namespace shoal {
 
-/// Trains the scores of soft cells, and chooses the cells.
+/// Step rule for sparsity.rule: soft_top_k. Trains the scores of soft cells (weights of a matrix
+/// that will be on or off together, such as a diagonal), and chooses the cells that stay on.
 ///
-/// Each step the temperature of the next one is set. A layer's choice is made when its distance
-/// from one is below the threshold, that of all layers at `until`; a stack of experts waits for
-/// `until`, because its ranks do not tell each other how near they are. From then on PruneGrow
-/// keeps the weights to the chosen cells.
+/// Each step sets the temperature of the next one. A layer chooses when its distance from a choice
+/// is below the threshold, all layers do at `until`; a stack of experts waits for `until`, because
+/// its ranks do not tell each other how near they are. PruneGrow masks the other cells then.
 class ChooseCells : public SoftTraining {
  public:
   /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this

@@ -11,22 +11,22 @@
 
 namespace shoal {
 
-/// Trains the soft permutations of sparse layers, and makes them hard.
+/// Step rule that trains soft permutations of sparse layers, relaxed matrices, and makes them hard,
+/// fixed ones. Source: PA-DST (Efficient Dynamic Structured Sparse Training with Learned Shuffles).
 ///
-/// Each step the gradient of the penalty is added to theirs. After Adam's update parameters are
-/// projected. A layer becomes hard when its penalty is below the threshold, all layers at `until`.
-/// A stack of experts waits for `until`, because its ranks do not tell each other how near they
+/// Each step adds the gradient of the penalty, a matrix's distance from a permutation, updates by
+/// Adam and projects. A layer becomes hard when its penalty is below the threshold, all do at
+/// `until`. A stack of experts waits for `until`: its ranks do not tell each other how near they
 /// are.
 class LearnPermutations : public SoftTraining {
  public:
-  /// Throws ConfigError for durations that `scale` cannot convert, and if `until` is after the end
-  /// of the training.
+  /// Throws ConfigError for durations that `scale` cannot convert, or an `until` after the end.
   LearnPermutations(const std::vector<std::shared_ptr<Permutation>>& permutations,
                     const LearningOptions& options, const StepScale& scale);
 
   void after_update(int64_t step, StepTensors& tensors) override;
 
-  /// The parameter, its gradient and both of Adam's states.
+  /// Tensors kept per soft permutation: the parameter, its gradient and both of Adam's states.
   static constexpr int64_t kCopiesOfSoft = 4;
   /// Adam's state for the permutation of weight X is saved as `sparsity.soft.m.X` and
   /// `sparsity.soft.v.X`.

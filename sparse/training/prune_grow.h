@@ -16,40 +16,38 @@
 
 namespace shoal {
 
-/// Dynamic sparse training: keeps the weights of sparse layers within their masks, which a rule
-/// prunes and grows. Weights that are off are zero, get no gradient and have no optimizer state.
+/// Step rule of dynamic sparse training: keeps the weights of sparse layers within their masks,
+/// which a GrowRule, such as RigL, updates. Weights that are off are zero and get no gradient.
 ///
-/// First masks and every draw are keyed by (seed, matrix, step); an update reads weights and summed
-/// gradients, so that all replicas of a matrix, and any rank grid, have the same masks. Of an
-/// expert stack each rank prunes and grows its own units. A weight that is regrown in the update
-/// that dropped it keeps its value and state; any other starts from zero. With a rule that chooses
-/// cells softly a layer has no mask until keep_cells.
+/// First masks and every draw are keyed by (seed, matrix, step), and updates read weights and
+/// summed gradients; so all replicas of a matrix, on any rank grid, have the same masks. Each rank
+/// prunes and grows its own experts. A weight that is regrown in the update that dropped it keeps
+/// its value and state; any other starts from zero. With a rule that chooses cells softly
+/// (SoftCells) a layer has no mask until keep_cells.
 class PruneGrow : public StepRule {
  public:
-  /// Draws the first masks and zeroes the weights outside them. `rescales`: the rest is multiplied
-  /// by sqrt(n / weights of its row), so that outputs keep their variance. `masks` outlive this.
+  /// Draws the first masks and zeroes the weights outside them. `rescales`: multiplies the others
+  /// by sqrt(n / weights of their row), so that outputs keep their variance. `masks` outlive this.
   PruneGrow(SparseMasks& masks, std::shared_ptr<const GrowRule> rule, uint64_t seed, bool rescales);
 
-  /// Also zeroes the averages of dropped weights. `average` must outlive this object.
+  /// Makes updates zero the averages (EMA) of dropped weights too. `average` must outlive this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
-  /// Multiplies the average of this layer's weight, if there is one, by the factor of the weight.
+  /// Multiplies the average of a layer's weight, if there is one, by `factor`, elementwise.
   void scale_average(size_t layer, const torch::Tensor& factor) const;
-  /// Sets the layer's final mask to these cells, bool [u, C]. Collective over the replicas of the
-  /// weight; throws CommError if they differ.
+  /// Sets a layer's final mask to these cells, bool [u matrices, C cells]. Collective over the
+  /// replicas of the weight; throws CommError if they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
-  /// Sets the chains of layers whose neurons lose dead-end links, if the rule removes chains.
+  /// Sets the chains of layers whose neurons lose dead-end links, for rules that remove chains.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
 
-  /// Prefix of the saved flags, beside the masks, of matrices that have stopped, for rules with
-  /// early stop.
+  /// Prefix of the saved flags of matrices that keep their masks, for rules with early stop.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
-  /// Sparse kernels leave products to a dense W in steps whose rule reads gradients of weights that
-  /// are off.
+  /// Makes layers use dense products in steps whose rule reads gradients of weights that are off.
   void before_forward(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;

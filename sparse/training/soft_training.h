@@ -14,16 +14,15 @@
 
 namespace shoal {
 
-/// Adam of a tensor that belongs to a weight and is trained for a part of the training only: its
-/// state is not the optimizer's, and goes with it. Betas 0.9 and 0.999, epsilon 1e-8, no decay.
+/// Adam for one tensor that is trained beside a weight for a part of the training. Betas 0.9 and
+/// 0.999, epsilon 1e-8, no weight decay. The state is freed with the tensor.
 ///
-/// Soft parameters have a rate of their own, are projected behind each update and end before the
-/// training does; an optimizer's shards are fixed at the start. A place in the one optimizer would
-/// change how gradients are clipped, and thus results.
+/// The model's optimizer does not train such tensors: they have their own learning rate, are
+/// projected after each update and end early; and they would change how gradients are clipped.
 struct SoftAdam {
   torch::Tensor m, v;  ///< shaped like the tensor, [u, ...]; undefined without a state
 
-  /// Starts with a state of zeros.
+  /// Starts with a state of zeros, shaped like `like`.
   void begin(const torch::Tensor& like) {
     m = torch::zeros_like(like);
     v = torch::zeros_like(like);
@@ -54,12 +53,11 @@ struct SoftAdam {
   static constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
 };
 
-/// Trains what forms of sparse weights have of their own, a part of the training long: soft
-/// permutations, scores of soft cells.
+/// Base of step rules that train WeightForms, functions applied to sparse weights in each forward
+/// pass, while these are soft: soft permutations, scores of soft cells.
 ///
-/// Each step their gradients, summed over the replicas of the weight, are taken for Adam, whose
-/// state is here and not the optimizer's: it goes when a form is soft no more. They are neither
-/// measured nor clipped with the gradients of weights.
+/// Each step takes their gradients, summed over the replicas of the weight, for Adam. They are
+/// neither measured nor clipped with the gradients of weights.
 class SoftTraining : public StepRule {
  public:
   void before_norm(int64_t step, StepTensors& tensors) override;
@@ -68,7 +66,7 @@ class SoftTraining : public StepRule {
   void tensors_loaded() override { follow_forms(); }
 
  protected:
-  /// A form that may still be soft, and then has one leaf.
+  /// A form, and Adam for its one trained tensor while it is soft.
   struct Soft {
     std::shared_ptr<const WeightForm> form;
     Parameter weight;
@@ -86,7 +84,7 @@ class SoftTraining : public StepRule {
     for (const auto& form : forms) soft_.push_back({form, form->weight()});
     follow_forms();
   }
-  /// Gives soft forms Adam's state if they have none, takes it from the others.
+  /// Gives soft forms Adam's state if they have none, and frees that of the others.
   void follow_forms();
 
   std::vector<Soft> soft_;

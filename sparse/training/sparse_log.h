@@ -12,14 +12,13 @@
 
 namespace shoal {
 
-/// The order of inputs or outputs of each sparse layer, of a stack of experts the mean of those on
-/// this rank, and the cells that are not chosen yet.
+/// Log of permutations and soft cells (cells of a mask that are not chosen yet). permutations.jsonl
+/// has a line per layer; for a stack of experts the mean of those on this rank.
 ///
-/// Means over the layers: `permutation_soft`, the number of soft ones, `permutation_distance`
-/// (Permutation::distance) and `permutation_penalty` (the mean of Permutation::penalty; 0 when
-/// hard); none without permutations. `cells_soft`, the number of layers whose cells are not chosen
-/// yet, and `cells_distance`, the mean of SoftCells::distance over all layers on this rank; none
-/// without soft cells.
+/// metrics.jsonl has `permutation_soft`, the number of soft layers, and the means over layers
+/// `permutation_distance` (from the identity) and `permutation_penalty` (from a permutation; 0 when
+/// hard), if there are permutations; `cells_soft`, the number of layers whose cells are not chosen,
+/// and `cells_distance`, the mean of SoftCells::distance on this rank, if there are soft cells.
 class SparseLog : public LayerLog {
  public:
   SparseLog(std::vector<std::shared_ptr<Permutation>> permutations,

@@ -30,8 +30,9 @@ struct EnumNames<CandidateKind> {
                                     std::pair{CandidateKind::kPooled, "pooled"}};
 };
 
-/// Candidate keys of an attention expert (recipe section `candidates`). Pooled blocks are those of
-/// NSA (Yuan et al. 2025, section 3.3), but square. Each size is set for its own kind only.
+/// Candidate keys of an attention expert, which attends to few of them (section `candidates`).
+/// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square. Sizes are set for their
+/// kind only.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
   std::optional<int64_t> window, block, keep;
@@ -76,10 +77,10 @@ struct ImageQueries {
   std::vector<int64_t> offset_i1;  ///< [I + 1], first 0, last R; an image may have no query
 };
 
-/// What a query attends to.
+/// Which keys a query attends to: those of its k highest logits among the candidates.
 struct TopKOptions {
   int64_t heads = 1;
-  int64_t k = 1;  ///< of the candidates; all where k is their number or more
+  int64_t k = 1;  ///< all candidates if there are no more than k
   KeyCandidates candidates = {};
   PatchGrid grid = {};  ///< read by candidates other than `all`
 };

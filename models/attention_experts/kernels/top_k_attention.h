@@ -11,21 +11,21 @@
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
-/// Multi-head attention of some tokens to the tokens of their image: for each query and head the
-/// softmax over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Of equal
-/// q kᵀ the earlier token is taken. A query is independent of the others; on a GPU q kᵀ is
-/// LibTorch's, which may round by the number of queries.
+/// Top-k attention of some tokens to the tokens of their image: for each query and head the softmax
+/// over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Among equal q kᵀ the
+/// earlier token counts. A query is independent of the others; on a GPU q kᵀ is LibTorch's, which
+/// may round by the number of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
-/// bfloat16 is computed in float32. Rows may be strided views into wider rows.
-/// Differentiable in all three inputs; the choice of keys is held constant. The CPU kernel, for all
-/// candidates but pooled blocks, stores no R x N tensor: the backward pass recomputes logits and
-/// choice, with equal bits. Source: the adaptive sparse-attention denoiser, component 4.
+/// bfloat16 is computed in float32. Rows may be strided views into wider rows. Differentiable in
+/// all three inputs; the choice of keys is held constant. The CPU kernel, for all candidates but
+/// pooled blocks, stores no R x N tensor: the backward pass recomputes logits and choice, with
+/// equal bits. Source: Adaptive Sparse Attention MoE Architecture, component 4.
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// A range of columns of one tensor in `rows` of top_k_attention_of, beginning at `first`.
+/// Columns from `first` on of tensor number `tensor` in the `rows` of top_k_attention_of.
 struct Columns {
   size_t tensor = 0;
   int64_t first = 0;
@@ -52,7 +52,7 @@ struct TopKPart {
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// Reference for top_k_attention on any device, by LibTorch operators apart from the CPU's q kᵀ.
+/// Reference of top_k_attention on any device, by LibTorch operators apart from the CPU's q kᵀ.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);

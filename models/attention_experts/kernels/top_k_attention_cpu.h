@@ -23,10 +23,10 @@ struct TopKTensors {
 void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
                       const TopKOptions& options, const torch::Tensor& out_RD);
 
-/// Tensors for the gradients, laid out like the inputs. Overwrites those of queries and weights.
+/// Gradients, laid out like the inputs; those of queries and weights are overwritten.
 struct GradTensors {
   TopKTensors tensors;
-  bool adds_to_keys = false;  ///< adds gradients of keys and values; else overwrites
+  bool adds_to_keys = false;  ///< gradients of keys and values are added; else they overwrite
 };
 
 /// Gradients of top_k_attention from the gradient of its output, whose rows must be dense.

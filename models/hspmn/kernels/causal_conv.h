@@ -20,8 +20,8 @@ inline constexpr int64_t kConvTaps = 3;
 torch::Tensor causal_conv(const torch::Tensor& x_BSC, const torch::Tensor& weight_3C,
                           const torch::Tensor& before_B2C = {});
 
-/// Causal depthwise convolution over three tokens.
-/// Parameter: weight [3, C] from U(-a, a), a = 1 / sqrt(3), as PyTorch initialises such a layer.
+/// Causal depthwise convolution over three tokens, as a module. Parameter: weight [3, C] from U(-a,
+/// a), a = 1 / sqrt(3), as PyTorch initialises such a layer.
 class CausalConvImpl : public ModuleBase {
  public:
   CausalConvImpl(int64_t channels, const torch::TensorOptions& options);

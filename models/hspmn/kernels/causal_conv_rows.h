@@ -5,7 +5,7 @@
 // S tokens of a sequence  C channels
 namespace shoal {
 
-/// Input sequence, taps [3, C] and output sequence of a convolution.
+/// Input sequence, taps [3, C] (weights of a token and the two before) and output sequence.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;

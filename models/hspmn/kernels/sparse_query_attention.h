@@ -28,7 +28,7 @@ struct SparseQueries {
 /// Differentiable in all three inputs. The backward pass uses the saved log-sum-exp of each row; no
 /// tensor of R x S exists. On the CPU results are bitwise independent of the number of threads, a
 /// query's output also of other queries and sequences, and gradients also of other sequences.
-/// Source: HSPMN v2.1, section 2.
+/// Source: HSPMN v2.1 (Jędryczko 2025), section 2.
 torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
                                      const torch::Tensor& value_BMSH, const SparseQueries& queries,
                                      double scale);

@@ -9,8 +9,8 @@ struct CUstream_st;
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  W head width
 // R queries of all sequences  P parts of the keys
 
-/// CUDA launchers of models/hspmn/kernels/sparse_query_attention.h. Pointers are to GPU memory;
-/// calls are queued on the stream. Sums are accumulated in float64 for float64, else in float32.
+/// CUDA launchers of sparse_query_attention.h, attention of selected queries to all keys. Pointers
+/// are to GPU memory; calls are queued on the stream. Sums are float64 for float64, else float32.
 namespace shoal::sparse_query_cuda {
 
 /// Largest head width that the kernels support.

@@ -12,7 +12,7 @@
 #include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 
-/// Tiles for sparse queries on dense keys on the CPU, shared by forward and backward pass.
+/// Tiles of the CPU kernels of sparse_query_attention.h (few queries, all keys), both passes.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
 // Q rows of a tile: the G heads of some queries  K keys of a tile
@@ -69,6 +69,7 @@ struct HeadRows {
   }
 };
 
+/// Sizes and limits of one call; a tile has up to `positions` queries.
 template <class Value>
 struct SparseShape {
   using Real = vector_math::Real<Value>;

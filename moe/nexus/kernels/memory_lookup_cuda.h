@@ -6,8 +6,10 @@ struct CUstream_st;
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
 
-/// Kernels of moe/nexus/kernels/memory_lookup.h. Pointers are to GPU memory; each call is queued on
-/// the stream. Rows are sorted by unit; those of unit i end before end_u[i].
+/// CUDA kernels that look up rows in memory units (moe/nexus/kernels/memory_lookup.h). A memory
+/// unit is a table of K keys and values; a row's result is the weighted sum of the values of its k
+/// best keys. Each of these (row, key) pairs is a hit. Pointers are to GPU memory; each call is
+/// queued on the stream. Rows are sorted by unit; those of unit i end before end_u[i].
 namespace shoal::memory_lookup_cuda {
 
 template <class Real>
@@ -19,13 +21,12 @@ struct Tables {
   int64_t num_rows, num_keys, width, k;
 };
 
-/// Softmax of a row's scores, NaN where fewer than k keys were found, and the weighted sum of the
-/// values.
+/// Softmax of a row's k scores, NaN if fewer keys were found, and weighted sum of the values.
 template <class Real>
 struct Sums {
-  const int64_t* chosen_Rk;
-  const Real* score_Rk;
-  Real *weight_Rk, *y;
+  const int64_t* chosen_Rk;  ///< the keys chosen for each row, numbered within its unit
+  const Real* score_Rk;      ///< <query, key> of these, not scaled
+  Real *weight_Rk, *y;       ///< output: softmax weights, and sums [R, D]
 };
 template <class Real>
 void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream);
@@ -36,7 +37,7 @@ struct RowsBackward {
   const Real* y_grad;
   const int64_t* chosen_Rk;
   const Real* weight_Rk;
-  Real* score_grad_Rk;  ///< of scale * score
+  Real* score_grad_Rk;  ///< gradient of scale * score
   Real* query_grad;     ///< nullptr: not computed
   int64_t* key_H;
 };

@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// CIFAR-10 or CIFAR-100 in the official binary layout.
+/// Data source `cifar`: CIFAR-10 or CIFAR-100 in the official binary layout.
 class CifarSource : public DataSource {
  public:
   static constexpr int64_t kSide = 32;  ///< side of the files' images, pixels
@@ -74,7 +74,7 @@ class CifarSource : public DataSource {
           "  train: {files: [data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, "
           "data_batch_4.bin]}\n"
           "  valid: {files: [data_batch_5.bin]}   # held out of the training files\n",
-      .change = "  augment: {crop_padding: 4, flip: true}\n"};
+      .change = "  augment: {crop_padding: 4, flip: true}\n"};  ///< starter recipe of `shoal new`
 
   explicit CifarSource(const Options& options) : options_(options) {}
 
@@ -82,7 +82,7 @@ class CifarSource : public DataSource {
   /// Names from batches.meta.txt, or fine_label_names.txt for 100 classes, beside the files.
   std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
-  /// Refuses a file in both splits.
+  /// Reports a file that is in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

@@ -6,9 +6,9 @@
 
 namespace shoal {
 
-/// The official binary layout: records one after the other, no header. CIFAR-10: one label byte
-/// and 3072 pixels; CIFAR-100: coarse label, fine label and 3072 pixels. Pixels are 32×32 planes
-/// of red, green and blue.
+/// CIFAR's official binary layout: records one after the other, no header. CIFAR-10: one label byte
+/// and 3072 pixel bytes; CIFAR-100: coarse label, fine label and 3072 pixel bytes. Pixels are 32×32
+/// planes of red, green and blue.
 struct CifarLayout {
   static constexpr int64_t kSide = 32;
   static constexpr int64_t kChannels = 3;
@@ -28,8 +28,8 @@ struct CifarRecord {
 
 /// A record whose label is out of range.
 struct BadCifarRecord {
-  int64_t index = 0;
-  std::string what;  ///< message with record, byte offset, label and limit
+  int64_t index = 0;  ///< of the record in its file, from 0
+  std::string what;   ///< message with record, byte offset, label and limit
 };
 
 /// An open CIFAR file. The constructor checks size and every label; pixels stay on disk and are

@@ -33,9 +33,9 @@ inline std::string size_problem(int64_t height, int64_t width) {
 /// Baseline and progressive; grey, YCbCr, RGB, and Adobe's CMYK and YCCK with inverted inks.
 /// Limits: kMostPixels of the file's own size, 100 scans, 512 MiB for the decoder.
 ///
-/// With `least_side` decodes at 1/2, 1/4 or 1/8 of height and width, rounded up: the smallest scale
-/// at which neither is below `least_side` pixels. Uses only the low frequencies of each block, as
-/// Pillow's `draft` does.
+/// `least_side` saves work on large images: decodes at 1/2, 1/4 or 1/8 of height and width, rounded
+/// up, the smallest scale at which neither is below `least_side` pixels. Uses only the low
+/// frequencies of each block, as Pillow's `draft` does.
 InterleavedImage decode_jpeg(std::span<const std::byte> file,
                              std::optional<int64_t> least_side = {});
 

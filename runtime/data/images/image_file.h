@@ -28,8 +28,9 @@ class CorruptImage : public DataError {
 ///
 /// Files are not trusted: refuses, before decoding, more than 64 million pixels, more than 100
 /// scans and more than 512 MiB for the JPEG decoder, and also what libjpeg only warns about (a
-/// truncated file, wrong codes). `path`: for messages. `least_side`: as in decode_jpeg; PNG files
-/// are decoded at full size. Throws: CorruptImage.
+/// truncated file, wrong codes). `path`: for messages. `least_side`: decodes JPEG files at 1/2, 1/4
+/// or 1/8 of their size, the smallest with no side below it; PNG files at full size. Throws:
+/// CorruptImage.
 DecodedImage decode_image(std::span<const std::byte> file, const std::string& path,
                           std::optional<int64_t> least_side = {});
 

@@ -13,9 +13,9 @@
 
 namespace shoal {
 
-/// JPEG and PNG files in class folders, as ImageNet is usually stored:
+/// Data source `image_folder`: JPEG and PNG files in class folders, as ImageNet is usually stored,
 /// data.path/train/CLASS/NAME.JPEG. A crop turns images of any size into squares; the loader
-/// applies it, because training draws a new one for each view.
+/// applies it, because training draws a new one for each view, an augmented copy of an image.
 class ImageFolderSource : public DataSource {
  public:
   template <Split kSplit>
@@ -64,7 +64,7 @@ class ImageFolderSource : public DataSource {
                                       "  image_size: 224\n"
                                       "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
                                       "  valid: {crop: {name: center, resize: 256}}\n",
-                                  .change = "  augment: {flip: true}\n"};
+                                  .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
 
   explicit ImageFolderSource(const Options& options) : options_(options) {}
 
@@ -72,7 +72,7 @@ class ImageFolderSource : public DataSource {
   /// Names of the validation split's class folders.
   std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
-  /// Refuses one folder, or one list of a folder, in both splits.
+  /// Reports one folder, or one list of a folder, in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   /// Lists the images without opening them.

@@ -19,10 +19,10 @@ std::string image_ending(std::string_view name);
 
 /// The images of a folder and its subfolders (.jpg, .jpeg, .png, also in capitals), a folder's own
 /// before those of its subfolders, each in order of name; names that begin with a point are
-/// skipped. With `num_classes`, the folder's own subfolders are the classes, in order of name.
-/// Throws: DataError if the folder is missing or has no image; for a wrong number of class folders,
-/// a class folder without an image, or an image beside them; and for more than 16 nested folders,
-/// which links that lead back would make.
+/// skipped. With `num_classes`, the folder's own subfolders are the classes, labelled in order of
+/// name. Throws: DataError if the folder is missing or has no image; for a wrong number of class
+/// folders, a class folder without an image, or an image beside them; and for more than 16 nested
+/// folders, such as a link to a parent folder makes.
 std::vector<ImageEntry> images_of_folder(const std::string& folder,
                                          std::optional<int64_t> num_classes);
 

@@ -12,10 +12,10 @@
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 
-/// Shared by sources that decode images of any size.
+/// Shared by data sources that decode images of any size: image_folder and tar_shards.
 namespace shoal {
 
-/// Keys of `data` of these sources, inlined in their options.
+/// Keys of `data` that these sources share, inlined in their options.
 struct PhotographOptions {
   int64_t image_size = 224;
   std::optional<int64_t> decode_side;
@@ -41,15 +41,15 @@ struct PhotographOptions {
   ImageShape shape() const { return {3, image_size, image_size}; }
 };
 
-/// Crops to squares of `image_size`, normalised by ImageNet's mean and deviation unless
-/// data.normalise sets others.
+/// Returns the ImageTransform of these sources: crops to squares of `image_size`, augmentation, and
+/// normalisation by ImageNet's mean and deviation unless data.normalise sets others.
 ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop, const Choice<Crop>& valid_crop);
 
-/// Applies `on_corrupt` to images that cannot be decoded. A skipped image is replaced by the next
-/// one that can be decoded, after the last by the first, so the replacement depends only on the
-/// files. Corrupt images are found when they are first read, since decoding all of them at opening
-/// would take too long; counts cover this process only, not other ranks or earlier runs.
+/// Applies recipe key `on_corrupt` to images that cannot be decoded. A skipped image is replaced by
+/// the next good one, after the last by the first, so the replacement depends only on the files.
+/// Corrupt images are found when they are first read, since decoding all of them at opening would
+/// take too long; counts cover this process only, not other ranks or earlier runs.
 class CorruptImages {
  public:
   using Decode = std::function<Sample(int64_t index)>;

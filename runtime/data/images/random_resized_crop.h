@@ -9,9 +9,9 @@
 
 namespace shoal {
 
-/// A random rectangle resized to the square: the augmentation of Szegedy et al. 2015, in
-/// torchvision's form. If ten draws of area, shape and place do not fit into the image, takes the
-/// largest allowed rectangle in its centre.
+/// Crop `random_resized`: a random rectangle resized to the square, the augmentation of Szegedy et
+/// al. 2015 (GoogLeNet) in torchvision's form. If ten draws of area, shape and place do not fit
+/// into the image, takes the largest allowed rectangle in its centre.
 class RandomResizedCrop : public Crop {
  public:
   struct Options {

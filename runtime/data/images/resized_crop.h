@@ -20,8 +20,8 @@ struct ResizedCropOptions {
   }
 };
 
-/// A square of the image after its shorter side is resized: the centre, as for evaluation, or at a
-/// random place.
+/// Crops `center`, as for evaluation, and `random`: resizes the image's shorter side, then cuts a
+/// square from the centre or a random place.
 template <bool kIsRandom>
 class ResizedCrop : public Crop {
  public:

@@ -10,11 +10,11 @@
 
 namespace shoal {
 
-/// Procedural images: one shape of random place, size, colours and pixel noise on a plain ground.
-/// Class c is shape c mod 10 (disc, square, triangle, cross, ring, horizontal and vertical stripes,
-/// diamond, diagonal cross, checkers); with more than 10 classes, c / 10 selects the band of hues
-/// of the coloured part. Every shape equals its mirror image. Needs no files: an image is a
-/// function of (seed, split, index).
+/// Data source `shapes`, to try things without files: each image has one shape of random place,
+/// size, colours and pixel noise on a plain ground. Class c is shape c mod 10 (disc, square,
+/// triangle, cross, ring, horizontal and vertical stripes, diamond, diagonal cross, checkers); with
+/// more than 10 classes, c / 10 selects the band of hues of the coloured part. Every shape equals
+/// its mirror image. An image is a function of (seed, split, index).
 class ShapesSource : public DataSource {
  public:
   template <Split kSplit>
@@ -59,7 +59,7 @@ class ShapesSource : public DataSource {
           "  classes: 10\n"
           "  train: {samples: 8192}         # drawn images; no files are needed\n"
           "  valid: {samples: 1024}\n",
-      .is_usual = true};
+      .is_usual = true};  ///< starter recipe of `shoal new`
 
   explicit ShapesSource(const Options& options) : options_(options) {}
 

@@ -4,7 +4,7 @@
 
 namespace shoal {
 
-/// A run of positions in the stream of samples: [first, first + count).
+/// Consecutive positions in the stream of samples, epoch after epoch: [first, first + count).
 struct SampleRange {
   int64_t first = 0;
   int64_t count = 0;
@@ -13,30 +13,30 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// The samples of a micro-step that `rank` processes. `micro` holds the micro-step's samples over
-/// all `world` ranks: of its G groups of `group` samples, counted from micro.first, rank r of W
-/// gets [G·r/W, G·(r+1)/W), rounded down. Shares are contiguous, in rank order, and differ by at
-/// most one group; some may be empty. Only the last group of all may be short.
+/// Returns the samples of a micro-step that rank r = `rank` of W = `world` processes. `micro` has
+/// the samples of all ranks; from micro.first on they form G routing groups of `group` samples,
+/// never split. Rank r gets groups [G·r/W, G·(r+1)/W), rounded down. Shares are contiguous, in rank
+/// order, differ by at most one group, may be empty. Only the last group of all may be short.
 SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world);
 
 /// How the stream is divided into optimizer steps, micro-steps and routing groups.
 struct StepCut {
   int64_t batch = 0;       ///< samples of an optimizer step over all ranks
   int64_t accumulate = 1;  ///< micro-steps of a step; batch / accumulate is a multiple of group
-  int64_t group = 8;       ///< samples of a routing group, within which tokens compete
+  int64_t group = 8;       ///< samples of a routing group, whose tokens compete for experts
 
   int64_t micro_samples() const { return batch / accumulate; }
 };
 
-/// Maps each position p of the stream to a sample: number p mod N of epoch p / N, in an order keyed
-/// by (seed, epoch). Steps may span epochs; the only state is the position.
+/// The order of training samples. Position p of the stream is sample number p mod N of epoch p / N,
+/// in an order that depends on (seed, epoch) alone. Steps may span epochs; the only state is p.
 class DataOrder {
  public:
-  /// num_samples = N; without `shuffle`, position p is sample p mod N.
+  /// num_samples = N. Without `shuffle`, position p is sample p mod N.
   DataOrder(uint64_t seed, int64_t num_samples, bool shuffle)
       : seed_(seed), num_samples_(num_samples), shuffle_(shuffle) {}
 
-  /// The sample at a position >= 0, N > 0. Safe from several threads at once.
+  /// Returns the index of the sample at a position >= 0; N > 0. Safe from several threads at once.
   int64_t sample_at(int64_t position) const;
   /// The epoch of a position, from 0.
   int64_t epoch_of(int64_t position) const { return position / num_samples_; }

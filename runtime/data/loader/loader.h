@@ -26,23 +26,24 @@ struct LoaderSettings {
   uint64_t seed = 0;
   torch::Dtype dtype = torch::kFloat32;  ///< of images and values; bfloat16 is rounded
   DataShape shape;                       ///< shape of the samples
-  std::optional<ImageTransform> images;  ///< if they have images
+  std::optional<ImageTransform> images;  ///< crops and normalisation, if samples have images
   int64_t views = 1;     ///< augmented views of each training image; evaluation uses one
   int64_t prefetch = 2;  ///< micro-batches prepared ahead; 0 = no thread
   int64_t workers = 1;   ///< threads that read samples; results do not depend on it
-  /// Called if the system grants fewer workers; null: that is an Error (exit 11).
+  /// Called with a line for the log if the system grants fewer workers; null: Error (exit 11).
   std::function<void(const std::string& line)> fewer_workers = {};
   torch::Device device = torch::kCPU;  ///< device of the batches that a loader returns
 };
 
-/// Makes micro-batches from positions in the stream. A pure function of its arguments: for any
-/// number of ranks, the ranks' batches together hold the same values.
+/// Makes micro-batches from positions in the stream. make() is a pure function of its arguments:
+/// for any number of ranks, the ranks' batches together hold the same values.
 class BatchMaker {
  public:
-  /// `samples` must outlive the maker.
+  /// `samples` must outlive the maker. `is_training`: with shuffling, augmentation and all views.
   BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training);
-  /// This rank's part of `micro`, in host memory, pinned if it goes to a GPU. Throws: DataError
-  /// from the samples, or for a sample that does not have the settings' shape.
+  /// Returns this rank's part of `micro`, the micro-step's positions over all ranks; in host
+  /// memory, pinned if it goes to a GPU. Throws: DataError from the samples, or for a sample that
+  /// does not have the settings' shape.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
@@ -71,9 +72,9 @@ class BatchMaker {
   std::unique_ptr<WorkerPool> workers_;
 };
 
-/// The endless training stream of one rank, prepared ahead. The only state is `data.cursor`, the
-/// number of samples that all ranks together have taken; batches that are prepared but not yet
-/// taken do not count.
+/// The endless training stream of one rank, prepared ahead by a thread. The only state to save is
+/// `data.cursor`, the number of samples that all ranks together have taken; batches that are
+/// prepared but not yet taken do not count.
 class TrainLoader : public Stateful {
  public:
   /// `samples` must outlive the loader. Throws: TORCH_CHECK if it is empty, or if the cut does not
@@ -84,8 +85,8 @@ class TrainLoader : public Stateful {
   /// The next micro-batch; waits until it is ready. Rethrows exceptions of its preparation.
   Batch next();
   int64_t cursor() const { return cursor_; }
-  /// Moves to a position. Throws: ConfigError (recipe and checkpoint do not fit) unless it is the
-  /// start of an optimizer step.
+  /// Moves to a position in the stream. Throws: ConfigError (recipe and checkpoint do not fit)
+  /// unless it is the start of an optimizer step.
   void seek(int64_t cursor);
   void visit_state(StateVisitor& visitor) override;
 
@@ -95,13 +96,13 @@ class TrainLoader : public Stateful {
   std::unique_ptr<Prefetcher<Batch>> prefetcher_;  // begun by the first next() after a seek
 };
 
-/// One pass over a split, each sample once, in its own order, spread over ranks in groups. All
-/// ranks get the same number of batches, some with fewer samples or none. A batch's context counts
-/// the whole split as one step.
+/// Gives one rank its batches of an evaluation: one pass over a split, each sample once and in
+/// order, spread over ranks in routing groups. All ranks get the same number of batches, some with
+/// fewer samples or none. In a batch's StepContext the whole split counts as one step.
 class EvalLoader {
  public:
   /// `samples` may be empty and must outlive the loader. settings.cut.micro_samples() is the number
-  /// of samples of a batch over all ranks. Flips and crops are not applied.
+  /// of samples of a batch over all ranks. Images get the crop of evaluation and no augmentation.
   EvalLoader(const SampleSet& samples, const LoaderSettings& settings);
   EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
 

@@ -13,8 +13,8 @@
 
 namespace shoal {
 
-/// Makes items first, first + 1, ... ahead of time in one thread, at most `depth` of them waiting.
-/// With depth 0 there is no thread, and `next` makes the item. Torch-free.
+/// Makes the items make(first), make(first + 1), ... ahead of time in one thread, at most `depth`
+/// of them waiting. With depth 0 there is no thread, and `next` makes the item. Torch-free.
 template <class Item>
 class Prefetcher {
  public:

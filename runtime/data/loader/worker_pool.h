@@ -12,8 +12,8 @@ namespace shoal {
 /// Threads that process the samples of a batch. Torch-free.
 class WorkerPool {
  public:
-  /// The caller of for_each is one of `workers`, so one worker starts no thread. If the system
-  /// refuses a thread, continues with fewer if `may_be_fewer`, else throws Error (exit 11).
+  /// `workers`: threads that work, the caller of for_each included, so 1 starts no thread. If the
+  /// system refuses a thread, continues with fewer if `may_be_fewer`, else throws Error (exit 11).
   explicit WorkerPool(int64_t workers, bool may_be_fewer = false);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;

@@ -11,7 +11,7 @@
 /// Shared by sources that generate samples: a sample is a function of (seed, split, index).
 namespace shoal {
 
-/// The recipe's section `data.train` or `data.valid`.
+/// The recipe's section `data.train` or `data.valid`; kSamples is the default.
 template <int64_t kSamples>
 struct DrawnSplit {
   int64_t samples = kSamples;
@@ -28,8 +28,8 @@ int64_t samples_of(const Options& options, Split split) {
   return split == Split::kTrain ? options.train.samples : options.valid.samples;
 }
 
-/// The random stream of one split, unlike any other's. `use` and `step` separate the draws of one
-/// source: `use` by kind, `step` by attempt where unfit draws are repeated.
+/// Returns the random stream of one split, unlike any other's. `use` names what is drawn (a source
+/// may draw several things), `step` the attempt where unfit draws are repeated.
 inline Stream drawn_stream(int64_t seed, std::string_view use, Split split, uint64_t step = 0) {
   const std::string name = std::string(use) + (split == Split::kTrain ? ".train" : ".valid");
   return {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name(name), step};

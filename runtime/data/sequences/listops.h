@@ -12,10 +12,10 @@
 
 namespace shoal {
 
-/// ListOps of the Long Range Arena: nested MIN, MAX, MED (median) and SM (sum modulo 10) of digits;
-/// the label is the value. Expressions are drawn, or read from the files that LRA's generator
-/// writes, `Source<TAB>Target`. Tokens: listops_expression.h; parentheses are left out, closing
-/// brackets are kept.
+/// Data source `listops`, the task ListOps of the Long Range Arena (LRA): nested MIN, MAX, MED
+/// (median) and SM (sum modulo 10) of digits; the label is the value. Expressions are drawn at
+/// random, or read from the files that LRA's generator writes, `Source<TAB>Target`. Tokens are
+/// digits, operators with their opening brackets, and closing brackets; parentheses are left out.
 class ListOpsSource : public DataSource {
  public:
   struct SplitOptions {
@@ -66,12 +66,12 @@ class ListOpsSource : public DataSource {
           "  min_length: 3\n"
           "  max_length: 64                 # 2000 in the Long Range Arena\n"
           "  max_depth: 3\n"
-          "  max_args: 5\n"};
+          "  max_args: 5\n"};  ///< starter recipe of `shoal new`
 
   explicit ListOpsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Refuses a file in both splits, and files in only one: they might hold any drawn expression.
+  /// Reports a file in both splits, and files in only one: they might hold any drawn expression.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

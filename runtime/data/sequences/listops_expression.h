@@ -11,14 +11,14 @@
 
 namespace shoal {
 
-/// Token ids of ListOps: 0 is padding, digit d is kListOpsDigit + d, then the operators, each
-/// together with its opening bracket, and the closing bracket.
+/// Token ids of ListOps, nested operators on digits: 0 is padding, digit d is kListOpsDigit + d,
+/// then the operators, each together with its opening bracket, and the closing bracket.
 inline constexpr int64_t kListOpsDigit = 1, kListOpsMin = 11, kListOpsMax = 12, kListOpsMed = 13,
                          kListOpsSumMod = 14, kListOpsClose = 15, kListOpsVocabulary = 16;
 
-/// How expressions are drawn. A node above the deepest level is an operator with probability 1/4,
-/// else a digit; an operator has 2 to max_args arguments. Lengths strictly between the bounds are
-/// accepted. Source: Nangia and Bowman 2018; Tay et al. 2021 (Long Range Arena), data/listops.py.
+/// How random expressions are drawn. A node above the deepest level is an operator with probability
+/// 1/4, else a digit; an operator has 2 to max_args arguments. Lengths strictly between the bounds
+/// are accepted. Source: Nangia and Bowman 2018; Long Range Arena (Tay et al. 2021), listops.py.
 struct ListOpsRule {
   int64_t min_length = 500;
   int64_t max_length = 2000;
@@ -35,7 +35,7 @@ struct ListOpsRule {
                       field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
                             in_range(2, 1000))};
   }
-  /// For sources that draw: refuses lengths that expressions never, or too rarely, have. `section`:
+  /// For sources that draw: reports lengths that expressions never, or too rarely, have. `section`:
   /// prefix of the rule's keys, "" or ending in a point.
   void check_drawing(Problems& problems, const std::string& section) const;
 };
@@ -45,13 +45,14 @@ struct ListOpsExpression {
   int64_t value = 0;  ///< 0 to 9
 };
 
-/// Draws expression `id` of the stream, whose steps are the attempts. A hash of its tokens assigns
-/// an expression to training or validation (one in eight), so that the splits share none; within a
-/// split short ones repeat. Nothing if the rejected expressions exceed `most_tokens` tokens.
+/// Draws expression `id` of a stream of random numbers, whose steps are the attempts, until one has
+/// an accepted length and belongs to `split`: a hash of its tokens decides, one in eight is
+/// validation, so that the splits share none; within a split short ones repeat. Nothing if the
+/// rejected ones exceed `most_tokens` tokens.
 std::optional<ListOpsExpression> try_expression(const ListOpsRule& rule, Split split,
                                                 const Stream& stream, uint64_t id,
                                                 int64_t most_tokens);
-/// try_expression that throws DataError after 2^30 tokens. `key`: the section of the rule's keys.
+/// Draws likewise; throws DataError after 2^30 tokens. `key`: the section of the rule's keys.
 ListOpsExpression draw_expression(const ListOpsRule& rule, Split split, const Stream& stream,
                                   uint64_t id, const char* key);
 

@@ -10,8 +10,8 @@
 
 namespace shoal {
 
-/// The Long Range Arena's tasks of classifying texts by their bytes, from local files with one
-/// sample a line, tab-separated columns and no header:
+/// Data sources `lra_text` and `lra_retrieval`, tasks of the Long Range Arena (LRA): classify texts
+/// by their bytes. Local files with one sample a line, tab-separated columns and no header:
 ///
 /// - Text, one text: `label, text`. LRA reads movie reviews.
 /// - Retrieval, two: `label, id1, id2, text1, text2`, with label 1 where they belong together, 0
@@ -77,12 +77,12 @@ class LraTextsSource : public DataSource {
                            .lines =
                                "  max_length: 1024               # bytes of each text\n"
                                "  train: {files: [new_aan_pairs.train.tsv]}\n"
-                               "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};
+                               "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};  ///< of `shoal new`
 
   explicit LraTextsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Refuses a file in both splits.
+  /// Reports a file that is in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   /// Reads all lines once and refuses malformed ones, also those without text.

@@ -10,11 +10,12 @@
 
 namespace shoal {
 
-/// Easy tokens around hard ones: islands of ListOps in filler drawn from a first-order Markov
-/// chain. Each island ends with `=`, the only labelled token, whose label is the digit that is the
-/// expression's value. The chain depends on the seed alone; islands lie at random places in it, and
-/// it continues behind them. Tokens: those of ListOps (listops_expression.h), `=` and the filler's.
-/// The HSPMN paper names such a task without defining it; this definition is ours.
+/// Data source `mixed_complexity`, easy tokens around hard ones, for models that spend more on
+/// some: islands of ListOps (nested MIN, MAX, MED, SM of digits) at random places in filler, drawn
+/// from a first-order Markov chain that depends on the seed alone and continues behind an island.
+/// Each island ends with `=`, the only labelled token, whose label is the digit that is the
+/// expression's value. Token ids: those of ListOps, `=`, then the filler's. The paper "HSPMN v2.1:
+/// Adaptive Computation via ..." names such a task without defining it; this definition is ours.
 class MixedComplexitySource : public DataSource {
  public:
   /// The recipe's section `data.filler`.
@@ -63,7 +64,7 @@ class MixedComplexitySource : public DataSource {
   static constexpr Sketch kSketch{
       .lines =
           "  sequence: 128\n"
-          "  islands: 3                     # expressions of a sample\n"};
+          "  islands: 3                     # expressions of a sample\n"};  ///< for `shoal new`
 
   explicit MixedComplexitySource(const Options& options) : options_(options) {}
 

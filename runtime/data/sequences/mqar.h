@@ -20,12 +20,12 @@ struct EnumNames<MqarFiller> {
                                     std::pair{MqarFiller::kZero, "zero"}};
 };
 
-/// Multi-query associative recall: pairs of a key and a value, then each key once more, whose label
-/// is its value; other tokens have no label. Keys are from the lower half of the vocabulary, values
-/// from the upper half, all different within a sample. A query lies an even number of tokens behind
-/// the pairs; with n places for queries, place i of 1 to n is chosen with probability proportional
-/// to i^(power_a - 1). Other tokens are filler: any token of the vocabulary, or 0. Source: Arora et
-/// al. 2023 (Zoology), multiquery_ar.
+/// Data source `mqar`, multi-query associative recall: pairs of a key and a value, then each key
+/// once more (a query), whose label is its value; other tokens have no label. Keys are from the
+/// lower half of the vocabulary, values from the upper half, all different within a sample. A query
+/// lies an even number of tokens behind the pairs; with n places for queries, place i of 1 to n is
+/// chosen with probability proportional to i^(power_a - 1). Other tokens are filler: any token of
+/// the vocabulary, or 0. Source: Arora et al. 2023 (Zoology), multiquery_ar.
 class MqarSource : public DataSource {
  public:
   struct Options {
@@ -64,7 +64,7 @@ class MqarSource : public DataSource {
           "  vocabulary: 128\n"
           "  pairs: 8\n"
           "  train: {samples: 100000}\n"
-          "  valid: {samples: 1000}\n"};
+          "  valid: {samples: 1000}\n"};  ///< starter recipe of `shoal new`
 
   explicit MqarSource(const Options& options) : options_(options) {}
 

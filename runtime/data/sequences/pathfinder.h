@@ -10,11 +10,11 @@
 
 namespace shoal {
 
-/// Pathfinder-like images, one grey channel: two long dashed curves, two dots and shorter
-/// distractor curves. Label 1: the dots are the two ends of one long curve; 0: they are ends of
-/// different ones. Both labels are equally frequent, with equal numbers and lengths of curves and
-/// equally distributed dots. Accuracies do not compare with those on the files of Linsley et al.
-/// 2018 or the Long Range Arena, whose curves differ.
+/// Data source `pathfinder`, Pathfinder-like images with one grey channel: two long dashed curves,
+/// two dots and shorter distractor curves. Label 1: the dots are the two ends of one long curve; 0:
+/// they are ends of different ones. Both labels are equally frequent, with equal numbers and
+/// lengths of curves and equally distributed dots. Accuracies do not compare with those on the
+/// files of Linsley et al. 2018 or the Long Range Arena, whose curves differ.
 class PathfinderSource : public DataSource {
  public:
   struct Options {
@@ -60,7 +60,7 @@ class PathfinderSource : public DataSource {
           "  length: 6                      # dashes of the long curves\n"
           "  distractors: 2                 # short curves\n"
           "  train: {samples: 8192}         # drawn images; no files are needed\n"
-          "  valid: {samples: 1024}\n"};
+          "  valid: {samples: 1024}\n"};  ///< starter recipe of `shoal new`
 
   explicit PathfinderSource(const Options& options) : options_(options) {}
 

@@ -7,9 +7,9 @@
 
 namespace shoal {
 
-/// The images of another source as sequences: one token a pixel, its grey value from 0 to 255, row
-/// by row. Colours become grey as in the Long Range Arena (tf.image.rgb_to_grayscale): 0.2989 red +
-/// 0.5870 green + 0.1140 blue. Labels are the images'. Images are neither augmented nor normalised.
+/// Data source `pixels`: images of another source as sequences, one token a pixel, its grey value
+/// from 0 to 255, row by row. Colours become grey as in the Long Range Arena: 0.2989 red + 0.5870
+/// green + 0.1140 blue (tf.image.rgb_to_grayscale). Labels stay; no augmentation or normalisation.
 class PixelsSource : public DataSource {
  public:
   struct Options {
@@ -28,12 +28,12 @@ class PixelsSource : public DataSource {
       .has_classes = true,
       .lines =
           "  images: {source: pathfinder, image_size: 20, length: 3, distractors: 1, "
-          "distractor_length: 2}\n"};
+          "distractor_length: 2}\n"};  ///< starter recipe of `shoal new`
 
   PixelsSource(const Options& options, const Context& context);
 
   DataShape shape() const override;
-  /// Checks the images' source.
+  /// Reports what the source of the images reports.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

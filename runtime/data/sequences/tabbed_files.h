@@ -10,10 +10,10 @@
 
 namespace shoal {
 
-/// Layout of a file's lines.
+/// Layout of the lines of a TabbedFiles file: one record each, with a label.
 struct TabbedLayout {
   std::vector<std::string> columns;  ///< names; only the last column may hold tabs
-  size_t label_column = 0;           ///< a whole number below `classes`; "1.0" counts as one
+  size_t label_column = 0;  ///< which column holds the label, 0 to classes - 1; "1.0" counts as 1
   int64_t classes = 2;
   bool has_header = false;  ///< true if the first line names the columns
 

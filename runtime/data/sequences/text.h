@@ -11,15 +11,11 @@
 
 namespace shoal {
 
-/// Text, split into tokens: text files, encoded once into the user's cache folder, and token caches
-/// (*.bin, `shoal data tokenize`). The files of a split form one stream of tokens, and a sample is
-/// a window of it: `sequence` tokens, each labelled by the next one.
-///
-/// With N tokens and windows of T: a training epoch has N / T - 1 consecutive windows, at least
-/// one, from an offset in [0, T) on, keyed by seed and epoch, so that over the epochs every token
-/// but the first and, from 2 T tokens on, the last N mod T is a label. Evaluation has the (N - 1) /
-/// T windows from token 0 on, and drops the tail; with `evaluate.stride` s windows begin s tokens
-/// apart, and all but the first score only their last s labels.
+/// Let the stream have N tokens and a window T; divisions round down. A training epoch has N / T -
+/// 1 consecutive windows, at least one, the first at an offset in [0, T) drawn by seed and epoch:
+/// over the epochs every token but the first and, from 2 T tokens on, the last N mod T is a label.
+/// Evaluation has (N - 1) / T windows from token 0 on, and drops the tail; with `evaluate.stride` s
+/// windows begin s tokens apart, and all but the first score only their last s labels.
 class TextSource : public DataSource {
  public:
   struct SplitOptions {
@@ -65,7 +61,7 @@ class TextSource : public DataSource {
           "  sequence: 256                  # tokens of a sample\n"
           "  train: {files: [wiki.train.tokens]}   # text, or token caches (*.bin)\n"
           "  valid: {files: [wiki.valid.tokens]}\n",
-      .is_usual = true};
+      .is_usual = true};  ///< starter recipe of `shoal new`
 
   TextSource(const Options& options, const Context& context)
       : options_(options), context_(context) {}
@@ -73,7 +69,7 @@ class TextSource : public DataSource {
   DataShape shape() const override;
   bool has_windows() const override { return true; }
   std::shared_ptr<const Tokenizer> tokenizer() const override;
-  /// Refuses a file in both splits.
+  /// Reports a file that is in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

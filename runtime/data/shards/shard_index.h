@@ -10,10 +10,11 @@
 
 #include "runtime/files/data_file.h"
 
-/// Shards: tar archives of images in the layout of WebDataset. A sample is the members that share a
-/// name up to the first point of its last component: an image (jpg, jpeg or png) and, of labelled
-/// samples, its class as an integer (cls). Other members of a sample, and names whose last
-/// component begins with a point, are ignored. Free of torch.
+/// Shards: tar archives of images in the layout of WebDataset. A sample is the members whose names
+/// are equal up to the first point of the file's name: an image (jpg, jpeg or png) and, if
+/// labelled, its class as an integer (cls). Other members of a sample, and files whose names begin
+/// with a point, are ignored. An index, a file beside the shard, lists its samples, so that opening
+/// it need not read all headers. Free of torch.
 namespace shoal {
 
 inline constexpr std::string_view kShardEnding = ".tar";
@@ -26,23 +27,24 @@ struct ShardSample {
   bool operator==(const ShardSample&) const = default;
 };
 
+/// Handling of the classes of samples.
 enum class Labels {
   kIgnored,   ///< cls members are ignored
   kOptional,  ///< a sample may have one
-  kRequired,
+  kRequired,  ///< a sample without one is an error
 };
 
-/// The samples of an archive, in the order of their first members. Throws: DataError as list_tar,
-/// for members without an image, for a sample with two images or two classes, and for a class that
-/// is missing or not an integer >= 0.
+/// Returns the samples of an archive, in the order of their first members. `path`: for messages.
+/// Throws: DataError as list_tar (a damaged or unsafe archive), for members without an image, for a
+/// sample with two images or two classes, and for a class that is missing or not an integer >= 0.
 std::vector<ShardSample> samples_of_tar(std::span<const std::byte> archive, const std::string& path,
                                         Labels labels);
 
 /// Path of a shard's index: SHARD.tar.index.
 std::string shard_index_path(const std::string& shard);
-/// Text of a shard's index: its samples, which open it without reading every header, its size, and
-/// a hash of the samples and of the headers of up to 64 of them, which detects changes. Names with
-/// a line end, which `shoal data pack` does not make, cannot be read back.
+/// Returns the text of a shard's index: its samples, the size of the archive, and a hash of the
+/// samples and of up to 64 of their headers, which detects changes. Names with a line end, which
+/// `shoal data pack` does not make, cannot be read back.
 std::string emit_shard_index(const std::vector<ShardSample>& samples,
                              std::span<const std::byte> archive);
 /// Parses an index. `path`: the shard's. Throws: DataError that names the index if it is damaged or
@@ -51,7 +53,7 @@ std::vector<ShardSample> parse_shard_index(std::string_view text,
                                            std::span<const std::byte> archive,
                                            const std::string& path);
 
-/// Samples from the index beside a shard; nothing without one. Throws: as parse_shard_index.
+/// Returns the samples in a shard's index; nothing if it has none. Throws: as parse_shard_index.
 std::optional<std::vector<ShardSample>> indexed_samples(const MappedFile& shard);
 
 /// The bytes of an image's file in its archive.
@@ -59,7 +61,7 @@ std::span<const std::byte> image_in(std::span<const std::byte> archive, const Sh
 /// "SHARD: member 'NAME'", for messages.
 std::string member_place(const std::string& path, const std::string& name);
 
-/// A memory-mapped shard.
+/// A memory-mapped shard, from which images are read.
 class Shard {
  public:
   /// Takes the samples from the index beside the shard or, without one, from its headers. Throws:

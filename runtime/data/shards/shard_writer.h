@@ -21,18 +21,19 @@ struct PackedShards {
   bool operator==(const PackedShards&) const = default;
 };
 
-/// Writes FOLDER/shard-000000.tar and so on, each with its index; their bytes are a function of the
-/// samples alone. Shards are written completely, under names ending in .tmp, before finish()
-/// renames them, so a program that is killed leaves all or none, except during these renames. After
-/// an error the caller has to clear the folder. Throws: StorageError.
+/// Writes tar archives FOLDER/shard-000000.tar and so on, each with its index, a list of its
+/// samples; their bytes are a function of the samples alone. Shards are written completely, under
+/// names in .tmp, before finish() renames them, so a program that is killed leaves all or none,
+/// except during these renames. After an error the caller has to clear the folder. Throws:
+/// StorageError.
 class ShardWriter {
  public:
-  /// A shard has at most `shard_bytes`, unless it holds a single larger sample.
+  /// A shard has at most `shard_bytes`, unless it holds a single larger sample. `folder` exists.
   ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  /// Adds a sample: the members NNNNNNNNN.ENDING and, if labelled, NNNNNNNNN.cls.
+  /// Adds a sample: image file NNNNNNNNN.ENDING and, if labelled, the label as NNNNNNNNN.cls.
   void add(std::span<const std::byte> image, std::string_view ending, std::optional<int64_t> label);
   PackedShards finish();
 
@@ -51,10 +52,9 @@ class ShardWriter {
   PackedShards packed_;
 };
 
-/// Options of pack_images, which packs the images of a folder into shards in `out`, an empty
-/// folder, in the order of images_of_folder. With `has_classes` each class has its own folder.
-/// Images are not decoded. Throws: DataError as images_of_folder, and without class folders;
-/// StorageError.
+/// Options of pack_images, which packs the images of `folder` into shards in `out`, an empty
+/// folder, ordered as images_of_folder. With `has_classes` each class has its own folder. Images
+/// are not decoded. Throws: DataError as images_of_folder, and without class folders; StorageError.
 struct PackPlan {
   std::string folder;
   std::string out;

@@ -17,7 +17,7 @@ struct TarMember {
   bool operator==(const TarMember&) const = default;
 };
 
-/// Size of a block: a header is one, and a member's bytes are padded to whole ones.
+/// Size of a tar block: each header is one, and a member's bytes are padded to whole blocks.
 inline constexpr int64_t kTarBlockBytes = 512;
 
 /// Lists the regular files of a tar archive in order; formats ustar, pax and GNU, with their long

@@ -13,9 +13,9 @@
 
 namespace shoal {
 
-/// JPEG and PNG files in tar archives, as WebDataset and `shoal data pack` write them
-/// (shard_index.h): samples in the order of the shards and, within one, of their members. Holds the
-/// data of image_folder in a few large files.
+/// Data source `tar_shards`: JPEG and PNG files in tar archives, as WebDataset and `shoal data
+/// pack` write them. For data sets like image_folder's, in a few large files instead of many small
+/// ones. Samples are in the order of the shards and, within one, of their members.
 class TarShardsSource : public DataSource {
  public:
   template <Split kSplit>
@@ -67,13 +67,13 @@ class TarShardsSource : public DataSource {
           "  image_size: 224\n"
           "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
           "  valid: {crop: {name: center, resize: 256}}\n",
-      .change = "  augment: {flip: true}\n"};
+      .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
   explicit TarShardsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
   std::optional<ImageTransform> image_transform() const override;
-  /// Refuses a shard in both splits.
+  /// Reports a shard that is in both splits.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.

@@ -8,14 +8,14 @@
 /// mode is 0644.
 namespace shoal {
 
-/// Precedes the bytes of a regular file: a POSIX ustar header and, for a name or size that does not
-/// fit there, an extended one (pax) before it.
+/// Returns what precedes a regular file's bytes: a POSIX ustar header and, for a name or size that
+/// does not fit there, an extended one (pax) before it.
 std::string tar_header(const std::string& name, int64_t size);
 
-/// Padding after a member of `size` bytes, up to a whole block.
+/// Returns the zeros after a member of `size` bytes, up to a whole block of 512 bytes.
 std::string tar_padding(int64_t size);
 
-/// End-of-archive blocks.
+/// Returns the blocks that end an archive.
 std::string tar_end();
 
 }  // namespace shoal

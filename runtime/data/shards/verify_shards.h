@@ -17,8 +17,8 @@ struct VerifiedShards {
   std::vector<std::string> findings;  ///< each names the file and, for a sample, its member
 };
 
-/// Reads every header and class of shards, compares them with the indices that exist, and with
-/// `decodes` decodes every image.
+/// Verifies shards, tar archives of images: reads every header and class, compares them with the
+/// indices that exist and, if `decodes`, decodes every image. Problems are returned, not thrown.
 VerifiedShards verify_shards(const std::vector<std::string>& paths, bool decodes);
 
 }  // namespace shoal

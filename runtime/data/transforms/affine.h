@@ -6,16 +6,16 @@ namespace shoal {
 
 enum class Interpolation { kNearest, kBilinear, kBicubic };
 
-/// Maps each position in the result to the position in the image that is read: (x, y) -> (a x + b y
-/// + c, d x + e y + f). Pixels are squares of side 1 from (0, 0) on.
+/// Maps each position (x, y) in the result to the position (a x + b y + c, d x + e y + f) in the
+/// image that is read there. The top left pixel is the square from (0, 0) to (1, 1).
 struct AffineMap {
   double a = 1.0, b = 0.0, c = 0.0, d = 0.0, e = 1.0, f = 0.0;
 };
 
-/// Rotation, anticlockwise about the image's centre.
+/// The map that rotates an image anticlockwise about its centre.
 AffineMap rotation(double degrees, ImageShape image);
 
-inline constexpr uint8_t kWarpFill = 128;
+inline constexpr uint8_t kWarpFill = 128;  ///< byte of all channels where the map leads outside
 
 /// Warps in place, bit for bit as Pillow's Image.transform; kWarpFill where the map leads outside.
 /// Images have red, green and blue and less than 8192 pixels a side.

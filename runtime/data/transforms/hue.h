@@ -5,8 +5,8 @@
 namespace shoal {
 
 /// Shifts the hue of all pixels by `turn` of a circle, in [-0.5, 0.5], bit for bit as torchvision
-/// on Pillow: converts to HSV in bytes, shifts the hue by 255 turn rounded towards 0, and converts
-/// back. Rounding to bytes changes some pixels even if `turn` is 0.
+/// on Pillow: converts to HSV in bytes, adds 255 turn, rounded towards 0, to the hue, and converts
+/// back. Rounding to bytes changes some pixels even if `turn` is 0. For red, green and blue.
 void shift_hue(EditedImage& image, double turn);
 
 }  // namespace shoal

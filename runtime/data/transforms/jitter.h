@@ -14,9 +14,9 @@ struct JitterStrengths {
   double hue = 0.0;  ///< turns of a circle
 };
 
-/// Changes the four in random order, each by a factor (the hue: by a turn) drawn uniformly; skips
-/// those of strength 0. In place; images have red, green and blue. Takes five draws from `first`
-/// on. Source: torchvision's ColorJitter.
+/// Changes brightness, contrast, saturation and hue in random order, each by a factor (the hue: by
+/// a turn) drawn uniformly; skips those of strength 0. In place; images have red, green and blue.
+/// Uses the draws with index first to first + 4. Source: torchvision's ColorJitter.
 void jitter_colours(const JitterStrengths& strengths, const TransformDraws& draws, uint32_t first,
                     EditedImage& image);
 

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-/// Interpolation of a policy's warps.
+/// Interpolation of rotations, shears and translations; kRandom draws bilinear or bicubic.
 enum class WarpInterpolation { kNearest, kBilinear, kBicubic, kRandom };
 
 template <>
@@ -19,22 +19,22 @@ struct EnumNames<WarpInterpolation> {
                                     std::pair{WarpInterpolation::kRandom, "random"}};
 };
 
-/// Meaning of levels, where implementations differ.
+/// How a level, the strength of an operation, maps to its argument; implementations differ.
 enum class LevelScale {
   kPlain,       ///< RandAugment: from one extreme (black, grey, inverted) to the other
   kIncreasing,  ///< timm's `inc1`: the effect grows with the level
-  kPaper,       ///< AutoAugment: posterise keeps 4 to 8 bits
+  kPaper,       ///< AutoAugment: kPlain, but posterise keeps 4 to 8 bits
 };
 
-/// One step of RandAugment or AutoAugment.
+/// One step of a policy, RandAugment or AutoAugment: an operation with a strength.
 struct LevelledOperation {
   PixelOperation operation;
   double probability = 0.5;
-  double level = 10.0;  ///< of 10; called magnitude in timm
+  double level = 10.0;  ///< strength on a scale of 10; called magnitude in timm
 };
 
-/// The operation's argument at a level. `is_negative`: the opposite direction or, on increasing
-/// scales, a factor below 1. Source: timm, data/auto_augment.py.
+/// Returns the argument of step.operation at step.level. `is_negative`: the opposite direction or,
+/// with kIncreasing, a factor below 1. Source: timm, data/auto_augment.py.
 double argument_at(const LevelledOperation& step, LevelScale scale, bool is_negative);
 
 /// Settings shared by a policy's operations.
@@ -43,10 +43,10 @@ struct PolicyStyle {
   WarpInterpolation interpolation = WarpInterpolation::kBilinear;
 };
 
-/// Applies the operation with its probability. Takes the draws from `first` on, kDrawsPerStep.
+/// Applies the operation with step.probability. Uses the draws with index first to first + 2.
 void apply(const LevelledOperation& step, const PolicyStyle& style, const TransformDraws& draws,
            uint32_t first, EditedImage& image);
 
-inline constexpr uint32_t kDrawsPerStep = 8;
+inline constexpr uint32_t kDrawsPerStep = 8;  ///< draws that a policy sets aside for each step
 
 }  // namespace shoal

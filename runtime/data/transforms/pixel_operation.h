@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-/// A deterministic change of an image, with its argument in brackets.
+/// A change of an image, with its argument in brackets; policies such as RandAugment draw them.
 enum class PixelOperation {
   kAutoContrast,
   kEqualise,
@@ -17,7 +17,7 @@ enum class PixelOperation {
   kPosterise,    ///< [number of bits kept]
   kSolarise,     ///< [smallest byte that is inverted]
   kSolariseAdd,  ///< [amount added to bytes below 128]
-  kColour,       ///< [factor], as for the next three
+  kColour,       ///< [factor: 1 keeps the image], as for the next three
   kContrast,
   kBrightness,
   kSharpness,

@@ -19,8 +19,8 @@ struct Side {
 };
 
 /// Product of the matrix, or its transpose if `is_transposed`, with the tokens `from`. Row i of
-/// blocks of that factor has the blocks [start[i], start[i + 1]); `column` holds a block's column,
-/// `block` its index in the values.
+/// blocks of that factor has the blocks [start[i], start[i + 1]); `column` holds the column of
+/// each, `block` its index in the values.
 template <class Real>
 struct Product {
   int64_t size;  ///< b
@@ -41,7 +41,7 @@ struct Dots {
   int64_t size, count;  ///< b, z
   const int32_t *row, *column;
   const Real *dy, *x;
-  int64_t outputs, inputs;
+  int64_t outputs, inputs;  ///< widths of dy and x
   int64_t tokens, part_tokens, parts;
   Real* sum;
 };

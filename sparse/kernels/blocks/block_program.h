@@ -7,8 +7,8 @@
 // T tokens  m outputs  n inputs  b side of a block
 namespace shoal {
 
-/// Block-sparse matrix for CPU loops, with square blocks whose side is a multiple of 16. Row i of
-/// blocks has the blocks [start[i], start[i + 1]), each stored as [input, output].
+/// Block-sparse matrix for CPU loops: square blocks whose side is a multiple of 16. Row i of blocks
+/// has the blocks [start[i], start[i + 1]), each stored as [input, output].
 struct BlockProgram {
   int64_t size = 16;
   int64_t num_block_rows = 0;
@@ -24,10 +24,10 @@ template <class Real>
 struct BlockProduct {
   const BlockProgram& program;
   const Real* values;
-  const Real* bias;  ///< in y's order; may be null
-  int64_t first, last;
+  const Real* bias;     ///< by column of y; may be null
+  int64_t first, last;  ///< rows of blocks
 };
-/// Computes y for block rows [first, last) and all tokens of x, on one thread.
+/// Computes y for rows of blocks [first, last) and all tokens of x, on one thread.
 template <class Real>
 void multiply_blocks(const BlockProduct<Real>& product, const TokenRows<const Real>& x,
                      const TokenRows<Real>& y);

@@ -33,7 +33,7 @@ struct Product {
   Side<const Real> from;
   Side<Real> to;
   int64_t tokens;
-  bool to_longer;
+  bool to_longer;  ///< true: `from` is the shorter side, `to` the longer one
 };
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
@@ -43,7 +43,7 @@ void launch_product(const Product<Real>& job, CUstream_st* stream);
 template <class Real>
 struct Dots {
   Diagonals diagonals;
-  const Real *shorter, *longer;
+  const Real *shorter, *longer;  ///< x and dy, or dy and x: a row per token
   int64_t tokens, part_tokens, parts;
   Real* sum;
 };

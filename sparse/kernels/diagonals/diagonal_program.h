@@ -14,12 +14,12 @@ struct DiagonalProgram {
   int64_t shorter = 0, longer = 0;   ///< D, P
   int64_t count = 0;                 ///< K
   const int32_t* offsets = nullptr;  ///< ascending
-  int64_t stride = 0;
+  int64_t stride = 0;                ///< from one diagonal's values to the next, in elements
 };
 
-/// Elements that vector loads may read beyond either end of a diagonal.
+/// Number of elements that vector loads may read beyond either end of a diagonal.
 inline constexpr int64_t kDiagonalPad = 16;
-/// Number of tokens whose sums are kept in registers.
+/// Maximum number of tokens of a loop, whose sums are kept in registers.
 inline constexpr int64_t kDiagonalTokens = 8;
 
 /// Rounds n up to whole vectors.
@@ -36,8 +36,8 @@ struct DiagonalRows {
   int64_t stride;
 };
 
-/// One loop, on one thread: its tokens, and the range [first, last) of the written side, whose
-/// bounds are multiples of 16 or its end.
+/// One loop, on one thread: its first `tokens` rows, and the range [first, last) of the side that
+/// is written; bounds are multiples of 16 or the side's end.
 template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;

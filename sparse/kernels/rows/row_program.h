@@ -48,7 +48,7 @@ struct RowProduct {
   const Real* values;
   const Real* bias;  ///< may be null
 };
-/// Computes y for outputs [first, last).
+/// Computes y for outputs [first, last) from a tile of x.
 template <class Real>
 void multiply_rows(const RowProduct<Real>& product, const Real* tile, int64_t first, int64_t last,
                    const TokenRows<Real>& y);
@@ -57,7 +57,7 @@ template <class Real>
 void multiply_rows_once(const RowProduct<Real>& product, const Real* x, int64_t first, int64_t last,
                         Real* y);
 
-/// Arguments of the gradient of values; dy_tile is [last - first, groups * 16].
+/// Arguments for the gradient of values; dy_tile is [last - first, groups * 16].
 template <class Real>
 struct RowDots {
   const RowProgram& program;
