@@ -124,8 +124,7 @@ using BackboneFactory =
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data);
 
-/// Returns the images' shape. Throws ConfigError at `key`: `who` needs images, data.source has
-/// none.
+/// Returns the images' shape; ConfigError at `key` if data.source has none, which `who` needs.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
 /// Throws ConfigError at `key`, `who` needs tokens, if data.source does not give any.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);

@@ -70,8 +70,7 @@ struct SparseLayerInfo {
   }
 };
 
-/// Notes for users: no layer is sparse because all densities are 1, or layers reach less than 0.9
-/// of theirs.
+/// Notes for users: no layer is sparse (all densities are 1), or layers reach below 0.9 of theirs.
 std::vector<std::string> sparsity_notes(const std::vector<SparseLayerInfo>& layers);
 
 /// Calls `call()`; if it throws ConfigError, adds its lines to `mistakes`.

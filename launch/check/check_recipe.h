@@ -58,8 +58,7 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
 /// True if a place in the training, such as the end of a warm-up, lies behind its end. `place`
 /// returns the step of that place in a training of a given scale (samples per step and epoch,
 /// steps). `scale`: that of this training. If its total_steps is 0, since the data is not opened,
-/// only its tokens_per_sample is read, and the place has to lie behind the end for any length of an
-/// epoch.
+/// only its tokens_per_sample is read, and the place must be behind the end for any epoch's length.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

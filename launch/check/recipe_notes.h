@@ -20,8 +20,7 @@ std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t w
                                          FileSystem& files);
 
 /// Warnings of a learning rate's warm-up and milestones that end with the training or later.
-/// `scale`: samples per step and epoch, steps of the training; default: unknown before data is
-/// opened.
+/// `scale`: samples per step and epoch, steps of the training; default: the data is not opened.
 std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
 /// Warning that a resume from a checkpoint of `step` trains nothing: train.duration ends at `end`.

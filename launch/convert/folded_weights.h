@@ -17,8 +17,7 @@ namespace shoal {
 ///
 /// Training multiplies by S P as well (Permutation), so dense products of the folded model give
 /// equal bits. Other layers do not change; PA-DST ("Efficient Dynamic Structured Sparse Training
-/// with Learned Shuffles") folds P into the layer before, since its kernels need the structure of
-/// S.
+/// with Learned Shuffles") folds P into the layer before: its kernels need the structure of S.
 class FoldedWeights {
  public:
   /// `model`: that of the recipe, on meta. `reader` must outlive this. Throws Error (exit 12) for a

@@ -25,7 +25,7 @@ struct DrawnImages {
 /// that the task draws of one sample side by side (such as a clean, a noisy and a restored image),
 /// and contact_sheet.png with all of them. Small pictures are magnified by an integer. `step`:
 /// optimizer steps that the model was trained for. Collective; rank 0 writes through `files`.
-/// Throws Error (exit 2) if the task draws no pictures or the folder is not empty, StorageError,
+/// Throws Error (exit 2) if the task draws none or the folder is not empty, StorageError,
 /// DataError.
 DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
                                    int64_t step, FileSystem& files);

@@ -12,8 +12,7 @@ namespace shoal {
 /// Measures how stable routing is between evaluations: how many of this rank's validation tokens
 /// keep their first expert, the router's first choice. Each evaluation calls begin_evaluation(),
 /// add() for each batch, then counts(), with the same samples in the same order. Stores a small
-/// integer per token and layer in memory only, so the first evaluation of a resumed run has nothing
-/// to compare with.
+/// integer per token and layer, in memory only: a resumed run has none at its first evaluation.
 class RouterAgreement {
  public:
   struct Counts {

@@ -18,9 +18,8 @@ struct Failure {
   std::string text;  ///< `error[E13] rank=0: a.bin: …; next step`; may have several lines
 };
 
-/// Describes an exception; `error` must not be null. `rank`: of this process; unset if it runs
-/// alone. Exceptions other than shoal::Error are internal (exit 70), except failed allocations
-/// (exit 11).
+/// Describes an exception; `error` must not be null. `rank`: of this process; unset if it is alone.
+/// Exceptions other than shoal::Error are internal (exit 70), but failed allocations are exit 11.
 Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t> rank);
 
 /// Turns a failed allocation, on the host or a GPU, into an Error (exit 11) with its size, the

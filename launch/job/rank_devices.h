@@ -40,8 +40,7 @@ void use_exact_products();
 /// the failure's exit code.
 ///
 /// Throws Error (exit 11) without plug-in, GPU or NCCL, if ranks share a GPU and parallel.share_gpu
-/// or NCCL's version does not allow it, or if only some have one; Error (exit 14) if their plug-ins
-/// differ.
+/// or NCCL's version forbids it, or if only some have one; Error (exit 14) if plug-ins differ.
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
 
 }  // namespace shoal

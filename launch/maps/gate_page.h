@@ -35,8 +35,7 @@ SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 
 /// Self-contained HTML page without scripts: tables with each layer's statistics over all samples,
-/// then the first kMostDrawnTokens tokens by sample, each with the numbers of the layers in which
-/// it attends.
+/// then the first kMostDrawnTokens tokens by sample, each with the layers in which it attends.
 std::string gate_page(const GateMaps& maps);
 
 }  // namespace shoal

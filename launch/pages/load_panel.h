@@ -60,8 +60,7 @@ class LoadScale {
 
 /// The loads at one moment: a row of cells for each layer with a cell for each unit, on a fixed
 /// scale up to 4, so that moments can be compared; white where a layer has fewer units than others.
-/// At most 128 rows and 256 columns; more are averaged over neighbours. `load` has at least one
-/// unit.
+/// At most 128 rows and 256 columns; more are averaged over neighbours. `load` must not be empty.
 Picture load_picture(const std::vector<std::vector<double>>& load);
 
 }  // namespace shoal

@@ -35,8 +35,7 @@ struct ValueGrid {
 /// Minimum and maximum of the finite values; `low` > `high` if there are none.
 ValueRange range_of(const std::vector<std::vector<double>>& value);
 
-/// HTML of a heat map of these values, dark for low and bright for high, with a legend. Needs at
-/// least one row.
+/// HTML of a heat map of at least one row of values, dark for low and bright for high, with legend.
 std::string grid_figure_html(const ValueGrid& grid, const std::string& id);
 
 }  // namespace shoal

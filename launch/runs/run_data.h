@@ -62,8 +62,7 @@ RunData read_run(const std::string& path);
 /// it was listed, for example by a training.
 std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step);
 
-/// Parses a recipe written by config::emit, with its comments as origins; empty if the text is not
-/// a recipe.
+/// Parses a recipe written by config::emit, with its comments as origins; empty if it is not one.
 std::vector<RecipeValue> recipe_values(const std::string& text);
 
 }  // namespace shoal

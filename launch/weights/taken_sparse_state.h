@@ -26,8 +26,7 @@ SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
                         const Manifest& checkpoint, const std::string& path);
 
 /// Throws Error (exit 12) if units of a stack are among `missing`, the model's names of weights
-/// that no rank takes: they would keep an order and masks of their own, while others get the
-/// checkpoint's.
+/// that no rank takes: they would keep their own order and masks, others the checkpoint's.
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing);
 
 /// Gives the state the checkpoint's form (soft scores or chosen masks) and lists its tensors by the

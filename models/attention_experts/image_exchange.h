@@ -55,8 +55,7 @@ class ImageExchange {
   /// Tokens of this rank's units, in the order of their ids.
   const std::vector<UnitTokens>& tokens_u() const { return tokens_u_; }
   /// Returns outputs to the ranks of their images. rows [R, D]: one unit after another, each by
-  /// image and token -> [A, D], by unit id, image and token. Differentiable; collective, forward
-  /// and backward.
+  /// image and token -> [A, D], by unit id, image and token. Differentiable; collective both ways.
   torch::Tensor to_images(const torch::Tensor& rows_RD) const;
   /// int64 [A]: token, in [b N], and unit of each row that to_images returns.
   const torch::Tensor& token_A() const { return token_A_; }

@@ -16,8 +16,7 @@ struct KeyValueCache {
   struct Layer {
     /// Rows from length_b on are masked out, but must be finite.
     torch::Tensor key_bNPH, value_bNPH;
-    /// For blocks with a causal convolution, its input for the last two tokens, zeros before the
-    /// first one.
+    /// For blocks with a causal convolution, its input for the last two tokens, at first zeros.
     torch::Tensor recent_b2D = {};
     /// For blocks with a token gate (HSPMN v2.1), int64: 1 if the current block of tokens may
     /// attend, and the number of tokens that have, without anchors (tokens that always attend).

@@ -29,8 +29,7 @@ class ForeignConfig {
  public:
   /// Without a file, every key is missing.
   ForeignConfig() = default;
-  /// Throws CheckpointError, which begins with `'path': `, unless the text is a JSON object of sane
-  /// depth and size.
+  /// Throws CheckpointError, beginning with `'path': `, unless the text is a small JSON object.
   ForeignConfig(std::string_view json, std::string path);
 
   bool is_there() const { return json_ != nullptr; }

@@ -42,8 +42,7 @@ class ForeignWeights {
   /// Returns null if there is no tensor of this name.
   const Tensor* find(std::string_view name) const;
   /// Returns a tensor's shape, for deriving model sizes from weights. Throws Error (exit 12) with
-  /// the tensor's name if it is missing, has another number of dimensions, or a size outside 1 to
-  /// 2^31 - 1.
+  /// its name if it is missing, has another number of dimensions, or a size outside 1 to 2^31 - 1.
   const std::vector<int64_t>& shape_of(std::string_view name, size_t num_dims) const;
   /// Counts blocks: the numbers 0, 1, … that follow `prefix` in tensor names, up to a gap.
   int64_t count_blocks(std::string_view prefix) const;

@@ -25,8 +25,7 @@ struct WeightName {
   /// padding: zero after an import, omitted by an export.
   std::vector<int64_t> shape = {};
   bool is_transposed = false;  ///< a matrix; the foreign one is our transpose
-  /// Duplicate of a weight that is listed separately: not exported; if a file has it, it must be
-  /// equal.
+  /// Duplicate of a weight listed separately: not exported; if a file has it, it must be equal.
   bool is_copy = false;
   bool has_prefix = true;  ///< `theirs` is preceded by WeightFormat::prefix
 

@@ -75,8 +75,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
 
-  /// `path`: its path in the model, `blocks.3.gate`. `context`: maximum number of tokens of a
-  /// sequence.
+  /// `path`: its path in the model, `blocks.3.gate`. `context`: most tokens of a sequence.
   TokenGateImpl(const GateOptions& options, int64_t width, int64_t context, const std::string& path,
                 const BuildContext& build);
   /// Selects the tokens that attend. Collective in training. b may be 0.
@@ -108,8 +107,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
   /// Some of the closed tokens. Their gates get their gradients without division by the explored
-  /// fraction: on average in the direction of the gradients of all closed gates, at little
-  /// variance.
+  /// fraction: on average the direction of the gradients of all closed gates, at little variance.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;
   torch::Tensor losses(const Decision& decision, const GateSums& sums,

@@ -9,8 +9,7 @@ namespace shoal {
 
 /// Fused output layer and loss: the sum over tokens of the cross entropy of logits x Wᵀ with
 /// labels, a float32 scalar (float64 for float64 features). Tokens labelled kNoLabel are skipped.
-/// Labels are below `vocabulary`; rows of W from `vocabulary` on are padding with zero probability
-/// and gradient.
+/// Labels are below `vocabulary`; rows of W from there on are padding: probability and gradient 0.
 ///
 /// Logits are computed in chunks of at most 2^24 elements (but at least 64 tokens), never as a
 /// whole [T, V]. If gradients are needed, the forward pass computes them chunk by chunk and the

@@ -17,8 +17,7 @@
 namespace shoal {
 
 /// Blurs each channel by a Gaussian of standard deviation `width` pixels, truncated at four
-/// deviations. The border is reflected with repeated edge pixels (d c b a | a b c d). Keeps the
-/// images' dtype.
+/// deviations. The border is reflected with repeated edge pixels (d c b a | a b c d). Keeps dtypes.
 torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width);
 
 /// Simple denoisers that evaluations compare the model with: the noisy image itself; a Gaussian

@@ -41,8 +41,7 @@ ShardReport write_shard(FileSystem& files, const std::string& folder, const Shar
 void add_shard(Manifest& manifest, const ShardLayout& layout, const ShardReport& report);
 
 /// Creates the temporary folder of a save in `folder` (created if missing):
-/// `.tmp-step-XXXXXXXX-<attempt>` with the first free number. Returns its path. Throws
-/// StorageError.
+/// `.tmp-step-XXXXXXXX-<attempt>` with the first free number. Returns its path, or StorageError.
 std::string make_save_folder(FileSystem& files, const std::string& folder, int64_t step);
 
 /// Turns the temporary folder of a save, which holds every shard, into the checkpoint

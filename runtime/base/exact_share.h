@@ -58,8 +58,7 @@ struct CapacityRule {
   int64_t num_units, min, align;  ///< experts; least capacity; capacity is a multiple of this
 
   /// Returns max(min, share rounded up to a multiple of `align`), unchecked; share is
-  /// ceil(num_choices * factor / num_units). `num_choices`: the group's tokens times choices per
-  /// token.
+  /// ceil(num_choices * factor / num_units). `num_choices`: the group's tokens times k.
   constexpr int64_t rows_for(int64_t num_choices) const {
     const int64_t share = exact_ceil_share(num_choices, factor, num_units);
     const int64_t steps = share == 0 ? 0 : (share - 1) / align + 1;

@@ -18,8 +18,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 /// "; did you mean 'X'?" for the nearest candidate, or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-/// True if the whole `text` matches `pattern`, in which * stands for any characters, also none, and
-/// ? for any one.
+/// True if the whole `text` matches `pattern`: * stands for any characters or none, ? for any one.
 bool matches_glob(std::string_view text, std::string_view pattern);
 
 /// True if the text has bytes below 32, or 127: line ends, terminal escape codes.

@@ -69,8 +69,7 @@ class SampleSet {
 };
 
 /// A data set with its splits. Recipe key data.source names it, and its own keys are keys of
-/// `data`. The constructor opens no file, so that `check` and `show` have the shape without the
-/// data.
+/// `data`. The constructor opens no file: `check` and `show` have the shape without the data.
 class DataSource {
  public:
   struct Context {

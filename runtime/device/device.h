@@ -37,8 +37,7 @@ std::string cuda_absence(const DevicePlaces& places = {});
 ///
 /// `auto` is cuda if the plug-in and a GPU device file exist, else cpu; this is determined without
 /// torch, which caches its first answer to "is there CUDA?". For cuda loads the plug-in and makes
-/// the rank's GPU the calling thread's current one. Call it before anything that may ask torch for
-/// CUDA.
+/// the rank's GPU the calling thread's current one. Call it before torch may be asked for CUDA.
 ///
 /// Throws Error (kTopology) if cuda is requested or chosen and there is no plug-in, no GPU, fewer
 /// GPUs than local ranks, or a CUDA library (NCCL, cuDNN, ...) is missing, by name.

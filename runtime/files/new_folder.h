@@ -8,8 +8,7 @@
 namespace shoal {
 
 /// Creates a folder atomically, so that a failed command leaves none half filled: it is filled as
-/// PATH.partial-XXXXXX beside it and then renamed. A signal that ends the program leaves that
-/// folder.
+/// PATH.partial-XXXXXX beside it and then renamed. A signal that ends the program leaves that one.
 class NewFolder {
  public:
   /// Makes the partial folder. Throws StorageError if `path` exists.

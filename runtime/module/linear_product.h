@@ -4,8 +4,7 @@
 
 namespace shoal {
 
-/// Computes y = x Wᵀ + b of a linear layer in place of a dense product, by kernels for a W that
-/// is mostly zero.
+/// Computes y = x Wᵀ + b of a linear layer by kernels for a W that is mostly zero.
 class LinearProduct {
  public:
   virtual ~LinearProduct() = default;

@@ -24,8 +24,7 @@ class ModuleBase : public torch::nn::Module {
     std::vector<int64_t> unit_ids;  ///< global ids of the units that dimension 0 stacks
     bool is_stacked = false;        ///< true also for a stack of no units
   };
-  /// Spec of the parameter or buffer registered with torch as `key`: its name with `/` in place of
-  /// each dot.
+  /// Spec of the parameter or buffer registered with torch as `key`: its name, dots written `/`.
   const Spec& spec(const std::string& key) const;
 
  protected:
@@ -37,8 +36,7 @@ class ModuleBase : public torch::nn::Module {
   torch::Tensor add_stacked_parameter(const std::string& name, at::IntArrayRef sizes,
                                       const torch::TensorOptions& options, const Init& init,
                                       const std::vector<int64_t>& unit_ids);
-  /// Adds a tensor that is whole and equal on every rank, saved in checkpoints, and not trained by
-  /// gradients.
+  /// Adds a tensor that is whole and equal on every rank, saved in checkpoints, without gradient.
   torch::Tensor add_buffer(const std::string& name, at::IntArrayRef sizes,
                            const torch::TensorOptions& options, const Init& init);
 

@@ -33,8 +33,7 @@
 /// A base may have a struct Sketch, from which `shoal new` writes a first recipe. Members may then
 /// have a `static constexpr Base::Sketch kSketch`.
 ///
-/// Objects with a registration are linked into one shared library: a static library drops them.
-/// Torch-free.
+/// Registered objects are linked into one shared library: a static library drops them. Torch-free.
 namespace shoal {
 
 namespace config {

@@ -15,8 +15,7 @@ namespace shoal {
 /// about 100 bytes for each byte of one word, 0.4 GB for this much text.
 inline constexpr size_t kLongestUncutText = size_t{4} << 20;
 
-/// Counts words: runs of bytes other than blank, tab, newline, carriage return, vertical tab and
-/// form feed.
+/// Counts words: runs of bytes that are not white space (blank, \t, \n, \r, \v, \f).
 class WordCounter {
  public:
   /// Counts the next part of a text.

@@ -47,8 +47,7 @@ class Tokenizer {
   /// identity() plus everything else that ids depend on, such as the version of a library; part of
   /// the name of token caches in the user's cache folder.
   virtual std::string cache_identity() const { return identity(); }
-  /// Appends the ids of a text. Safe from several threads at once. Throws BadText and leaves `ids`
-  /// unchanged.
+  /// Appends the ids of a text. Thread-safe. Throws BadText, which leaves `ids` unchanged.
   virtual void encode(std::string_view text, std::vector<int64_t>& ids) const = 0;
   /// Number of bytes at the start of `text` that can be encoded now: whatever follows, the ids of
   /// this prefix and of the rest, encoded separately, are the ids of the whole. 0: more text is

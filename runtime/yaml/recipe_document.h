@@ -17,8 +17,7 @@ struct RecipeSource {
   std::string path;                    ///< "" without a file: overrides alone
   std::vector<std::string> overrides;  ///< `train.batch=64`, `~model.router.noise`
   Environment environment;             ///< looks up `${env:X}`; null: no variable is set
-  /// Content used in place of the file; `path` is then only its name in messages. Includes are
-  /// refused.
+  /// Content in place of the file; `path` is then its name in messages. Includes are refused.
   std::optional<std::string> text = std::nullopt;
 };
 

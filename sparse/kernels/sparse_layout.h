@@ -61,14 +61,12 @@ using SparseLayoutPtr = std::shared_ptr<const SparseLayout>;
 /// CSR layout for any mask, bool [m, n]. Permuting inputs and outputs costs nothing.
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 /// Diagonal layout; TORCH_CHECK that the mask consists of whole diagonals
-/// (sparse/patterns/diagonal.h). Stores no index per weight; permuting costs a copy of inputs and
-/// outputs.
+/// (sparse/patterns/diagonal.h). No index per weight; permuting costs copies of inputs and outputs.
 SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseOrder& order);
 /// Block layout; TORCH_CHECK that the mask consists of whole blocks of size x size weights.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order);
-/// True if a kernel supports blocks of this side: whole vectors, and few enough tiles for a GPU's
-/// grid.
+/// True if a kernel supports blocks of this side: whole vectors; tiles that fit a GPU's grid.
 inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0 && size <= 2048; }
 
 }  // namespace shoal

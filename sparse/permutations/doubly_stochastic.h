@@ -5,8 +5,7 @@
 namespace shoal {
 
 /// Soft permutations of sparsity.permutation: learned. The parameter is P itself, a doubly
-/// stochastic matrix (soft_permutation.h) for each group of s inputs or outputs. It reaches all
-/// permutations.
+/// stochastic matrix (soft_permutation.h) per group of s inputs or outputs. It reaches all orders.
 class DoublyStochastic : public SoftFamily {
  public:
   std::string misfit(const Grouping& grouping) const override;

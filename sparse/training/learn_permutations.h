@@ -16,8 +16,7 @@ namespace shoal {
 ///
 /// Each step adds the gradient of the penalty, a matrix's distance from a permutation, updates by
 /// Adam and projects. A layer becomes hard when its penalty is below the threshold, all do at
-/// `until`. A stack of experts waits for `until`: its ranks do not tell each other how near they
-/// are.
+/// `until`. A stack of experts waits for `until`: its ranks do not exchange how near they are.
 class LearnPermutations : public SoftTraining {
  public:
   /// Throws ConfigError for durations that `scale` cannot convert, or an `until` after the end.

@@ -31,8 +31,7 @@ struct EnumNames<CandidateKind> {
 };
 
 /// Candidate keys of an attention expert, which attends to few of them (section `candidates`).
-/// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square. Sizes are set for their
-/// kind only.
+/// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square. A kind has its own sizes.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
   std::optional<int64_t> window, block, keep;

@@ -12,8 +12,7 @@ inline bool has_top_k_kernel(const TopKOptions& options) {
   return options.candidates.from != CandidateKind::kPooled;
 }
 
-/// Tensors of one call, all float32 or all float64. Queries, keys and values have stride 1 in the
-/// last dimension.
+/// Tensors of one call, all float32 or all float64. Queries, keys and values: last stride 1.
 struct TopKTensors {
   torch::Tensor query_RD, key_IND, value_IND;
   torch::Tensor weight_R = {};  ///< scales the outputs; undefined: 1

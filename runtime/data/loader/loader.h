@@ -77,8 +77,7 @@ class BatchMaker {
 /// prepared but not yet taken do not count.
 class TrainLoader : public Stateful {
  public:
-  /// `samples` must outlive the loader. Throws: TORCH_CHECK if it is empty, or if the cut does not
-  /// divide evenly.
+  /// `samples` must outlive the loader. TORCH_CHECK if it is empty, or the cut does not divide.
   TrainLoader(const SampleSet& samples, const LoaderSettings& settings);
   TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
 

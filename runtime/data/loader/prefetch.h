@@ -40,8 +40,7 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item in order. An exception of `make` is thrown in place of its item, and again by
-  /// each later call.
+  /// The next item in order. An exception of `make` is thrown in its place, and by all later calls.
   Item next() {
     if (depth_ == 0) {
       Item item = make_(index_);

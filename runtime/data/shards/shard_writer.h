@@ -24,8 +24,7 @@ struct PackedShards {
 /// Writes tar archives FOLDER/shard-000000.tar and so on, each with its index, a list of its
 /// samples; their bytes are a function of the samples alone. Shards are written completely, under
 /// names in .tmp, before finish() renames them, so a program that is killed leaves all or none,
-/// except during these renames. After an error the caller has to clear the folder. Throws:
-/// StorageError.
+/// except during these renames. After an error (StorageError) the caller has to clear the folder.
 class ShardWriter {
  public:
   /// A shard has at most `shard_bytes`, unless it holds a single larger sample. `folder` exists.

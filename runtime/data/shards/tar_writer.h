@@ -4,8 +4,7 @@
 #include <string>
 #include <string_view>
 
-/// Parts of tar archives, whose bytes depend only on names and sizes: time and owner are 0, the
-/// mode is 0644.
+/// Parts of tar archives, whose bytes depend on names and sizes only: time and owner 0, mode 0644.
 namespace shoal {
 
 /// Returns what precedes a regular file's bytes: a POSIX ustar header and, for a name or size that

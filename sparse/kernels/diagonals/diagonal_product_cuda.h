@@ -8,8 +8,7 @@ struct CUstream_st;
 
 /// CUDA launchers for products with diagonals. Weight j of a diagonal links element j of the
 /// shorter side with element (j + offset) mod P of the longer one. Pointers are to GPU memory;
-/// calls are queued on the stream. There must be tokens and diagonals, and sides must be below
-/// 2^31.
+/// calls are queued on the stream. There must be tokens and diagonals, and sides below 2^31.
 namespace shoal::diagonal_cuda {
 
 struct Diagonals {
