@@ -32,7 +32,7 @@ struct ModelContext : BuildContext {
   std::string prefix = {};  ///< before the path of each layer; a task's second backbone has its own
 };
 
-/// What a backbone reads: images, tokens or numbers. Its constructor checks that the data has them.
+/// Input of a backbone: images, tokens or numbers, which its constructor requires of the data.
 struct ModelInput {
   torch::Tensor image_bCHW;  ///< in the compute dtype
   torch::Tensor token_bS;    ///< int64
@@ -92,8 +92,10 @@ class Backbone : public ModuleBase {
     /// kNone: it has no experts; kMay: a section `moe` may add them; kMust: its `lines` have them.
     enum class Experts { kNone, kMay, kMust };
     Experts experts = Experts::kMay;
-    std::string_view why = "";   ///< hint where the user asks for other experts than kNone or kMust
-    std::string_view task = "";  ///< the usual task, of images; "": reads tokens
+    /// Error hint when `shoal new` is asked for experts of a kNone backbone, or for none of a kMust
+    /// one, such as "mixer is the dense model".
+    std::string_view why = "";
+    std::string_view task = "";  ///< usual task of a backbone for images; "": it reads tokens
     /// YAML of the section `model`, in which {patch} becomes the side of a patch, {stage} the keys
     /// of a MoE stage, and {top_k} an entry such as `{k: 8}` for each expert.
     std::string_view lines = "";
@@ -111,22 +113,22 @@ class Backbone : public ModuleBase {
   virtual std::vector<std::string> sparse_layers() const { return {"mlp", "experts"}; }
   /// Logs of its layers beside the metrics of every step; default: none.
   virtual LayerLogs layer_logs() const { return {}; }
-  /// Sentences, each beginning with a key, on losses that depend on train.accumulate.
+  /// Notes of `shoal check`, each `key: sentence`, on losses that depend on train.accumulate.
   virtual std::vector<std::string> notes_on_accumulation() const { return {}; }
 };
 
 /// Function with which a task makes the recipe's backbone, once or, for a momentum encoder, twice;
-/// the task registers the result under `name`. Paths of layers, which key noise, metrics and expert
-/// loads, begin with `name.`, except in a backbone named `backbone`, so that paths are unique
-/// within a task. All backbones of a task place their experts on the same ranks.
+/// the task registers the result under `name`. Paths of layers key noise, metrics and expert loads.
+/// To be unique within a task, they begin with `name.`, except in the backbone named `backbone`.
+/// All backbones of a task place their experts on the same ranks.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,
                                  const DataShape& data);
 
-/// Returns the images' shape; ConfigError at `key` if data.source has none, which `who` needs.
+/// Returns the images' shape. Throws ConfigError, `key: who needs images`, if data.source has none.
 ImageShape require_images(const DataShape& data, const std::string& key, std::string_view who);
-/// Throws ConfigError at `key`, `who` needs tokens, if data.source does not give any.
+/// Throws ConfigError, `key: who needs tokens`, if data.source gives none.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);
 
 /// All modules below `root` that route tokens to experts or memory units, in order of registration.

@@ -15,7 +15,7 @@ inline constexpr double kDecoderEps = 1e-5;  ///< epsilon of decoders' norms
 int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,
                         std::string_view who);
 
-/// Returns `build` for the layers of a decoder: they read tokens; by default none sees later ones.
+/// Returns `build` for the layers of a decoder: with reads_tokens set, and is_causal as given.
 ModelContext decoder_build(ModelContext build, bool is_causal = true);
 
 }  // namespace shoal

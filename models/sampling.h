@@ -10,7 +10,7 @@ namespace shoal {
 struct Sampling {
   double temperature = 1.0;  ///< divides the logits; 0: greedy
   int64_t top_k = 0;         ///< keeps the k highest logits; 0: all
-  double top_p = 1.0;        ///< then keeps the fewest most probable tokens that sum to p
+  double top_p = 1.0;        ///< then keeps the smallest set of tokens whose probabilities reach p
 };
 
 /// Samples a token id by the draw `uniform` in (0, 1). Computed in float64; equal logits rank by

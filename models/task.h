@@ -108,8 +108,8 @@ class Baselines {
   virtual int64_t most_samples() const = 0;
   /// Adds training samples of this rank to fit on; b, the number of samples, may be 0.
   virtual void add(const Batch& batch) = 0;
-  /// Fits on the samples added on all ranks. Collective. If it is not called, evaluation leaves
-  /// fitted baselines out. TORCH_CHECK that samples were added.
+  /// Fits on the samples added on all ranks. Collective. Without this call, evaluate() leaves out
+  /// the baselines that need fitting. TORCH_CHECK that samples were added.
   virtual void fit(Communicator& world) = 0;
   /// Sums over this rank's samples, as Task::evaluate returns them.
   virtual std::vector<NamedSum> evaluate(const Batch& batch) const = 0;
@@ -138,7 +138,7 @@ class Task : public ModuleBase, public Stateful {
   /// Evaluates one batch, without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
   /// Metrics from the sums over a whole split. Metrics that the split's data cannot give are
-  /// omitted; without any sums, all names are returned, for the columns of tables.
+  /// omitted. With empty `totals` all metrics are returned, for the columns of tables.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;
   /// Baselines to compare the model with in evaluations; default: none.
   virtual std::shared_ptr<Baselines> baselines() const { return nullptr; }
@@ -152,8 +152,7 @@ class Task : public ModuleBase, public Stateful {
   virtual RateUnit unit() const = 0;
   /// Number of views (augmented copies) of each training image that a batch must hold.
   virtual int64_t views() const { return 1; }
-  /// True if the loss compares samples of a micro-batch with each other, so that its value depends
-  /// on `train.accumulate`.
+  /// True if the loss compares samples of a micro-batch, and so depends on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
   /// True if training samples are mixed within their routing group (train.group samples that are
   /// routed together), which must have at least two.

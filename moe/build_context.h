@@ -18,12 +18,13 @@ struct BuildContext {
   bool reads_tokens = false;  ///< true if layers need vocabulary ids (StepContext::token_bS)
   /// How units are assigned to ranks (recipe key parallel.placement).
   PlacementRule placement = PlacementRule::kContiguous;
-  UnitLoads unit_load = {};  ///< for kByLoad: how often units were chosen; equal on all ranks
+  /// For kByLoad: how often units were chosen, equal on all ranks. Layers without an entry are
+  /// placed contiguously.
+  UnitLoads unit_load = {};
 };
 
-/// Returns the function that assigns units of the layer at module path `path` to ranks. With
-/// kByLoad a unit's load counts as at least 1, so that unused units are spread too; a layer without
-/// logged load, or with that of another number of units, is placed contiguously.
+/// Returns the function that places the units of the layer at module path `path`. kByLoad counts
+/// each load as at least 1, which spreads unused units, and ignores entries of another length.
 PlaceUnits placement_rule(const BuildContext& context, const std::string& path);
 
 }  // namespace shoal

@@ -11,11 +11,10 @@ namespace shoal {
 /// Adds metrics of all MoE layers in a step; without layers none. A unit is an expert or a memory
 /// unit; its load is the number of tokens that chose it, or, with soft routing, the sum of their
 /// weights. Over all units of all layers, loads divided by their layer's mean: `moe_load_p50` and
-/// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number of units with
-/// load 0. Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped` (share of
-/// choices), `moe_mutual_information` if a router has scores, and `moe_loss_<name>` for each
-/// balance loss, before its weight. Sum over the layers that count it: `moe_multiply_adds` of the
-/// units, per token.
+/// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number with load 0.
+/// Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped` (share of choices),
+/// `moe_mutual_information` if a router has scores, and `moe_loss_<name>` for each balance loss,
+/// before its weight. Sum over layers that count it: `moe_multiply_adds` of the units, per token.
 void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record);
 
 /// Returns the mean mutual_information of the layers that have it; nullopt if none has.

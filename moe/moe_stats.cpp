@@ -9,13 +9,11 @@
 namespace shoal {
 namespace {
 
-// `sums`: the load of each unit, then these, a value for each loss, and maybe the score of each
-// unit.
+// `sums`: each unit's load, then these, a value for each loss, and maybe each unit's score.
 constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4,
                   kMultiplyAdds = 5, kItems = 6, kFixed = 7;
 
-/// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or there is one
-/// value.
+/// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or for one value.
 double even_entropy(const std::vector<int64_t>& value, int64_t total) {
   if (total == 0 || value.size() < 2) return 0.0;
   double entropy = 0.0;

@@ -31,9 +31,9 @@ struct StatSums {
   /// float64 [U]: sum of each unit's clean router scores; undefined without scores.
   torch::Tensor score_U;
   double multiply_adds = 0;  ///< work of the units for these tokens; 0 means not counted
-  /// Scalars: each balance loss, unweighted, summed over tokens (samples, if lengths differ).
+  /// Scalars: each balance loss, unweighted, summed over items: tokens or samples (Scope::total).
   std::vector<torch::Tensor> losses;
-  int64_t items = 0;  ///< divisor of the losses: samples; 0: the number of tokens
+  int64_t items = 0;  ///< number of items of the losses; 0 means `tokens`
 };
 
 /// Statistics of a MoE layer on this rank: sums that add up over ranks and micro-steps.
@@ -43,7 +43,7 @@ struct MoeStats {
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64, laid out by make_stats
   bool has_scores = false;              ///< true if the router computes scores; equal on all ranks
-  /// True if the layer routes the samples' tokens, in order; false: channels, mixtures of tokens.
+  /// True if the layer routes the samples' tokens, in order; else channels or mixtures of tokens.
   bool rows_are_tokens = true;
   /// True if a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;
@@ -63,7 +63,7 @@ torch::Tensor entropy_sum(const torch::Tensor& prob_TU);
 MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, const StatSums& sums,
                     const std::vector<std::string>& loss_names = {});
 
-/// Metrics of one MoE layer over all ranks. H is entropy; "scores" the router's, without noise.
+/// Metrics of one MoE layer over all ranks. H is entropy; scores are the router's, without noise.
 struct MoeReport {
   std::string layer;
   std::vector<int64_t> load_U;                       ///< choices per unit
@@ -85,7 +85,7 @@ struct MoeReport {
   /// Choices of each rank's units over the mean of the ranks. Empty if work does not follow load,
   /// as in a Nexus layer (soft routing), whose units all compute equally many mixtures of tokens.
   std::vector<double> rank_overload_E;
-  std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over items
+  std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over tokens or samples
 
   int64_t num_experts() const { return static_cast<int64_t>(load_U.size()) - num_memory_units; }
 };

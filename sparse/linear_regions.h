@@ -9,7 +9,7 @@ namespace shoal {
 /// A layer of a ReLU MLP, in the order of the forward pass.
 struct RegionLayer {
   int64_t width = 0;  ///< neurons
-  /// Number of input directions that the rows of its mask span; nullopt: all, for free masks.
+  /// Number of input directions that the rows of its mask span; nullopt: the mask sets no limit.
   std::optional<int64_t> span = std::nullopt;
 };
 

@@ -45,14 +45,14 @@ class SparseModel {
   void require_masks_fit() const;
 
   /// Chooses how products of the layers are computed, by sparsity.execution; by default with sparse
-  /// kernels where `break_evens` say that they are faster. A layer without a mask or with a soft
-  /// permutation takes dense products. Throws ConfigError that names each layer that sparse kernels
-  /// cannot run though sparsity.execution is `sparse`.
+  /// kernels where `break_evens` say that they are faster. Without a mask, or while its permutation
+  /// is soft (a trained matrix), a layer takes dense products. Throws ConfigError that names each
+  /// layer that sparse kernels cannot run though sparsity.execution is `sparse`.
   void run_by(const BreakEvens& break_evens);
 
   /// Returns the step rules, which act beside the optimizer in each step, in the order of their
   /// calls: permutations, soft cells, masks. Draws the first masks, and calls run_by with the
-  /// built-in break-evens. `average`: averages of the weights, may be null; it and this object
+  /// built-in break-evens. `average`: averages of the weights, may be null; it and this object must
   /// outlive the rules. Throws ConfigError for a duration that `scale` cannot convert to steps, and
   /// for a permutation or soft cells that would still be soft at the end of the training.
   std::vector<std::unique_ptr<StepRule>> make_rules(const StepScale& scale,

@@ -70,7 +70,7 @@ struct SparseLayerInfo {
   }
 };
 
-/// Notes for users: no layer is sparse (all densities are 1), or layers reach below 0.9 of theirs.
+/// Notes if no layer is sparse (all densities are 1), or if some reach < 0.9 of their density.
 std::vector<std::string> sparsity_notes(const std::vector<SparseLayerInfo>& layers);
 
 /// Calls `call()`; if it throws ConfigError, adds its lines to `mistakes`.

@@ -70,8 +70,7 @@ void add_moments(const std::string& moment_prefix, const std::string& prefix,
   }
 }
 
-/// The size of weights, their averages, masks and optimizer state, which are nearly all of a
-/// checkpoint.
+/// The size of weights, their averages, masks and optimizer state: nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer& optimizer,
                         int64_t ranks) {
   std::vector<SafetensorsEntry> entries;
@@ -102,8 +101,7 @@ void check_checkpoint(const CheckpointSize& size, Problems& problems) {
                                     size.manifest_bytes >> 20, kLargestManifest >> 20));
 }
 
-/// Returns nothing if the model cannot be built. `source`: null if it has mistakes; `found`: by
-/// reading.
+/// Returns nothing if the model cannot be built. `source`: null if faulty; `found`: by reading.
 std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* source,
                                         int64_t ranks, const config::Diagnostics& found,
                                         Problems& problems) {

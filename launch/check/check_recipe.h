@@ -20,12 +20,12 @@ namespace shoal {
 /// Sizes and properties of the model that a recipe describes, over all ranks.
 struct ModelCounts {
   int64_t parameters = 0;
-  int64_t parameters_headless = 0;   ///< without the classifier's weight and bias
-  int64_t active_parameters = 0;     ///< with those routed units only that one token is routed to
-  std::vector<MoeStageInfo> stages;  ///< layers with routed units, such as MoE layers
-  std::vector<SparseLayerInfo> sparse;             ///< layers whose weights have sparsity masks
+  int64_t parameters_headless = 0;      ///< without the classifier's weight and bias
+  int64_t active_parameters = 0;        ///< used for one token: of routed units, only its choices
+  std::vector<MoeStageInfo> stages;     ///< layers with routed units, such as MoE layers
+  std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
-  /// Kinds of optimizer state ("m", "v"), one number per weight each; those that count updates.
+  /// Kinds of optimizer state ("m", "v"), and those among them that count a weight's updates.
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
@@ -37,8 +37,8 @@ struct CheckedModel {
   ModelCounts counts;
 };
 
-/// A recipe without mistakes, as far as can be told before data is opened. Code that needs its
-/// shapes reads `model` instead of building another one.
+/// A recipe without mistakes, as far as can be told before data is opened. Code that needs the
+/// model's shapes reads `model` instead of building another one.
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
@@ -47,18 +47,18 @@ struct CheckedRecipe {
 };
 
 /// Reads a recipe and checks all that can be known without data or allocation: the rules of its
-/// sections, model and optimizer, durations in units that the data lack (tokens, of images),
-/// overlap of training and validation data, and the number of ranks, `world` (default:
+/// sections, model and optimizer, durations in units that the data do not have (such as tokens, for
+/// images), overlap of training and validation data, and the number of ranks, `world` (default:
 /// parallel.expert_ranks). `unset`: whether a value that needs an unset environment variable is a
 /// mistake. Skips a rule if a section that it reads already has a mistake. Throws one ConfigError
 /// with every mistake: exit 11 if only the ranks do not fit, else 10.
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 
-/// True if a place in the training, such as the end of a warm-up, lies behind its end. `place`
-/// returns the step of that place in a training of a given scale (samples per step and epoch,
-/// steps). `scale`: that of this training. If its total_steps is 0, since the data is not opened,
-/// only its tokens_per_sample is read, and the place must be behind the end for any epoch's length.
+/// True if a place in the training, such as the end of a warm-up, lies behind the training's end.
+/// `place` returns the place's step, given the training's StepScale (samples per step and epoch,
+/// steps). `scale`: the StepScale, or only its tokens_per_sample while the data is not opened. An
+/// epoch then has an unknown length, and the place must lie behind the end for every length.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

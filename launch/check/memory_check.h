@@ -20,9 +20,9 @@ struct RunPlace {
 using Tell = std::function<void(const std::string& line)>;
 
 /// Returns "" if a training by `world` ranks fits into memory, else a message: what a rank would
-/// take and which keys to lower. `available`: free bytes of this machine, or of the GPU. On CPUs,
-/// trial steps measure the activations unless an upper bound of them fits; `tell` is called before
-/// and if the trial gives no estimate. On a GPU only the memory besides activations has to fit.
+/// take and which keys to change. `available`: free bytes of this machine, or of the GPU. On CPUs,
+/// trial steps measure the activations unless an upper bound of them fits; `tell` announces the
+/// trial and reports its failure. On a GPU only the memory besides activations has to fit.
 std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const RunPlace& place,
                            int64_t available, const Tell& tell);
 

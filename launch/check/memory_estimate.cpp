@@ -105,8 +105,7 @@ int64_t sum_of(const Classes& classes) {
                          [](int64_t sum, const auto& entry) { return sum + entry.second; });
 }
 
-/// Rows as they are sent and as they arrive, where experts lie on several ranks and their load is
-/// even.
+/// Rows as sent and as received, where experts lie on several ranks and their load is even.
 int64_t exchange_bytes(const CheckedRecipe& checked, int64_t samples) {
   const Recipe& recipe = checked.loaded.options;
   const std::optional<ModelWork>& work = checked.counts.work;
@@ -135,8 +134,7 @@ struct Trials {
   bool is_whole = false;
 };
 
-/// Chooses trials of `samples` samples at most, or twice the fewest; nothing if even these take too
-/// long.
+/// Chooses trials of at most `samples`, or twice the fewest; nothing if these take too long.
 std::optional<Trials> choose_trials(const CheckedRecipe& checked, int64_t samples) {
   const DataShape shape = checked.source->shape();
   const std::optional<ModelWork>& work = checked.counts.work;

@@ -25,7 +25,7 @@ struct MemoryEstimate {
   int64_t page_cache_bytes = 0;
   int64_t samples = 0;            ///< samples in the largest micro-batch of a rank
   double bytes_of_sample = 0;     ///< bytes that one more sample would take; 0: not measured
-  bool has_activations = false;   ///< true if `activations` covers all samples; else total() is low
+  bool has_activations = false;   ///< false: `activations` lacks samples, total() is too low
   std::string not_measured = {};  ///< why activations are missing or cover some samples only
 
   int64_t total() const;  ///< sum of the classes
@@ -35,9 +35,9 @@ struct MemoryEstimate {
 MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 
 /// Adds the classes activations and process, by two trial trainings of some seconds on this CPU
-/// with different small numbers of generated samples, extrapolated to estimate.samples.
-/// `available`: bytes that a trial may use. Sets not_measured if memory or time do not suffice or a
-/// trial fails; if only one trial is fast enough, activations cover its samples. Call after
+/// with different numbers of generated samples, extrapolated to estimate.samples. `available`:
+/// bytes that a trial may use. Sets not_measured if memory or time do not suffice or a trial fails;
+/// if only one is fast enough, activations cover only its samples. Call after
 /// recycle_tensor_memory.
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate);
@@ -45,9 +45,9 @@ void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t av
 /// Removes the classes that do not use GPU memory: batches, checkpoint and process.
 void keep_device_classes(MemoryEstimate& estimate);
 
-/// Returns an upper bound of the activations, without a trial: one byte per multiply-add, since a
-/// number that a layer keeps is a sum of far more products than it has bytes. nullopt if the number
-/// of multiply-adds is not known.
+/// Returns an upper bound of the activations, without a trial: one byte per multiply-add, since
+/// each number that a layer keeps takes far more multiply-adds than bytes. nullopt if their number
+/// is not known.
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 

@@ -14,13 +14,13 @@ namespace shoal {
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
 
 /// Warnings of settings that are allowed but hardly meant, for `world` ranks, one line `KEY: what`
-/// each: keys without effect, ranks without samples, routers whose expert loads nothing balances,
-/// checkpoints that do not fit the disk of run.root. `files` reports the free space.
+/// each: keys without effect, ranks without samples, routers without load balancing, checkpoints
+/// that do not fit the disk of run.root. `files` reports the free space.
 std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
                                          FileSystem& files);
 
-/// Warnings of a learning rate's warm-up and milestones that end with the training or later.
-/// `scale`: samples per step and epoch, steps of the training; default: the data is not opened.
+/// Warns if the learning rate's warm-up or a milestone ends with the training or later. `scale`:
+/// samples per step and epoch, and steps of the training; omitted while the data is not opened.
 std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
 /// Warning that a resume from a checkpoint of `step` trains nothing: train.duration ends at `end`.

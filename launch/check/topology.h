@@ -13,10 +13,10 @@ namespace shoal {
 
 /// Checks that a model fits `world` ranks (unset: not known yet). `stages`: its layers that route
 /// tokens to units (experts or memory units); null if the model has mistakes. `knows_train`: false
-/// if the section `train` could not be read; chunks are then not checked. Adds a mistake, at its
-/// place in the recipe, with the arithmetic and the valid choices, for ranks that are not
-/// expert_ranks × replicas, for units of a stage that do not divide evenly by expert_ranks without
-/// parallel.uneven, for nodes of unequal size, and for chunks (exchange.chunks) without tokens.
+/// if the section `train` could not be read; chunks are then not checked. Adds mistakes at their
+/// places in the recipe, with the arithmetic and the valid choices: ranks that are not expert_ranks
+/// × replicas; nodes of unequal size; a stage with fewer units than expert_ranks, or units that do
+/// not divide evenly by it without parallel.uneven; chunks (exchange.chunks) without tokens.
 void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
                  std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics);
 

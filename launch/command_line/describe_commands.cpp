@@ -17,8 +17,7 @@ OptionDescription describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
   if (option.get_items_expected_max() > 0) {
-    // `INT:at least 1`, `SHELL:{bash,zsh}`: the type, then what checks it: a set of values is that
-    // of CLI::IsMember or offer_values.
+    // Type, then check: `INT:at least 1`, `SHELL:{bash,zsh}` (by CLI::IsMember or offer_values).
     const std::string type = option.get_type_name();
     const std::size_t colon = type.find(':');
     result.value = type.substr(0, colon);

@@ -23,14 +23,13 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 /// Shows an option's values in help and completion without checking them: the command itself
 /// refuses other values, with a suggestion.
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
-/// Adds the flag `--raw-weights`: use the trained weights, even if the checkpoint also has their
-/// averages (train.average).
+/// Adds `--raw-weights`: use trained weights even if their averages (train.average) are saved, too.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
 /// Adds the flag `--override`: use a checkpoint's weights even if the model of the recipe is not
 /// the one that they were trained in, and skip checkpoints of a run that cannot be read.
 void add_model_override(CLI::App& command, bool& override_model);
 /// Returns a check of an option's value: a number, written as in a recipe, within `range`. `type`:
-/// that of the variable, config::type_of<int64_t>() or config::type_of<double>().
+/// type of the variable, config::type_of<int64_t>() or config::type_of<double>().
 CLI::Validator strict_number(const config::Type& type, const Range& range);
 /// Returns strict_number for an int64_t.
 CLI::Validator integer_in(const Range& range);

@@ -16,12 +16,12 @@ namespace shoal {
 /// with sparse weight S and a permutation P of its inputs has the weight S P (of its outputs: P S).
 ///
 /// Training multiplies by S P as well (Permutation), so dense products of the folded model give
-/// equal bits. Other layers do not change; PA-DST ("Efficient Dynamic Structured Sparse Training
-/// with Learned Shuffles") folds P into the layer before: its kernels need the structure of S.
+/// equal bits. Other layers do not change. PA-DST ("Efficient Dynamic Structured Sparse Training
+/// with Learned Shuffles"), whose kernels need the structure of S, folds P into the layer before.
 class FoldedWeights {
  public:
-  /// `model`: that of the recipe, on meta. `reader` must outlive this. Throws Error (exit 12) for a
-  /// layer with a soft permutation (a trained matrix; names the step at which it becomes hard),
+  /// `model`: built from `recipe`, on meta. `reader` must outlive this. Throws Error (exit 12) for
+  /// a layer with a soft permutation (a trained matrix; names the step at which it becomes hard),
   /// with soft cells (the mask is not chosen yet), or without a stored permutation.
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 

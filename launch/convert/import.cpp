@@ -121,8 +121,7 @@ void refuse_low_rank(const ForeignWeights& weights) {
   }
 }
 
-/// The recipe in the metadata. It is that of a dense model, since masks and permutations are part
-/// of exported weights.
+/// The recipe in the metadata, made dense: exported weights include masks and permutations.
 config::Node own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
                         const std::string& name) {
   refuse_low_rank(weights);

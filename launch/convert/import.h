@@ -22,12 +22,12 @@ struct ImportArguments {
 };
 
 /// Imports a model that another program saved, to evaluate or train it. Creates a folder laid out
-/// as a run's: a checkpoint of step 0, and resolved.yaml, a recipe derived from the weights.
-/// Weights are converted to the dtype of train.precision, which is float64 if all of them are. An
-/// error leaves nothing at `out`. Throws Error (exit 2) for an unknown format; Error (exit 12) if
-/// Shoal does not support the model, or tensors are missing, surplus or misshapen, and lists them;
-/// ConfigError for the overrides; CheckpointError (exit 20) for damaged files; StorageError if
-/// files cannot be read or written, or `out` exists.
+/// as a run's: a checkpoint of step 0, and resolved.yaml, a recipe derived from the weights. The
+/// derived recipe has train.precision float64 if all weights are float64; else weights become
+/// float32. An error leaves nothing at `out`. Throws Error (exit 2) for an unknown format; Error
+/// (exit 12) if Shoal does not support the model, or tensors are missing, surplus or misshapen, and
+/// lists them; ConfigError for the overrides; CheckpointError (exit 20) for damaged files;
+/// StorageError if files cannot be read or written, or `out` exists.
 ExitCode import_weights(const ImportArguments& arguments, const Environment& environment,
                         std::ostream& out);
 

@@ -29,9 +29,9 @@ struct JobData {
   OpenSplit train, valid;
 };
 
-/// Name in a checkpoint of the training split's fingerprint, which a resume compares.
+/// Name under which a checkpoint stores the fingerprint of data.train, which a resume compares.
 inline constexpr const char* kDataFingerprint = "data.fingerprint";
-/// Name in a checkpoint of OpenSplit::tokenizer.
+/// Name under which a checkpoint stores OpenSplit::tokenizer.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
 /// Opens the files of a split, to be read by `workers` threads. Throws DataError.

@@ -14,8 +14,8 @@ namespace shoal {
 /// and fits nothing.
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
 
-/// Evaluates the baselines on the data of the parts, except those that need fitting and are not
-/// fitted. Collective; every rank gets the same numbers.
+/// Evaluates the baselines on the split `parts.data`. Leaves out baselines that need fitting and
+/// that fit_baselines has not fitted. Collective; every rank gets the same numbers.
 std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 

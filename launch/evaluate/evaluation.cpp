@@ -62,9 +62,8 @@ torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& pla
   return value_B;
 }
 
-/// Gives a task new references from data.train, evenly spaced, as evaluation reads them.
-/// Collective. False if it was interrupted. Throws DataError on every rank if data.train cannot be
-/// opened or is empty.
+/// Gives a task new references from data.train, evenly spaced. Collective. False if interrupted.
+/// Throws DataError on every rank if data.train cannot be opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted) {
   references.clear();

@@ -50,7 +50,7 @@ struct EvaluationParts {
   Progress progress = {};
 };
 
-/// Called on all ranks before each batch; true, on all of them, ends the evaluation without result.
+/// Called on all ranks before each batch. Must return the same on all; true ends the evaluation.
 using Interrupted = std::function<bool()>;
 
 /// Evaluates the task on all of the data, without noise, augmentation or dropped tokens. A task
@@ -87,10 +87,10 @@ std::string to_text(const Metric& metric);
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json);
 /// Metrics by name, `samples`, and for models with MoE layers `moe_mutual_information`.
 nlohmann::ordered_json to_json(const Evaluation& evaluation);
-/// Routing statistics as a list with an object per MoE layer: `layer`, `load_share`, `dead_units`
-/// (units without tokens); if the router makes scores, `mutual_information` (of token and unit, in
-/// nats) and `mean_score`; if the last units are memory units (keys with values, not experts),
-/// their number, `memory_units`; `multiply_adds_per_token`, if counted.
+/// Routing statistics as a list with an object per MoE layer: `layer`, `load_share` and
+/// `dead_units` (units without tokens). A router that computes scores adds `mutual_information` (of
+/// token and unit, in nats) and `mean_score`. A layer with memory units (keys with values, not
+/// experts) adds their number `memory_units`. `multiply_adds_per_token` is present if counted.
 nlohmann::ordered_json routing_json(const std::vector<MoeReport>& layers);
 /// Table of the MoE layers' routing statistics, and a line with the load shares of each layer.
 std::string routing_text(const std::vector<MoeReport>& layers);

@@ -27,8 +27,7 @@ class RouterAgreement {
   Counts counts() const;
 
  private:
-  std::vector<torch::Tensor> unit_T_;  ///< by batch, then layer; from `next_` on they belong to the
-                                       ///< previous evaluation
+  std::vector<torch::Tensor> unit_T_;  ///< by batch and layer; from `next_` on: previous evaluation
   size_t next_ = 0;
   torch::Tensor counts_;  ///< int64: same, compared; on the units' device, undefined at first
 };

@@ -14,7 +14,7 @@ namespace shoal {
 /// Arguments of `shoal inspect`.
 struct InspectArguments {
   CheckpointChoice checkpoint;  ///< overrides and raw weights apply to drawings only
-  std::string diff = {};        ///< compares all values with this checkpoint
+  std::string diff = {};        ///< checkpoint to compare all values with
   bool tensors = false;         ///< lists every tensor with its range and norm
   bool json = false;
   bool experts = false;  ///< prints the run's expert loads at the checkpoint's step

@@ -25,8 +25,7 @@
 namespace shoal {
 namespace {
 
-/// The mask of one matrix, bool [m, n]; all on while its cells are not chosen yet. Throws Error
-/// (exit 12).
+/// The mask of one matrix, bool [m, n]; all on until its cells are chosen. Throws Error (exit 12).
 torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer,
                         const std::string& weight) {
   const int64_t m = layer.pattern->rows(), n = layer.pattern->columns();
@@ -99,8 +98,7 @@ struct Reading {
   bool soft_ones_are_matrices;  ///< whether soft permutations are saved as matrices
 };
 
-/// Reads the permutation of `weight` from a checkpoint. For a soft one without a stored matrix only
-/// its softness is known.
+/// Reads the permutation of `weight`; of a soft one without a stored matrix, only that it is soft.
 void read_permutation(const CheckpointReader& reader, const std::string& weight, Reading reading,
                       SparseMoment& moment) {
   const Manifest& manifest = reader.manifest();

@@ -54,7 +54,7 @@ MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& befo
 /// Statistics of the permutation of one matrix's inputs or outputs in one checkpoint.
 struct PermutationNumbers {
   bool is_soft = false;            ///< a trained matrix, which becomes a permutation later
-  std::optional<double> distance;  ///< from the identity, in [0, 1]; unset: not known while soft
+  std::optional<double> distance;  ///< from the identity, in [0, 1]; unset: soft, matrix not saved
   std::optional<double> penalty;   ///< distance from permutations while soft, in [0, 1]
 };
 
@@ -94,15 +94,15 @@ struct SparsityHistory {
   std::vector<SparseLayerHistory> layers;
 };
 
-/// Limits on pictures: a layer's first matrices; evenly spaced checkpoints with the first and the
-/// last one; pixels along a side.
+/// Limits on pictures. Draws a layer's first kMostDrawnMatrices matrices, in evenly spaced
+/// checkpoints, at most kMostDrawnCheckpoints, with at most kMostDrawnSide pixels along a side.
 inline constexpr size_t kMostDrawnMatrices = 8, kMostDrawnCheckpoints = 6;
 inline constexpr int64_t kMostDrawnSide = 192;
-/// True if checkpoint `i` of `count`, counted from 0, is drawn.
+/// True if checkpoint `i` of `count`, counted from 0, is drawn; the first and the last one are.
 bool is_checkpoint_drawn(size_t i, size_t count);
 
-/// Reads masks and permutations of the recipe's sparse layers from checkpoints, in ascending order
-/// of steps. Builds the model on meta only. Throws Error (exit 2) if the last recipe has no
+/// Reads masks and permutations of sparse layers from checkpoints, in ascending order of steps.
+/// Builds the last checkpoint's model, on meta. Throws Error (exit 2) if its recipe has no
 /// sparsity, Error (exit 12) if a checkpoint has other layers, CheckpointError for damaged files.
 SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoints,
                                       bool with_pictures);

@@ -80,8 +80,7 @@ std::string sparsity_text(const SparsityHistory& history) {
   return text_table(rows);
 }
 
-/// A checkpoint's folder, or a run's for all of its checkpoints; with --override but for those that
-/// cannot be read.
+/// Folders of one checkpoint or all those of a run; --override skips those that cannot be read.
 std::vector<std::string> chosen_checkpoints(const CheckpointChoice& choice) {
   if (choice.best) return {choose_checkpoint(choice.path, /*best=*/true, choice.override_model)};
   std::vector<std::string> paths = list_checkpoint_paths(choice.path);

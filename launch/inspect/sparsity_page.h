@@ -14,8 +14,8 @@ std::string sparsity_page(const std::string& title, const SparsityHistory& histo
 
 /// Formats outputs and inputs of a layer: "768 x 3072".
 std::string shape_text(const SparseLayerHistory& layer);
-/// State of the permutation: "none", "hard", or "soft" while it is a trained matrix. A soft one of
-/// unknown distance is shown with its `kind`, the recipe's sparsity.permutation: "soft, sinkhorn".
+/// State of the permutation: "none", "hard", or "soft" while it is a trained matrix. If the
+/// distance is unknown, appends `kind`, the recipe's sparsity.permutation: "soft, kaleidoscope".
 std::string order_text(const SparseMoment& moment, const std::string& kind);
 /// Cells of a table row: weights, density, share changed, empty rows, fan-out (least / median /
 /// most), order_text, distance, penalty.

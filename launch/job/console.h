@@ -11,8 +11,8 @@
 
 namespace shoal {
 
-/// What the console shows of training, at a logged step. Rates cover the interval since the one
-/// before, other values are of the last step.
+/// What the console shows of training, at a logged step. Rates cover the interval since the
+/// previous logged step; other values are those of the step.
 struct Progress {
   int64_t step = 0, total_steps = 0;
   double loss = 0, lr = 0, grad_norm = 0;  ///< lr: learning rate

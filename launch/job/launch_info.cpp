@@ -45,8 +45,7 @@ int64_t cpus_of_rank(const LaunchInfo& launch) {
   return std::max<int64_t>(1, cpus_of_process(0) / sharers);
 }
 
-/// The tasks of node `index` in Slurm's list of the tasks of each node, `3(x2),1`; nothing if it
-/// has none.
+/// The tasks of node `index` in Slurm's list of tasks per node, `3(x2),1`; nothing if it has none.
 std::optional<int64_t> tasks_of_node(const std::string& text, int64_t index) {
   for (const std::string& word : split(text, ',')) {
     long tasks = 0, nodes = 1;
@@ -92,8 +91,7 @@ LaunchInfo read_launch_info(const Environment& environment, int64_t (*cpus_of)(i
     info.rank = integer(environment("OMPI_COMM_WORLD_RANK")).value_or(0);
     info.local_rank = integer(environment("OMPI_COMM_WORLD_LOCAL_RANK")).value_or(0);
     info.local_size = integer(environment("OMPI_COMM_WORLD_LOCAL_SIZE")).value_or(1);
-    // Open MPI 4 sets a variable for bound ranks. Under Open MPI 5 a bound rank may use fewer CPUs
-    // than its launcher.
+    // Open MPI 4 sets a variable for bound ranks; in 5 they may use fewer CPUs than their launcher.
     const bool is_version_4 = environment("OMPI_MCA_orte_num_nodes").has_value();
     info.bound = is_version_4 ? environment("OMPI_MCA_orte_bound_at_launch").has_value()
                               : cpus_of(0) < cpus_of(getppid());

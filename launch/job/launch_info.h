@@ -31,14 +31,14 @@ struct LaunchInfo {
   bool bound = false;              ///< the launcher bound this process to CPUs of its own
   bool is_foreign = false;         ///< a launcher of another MPI: its ranks cannot find each other
   std::string cache_folder;        ///< result of cache_folder()
-  /// SHOAL_COLUMNS, from launch/run: the columns of the terminal to which standard error goes on.
+  /// SHOAL_COLUMNS, set by launch/run: columns of the terminal to which it forwards standard error.
   std::optional<int64_t> columns = {};
 };
 
-/// Number of CPUs that a process may use; 0: this process.
+/// Number of CPUs that the process with this id may use; id 0: this process.
 int64_t cpus_of_process(int process);
-/// Reads the settings from the environment. `cpus_of` is replaced in tests: Open MPI 5 sets no
-/// variable when it binds a rank, so a rank with fewer CPUs than its parent counts as bound.
+/// Reads the settings from the environment. Open MPI 5 sets no variable when it binds a rank, so a
+/// rank with fewer CPUs than its parent process counts as bound. `cpus_of`: replaceable in tests.
 LaunchInfo read_launch_info(const Environment& environment,
                             int64_t (*cpus_of)(int process) = cpus_of_process);
 

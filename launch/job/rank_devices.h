@@ -17,7 +17,7 @@ struct RankDevices {
   DeviceChoice own;                    ///< device of this rank
   std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also the placement of ranks
   std::shared_ptr<NcclWatch> watch;    ///< must outlive communicators split from gpu_world
-  /// All ranks, by NCCL, or a single one; null on CPUs.
+  /// Communicator of all ranks by NCCL, or of a single rank without it; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
 };
 
@@ -33,14 +33,14 @@ void check_precision(Precision precision, const c10::Device& device,
 /// sums over tokens are accumulated in float32.
 void use_exact_products();
 
-/// Gives each rank its device and connects ranks on GPUs by NCCL. A rank uses the GPU with its
-/// index among the ranks of its machine; a requested GPU is never silently replaced. Collective
-/// over `world`, which moves CPU tensors and outlives the result. Call it before anything that may
-/// ask LibTorch for CUDA. A transfer between GPUs that fails while the host waits ends the job with
-/// the failure's exit code.
+/// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
+/// uses the one whose index is its local rank; a requested GPU is never silently replaced.
+/// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
+/// anything that may ask LibTorch for CUDA. A transfer between GPUs that fails while the host waits
+/// ends the job with the failure's exit code.
 ///
 /// Throws Error (exit 11) without plug-in, GPU or NCCL, if ranks share a GPU and parallel.share_gpu
-/// or NCCL's version forbids it, or if only some have one; Error (exit 14) if plug-ins differ.
+/// or NCCL's version forbids it, or if only some have a GPU; Error (exit 14) if plug-ins differ.
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
 
 }  // namespace shoal

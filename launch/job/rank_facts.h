@@ -7,8 +7,7 @@
 
 namespace shoal {
 
-/// Versions of the loaded LibTorch and MPI, `2.11.0` and `Open MPI v4.1.4`; "unknown" for a
-/// LibTorch without a version.
+/// Versions of the loaded LibTorch, `2.11.0` ("unknown" without one), and MPI, `Open MPI v4.1.4`.
 std::string loaded_torch_version();
 std::string loaded_mpi_version();
 

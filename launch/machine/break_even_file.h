@@ -25,7 +25,7 @@ void write_break_evens(const std::string& path, const std::string& processor,
 /// Name of the processor model, as the system reports it; "unknown" without one.
 std::string processor_model();
 
-/// Break-even densities, and in words for the log where they come from.
+/// Break-even densities, and their source in words for the log.
 struct ChosenBreakEvens {
   BreakEvens values;
   std::string source;

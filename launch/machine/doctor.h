@@ -72,8 +72,8 @@ ExitCode exit_code_of(const std::vector<Finding>& findings);
 ExitCode doctor(bool as_json, const LaunchInfo& launch, std::ostream& out);
 
 /// `shoal doctor --calibrate`: measures break-even densities, below which sparse kernels are faster
-/// than dense products, with the threads of a training, and stores them in the user's cache folder
-/// for this processor model. Throws DataError without one, Error (exit 2) for several ranks.
+/// than dense products, with the threads of a training; stores them in the user's cache folder for
+/// this processor model. Throws DataError without a cache folder, Error (exit 2) for several ranks.
 ExitCode calibrate(const LaunchInfo& launch, std::ostream& out);
 
 }  // namespace shoal

@@ -32,8 +32,7 @@ int64_t memory_info(const std::string& proc, const std::string& key) {
   return kibibytes ? *kibibytes * 1024 : kUnlimited;
 }
 
-/// Memory left by a control group's limit. Inactive file cache counts as free: the system drops it
-/// before memory runs out.
+/// Memory left by a control group's limit. Inactive file cache counts as free: the system drops it.
 MachineMemory memory_limit_of_group(const std::string& folder) {
   const std::string group = folder + "/memory.";
   const bool is_v2 = number_in(group + "max").has_value();

@@ -33,8 +33,8 @@ std::string gpu_model(const std::string& proc = "/proc");
 /// a model or dtype that the table lacks.
 std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype);
 
-/// Peak of a rank on `device` that computes in `dtype`: `wanted` (run.peak_tflops) if set, else on
-/// a CPU the rate of `timed` unless other jobs used the cores, else the GPU model's.
+/// Peak of a rank on `device` that computes in `dtype`: `wanted` (run.peak_tflops) if set. Else, on
+/// a CPU the rate of `timed`, unknown if other jobs used the cores; on a GPU that of gpu_flops.
 PeakRate peak_rate(const torch::Device& device, torch::Dtype dtype, std::optional<double> wanted,
                    const TimedProducts& timed);
 

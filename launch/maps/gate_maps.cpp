@@ -69,8 +69,7 @@ std::vector<bool> bools_of(const torch::Tensor& value_S, int64_t count) {
   return std::vector<bool>(values, values + count);
 }
 
-/// Runs the gates on the batch's first `wanted` samples. `has_labels`: true if some tokens, but not
-/// all, have labels.
+/// Runs the gates on the first `wanted` samples. `has_labels`: some tokens have labels, others not.
 std::vector<GatedSample> run_gates(const GatedModel& opened, const Batch& batch, int64_t wanted,
                                    bool has_labels) {
   std::vector<torch::Tensor> is_open_bS;

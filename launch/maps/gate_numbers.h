@@ -18,8 +18,8 @@ struct GatedSample {
   std::vector<std::vector<bool>> is_open;  ///< [gate][token]: true where the token attends
 };
 
-/// Statistics of one gate over all tokens of the samples, among them anchors, tokens at regular
-/// positions that always attend.
+/// Statistics of one gate over all tokens of the samples. Anchors, which are tokens at regular
+/// positions that always attend, are counted like other tokens.
 ///
 /// Mutual information I(G; X) of the gate G (open or closed) and a token property X, in nats, is
 /// estimated from the counts n(g, x) among n tokens (plug-in estimate): I(G; X) = sum over g, x of

@@ -30,7 +30,7 @@ constexpr int64_t kMostDrawnTokens = 20'000;
 struct SampleExtent {
   int64_t samples = 0, tokens = 0;
 };
-/// Numbers of samples and tokens that are used if only the first `most` tokens in all are used.
+/// Numbers of samples and tokens within the first `most` tokens of all; a cut sample counts as one.
 SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 

@@ -39,8 +39,8 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 
 /// Builds the task and its backbones for samples of this shape; parameters that optimizer.rules
 /// freeze require no gradient. `unit_load`: logged loads of experts, for parallel.placement
-/// by_load. `plan`: which weights are sparse, from an earlier build on any ranks; null: it is made.
-/// Throws ConfigError for options that do not fit the data or the device.
+/// by_load. `plan`: the weights that an earlier build, on any ranks, made sparse; null: chosen
+/// anew. Throws ConfigError for options that do not fit the data or the device.
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place = {},
                        const UnitLoads& unit_load = {}, const SparsePlan* plan = nullptr);
 

@@ -13,8 +13,9 @@ namespace shoal {
 /// Work of a model for one training sample with all its views, computed from the shapes of its
 /// parameters. Model FLOPs utilisation (MFU) is based on it.
 struct ModelWork {
-  /// Forward pass of all encoders and the head. A MoE layer counts the units that a token is routed
-  /// to, dropped ones too; a sparse layer its weights that are on; attention as it is masked.
+  /// Forward pass of all encoders and the head. Of a MoE layer, counts the units that a token is
+  /// routed to, also if it is dropped; of a sparse layer, the weights that the mask keeps; of
+  /// attention, the pairs that are not masked.
   double multiply_adds = 0;
   /// A multiply-add counts 2 in the forward pass, 2 more if a trained weight gets a gradient, and 2
   /// more if the gradient continues to something trained below. So layers below the first trained

@@ -13,12 +13,12 @@ namespace shoal {
 /// Arguments of `shoal new --backbone NAME [--experts N] [--data SOURCE] [--path FOLDER]`.
 struct NewArguments {
   std::string backbone;
-  std::optional<int64_t> experts = {};  ///< of a layer; default: 0, unless it must have some
-  std::string data = {};                ///< a data source; default: shapes, or text
-  std::string path = {};                ///< data.path; default: the environment's, or a dummy
+  std::optional<int64_t> experts = {};  ///< per layer; default: 0, or 4 if the backbone needs some
+  std::string data = {};                ///< default: shapes, or text if the backbone reads tokens
+  std::string path = {};                ///< data.path; default: that of the source's sketch
 };
 
-/// A registered backbone or data source with its sketch: values for a first recipe with it.
+/// A registered backbone or data source, and its sketch, from which `shoal new` writes a recipe.
 template <class Base>
 struct Sketched {
   const std::string& name;
@@ -35,7 +35,7 @@ struct RecipePlan {
   bool is_of_images() const { return source.sketch.image.has_value(); }
   bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
   bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
-  /// True if it has experts that its backbone can do without.
+  /// True if the recipe adds experts to a backbone that can do without them.
   bool adds_experts() const {
     return experts > 0 && backbone.sketch.experts == Backbone::Sketch::Experts::kMay;
   }

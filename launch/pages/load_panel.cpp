@@ -13,8 +13,7 @@ constexpr size_t kMostColumns = 200, kMostRows = 128;
 constexpr double kShareWithin = 0.99;  ///< of the shares, within the scale
 constexpr std::array kLimits{1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0};
 
-/// Cuts `count` items into at most `most` consecutive runs of about equal length; returns offsets,
-/// [runs + 1].
+/// Cuts `count` items into at most `most` runs of about equal length; returns offsets, [runs + 1].
 std::vector<size_t> cut(size_t count, size_t most) {
   const size_t num_runs = std::min(count, most);
   std::vector<size_t> offsets{0};

@@ -22,10 +22,11 @@ struct LoadHistory {
 /// holds either experts or memory units.
 struct LoadPanel {
   std::string layer;
-  std::vector<size_t> column_offsets, row_offsets;  ///< [n + 1]: begins (logged steps; units)
-  std::vector<int64_t> column_steps;                ///< last step of each column
-  std::vector<std::vector<double>> share;           ///< [rows][columns]; NaN: no load was logged
-  size_t num_expert_rows = 0;                       ///< rows of memory units follow
+  /// [n + 1]: index of each column's first logged step, or of each row's first unit; then the end.
+  std::vector<size_t> column_offsets, row_offsets;
+  std::vector<int64_t> column_steps;       ///< last step of each column
+  std::vector<std::vector<double>> share;  ///< [rows][columns]; NaN: no load was logged
+  size_t num_expert_rows = 0;              ///< rows of memory units follow
 
   size_t num_columns() const { return column_offsets.size() - 1; }
   size_t num_rows() const { return row_offsets.size() - 1; }
@@ -38,8 +39,8 @@ LoadPanel make_load_panel(const LoadHistory& layer);
 /// Colour scale of shares relative to an even share: logarithmic around 1, blue below, red above,
 /// light grey for an even share, black for zero.
 ///
-/// The scale ranges from 1 / limit to `limit`: the smallest of a few round numbers from 1.1 to 16
-/// that at most one in a hundred shares exceeds.
+/// The scale ranges from 1 / limit to `limit`. The limit is the smallest of a few round numbers
+/// from 1.1 to 16 that leaves at most one in a hundred shares outside the scale, else 16.
 class LoadScale {
  public:
   static constexpr int64_t kLevels = 65;   ///< the middle level is a balanced load

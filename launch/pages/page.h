@@ -36,8 +36,7 @@ std::string png_address(const Picture& picture);
 /// An embedded PNG from the bytes of a PNG file.
 std::string png_address(std::string_view png);
 
-/// Writes a PNG into a page's folder, magnified if small, and returns the markup that shows it.
-/// Throws StorageError.
+/// Writes a PNG into a page's folder, magnified if small; returns its markup. Throws StorageError.
 std::string page_picture(FileSystem& files, const std::string& folder, const std::string& name,
                          const Picture& picture);
 

@@ -37,8 +37,7 @@ struct Picture {
   std::vector<Rgb> pixels;  ///< width * height
 };
 
-/// Converts [C, H, W] with values in [0, 1]; unless there are three channels, shows the first in
-/// grey. NaN is black.
+/// Converts [C, H, W] in [0, 1]: three channels in colour, else the first in grey. NaN is black.
 Picture picture_of(const torch::Tensor& pixel_CHW);
 
 /// Magnifies a picture by an integer `factor`.

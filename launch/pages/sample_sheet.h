@@ -37,7 +37,7 @@ std::optional<SampleSheet> read_sheet(std::string_view png);
 /// The file `pictures.png` in a run folder, with the sheet of the last evaluation.
 class SheetFile {
  public:
-  /// Removes a sheet of a step that a resume discards, after `last_step`. Throws StorageError.
+  /// Removes a sheet of a step after `last_step`, which a resume discards. Throws StorageError.
   SheetFile(std::string path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Replaces the sheet. Throws StorageError; finish() then tries to write the new one again.

@@ -10,7 +10,7 @@ namespace shoal {
 
 /// Returns the token ids of a prompt, called `name` in messages; for an empty text the end-of-text
 /// id. Throws DataError for text that the tokenizer cannot encode, and Error (exit 2) if the prompt
-/// is empty without such an id or has more than `most` tokens.
+/// has more than `most` tokens, or is empty and the tokenizer has no end-of-text id.
 std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
                                    const Tokenizer& tokenizer, int64_t most);
 

@@ -13,13 +13,13 @@ namespace shoal::config {
 /// then the choices in nested sections. Lines have at most `columns`, unless one word is longer.
 void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
 
-/// Prints the keys that the member `owner` adds, a line each; for a nested section its number of
-/// keys. Returns the number of lines.
+/// Prints the keys that the member `owner` adds, a line each; for a nested section only how many
+/// keys it has. Returns the number of lines.
 std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                          std::ostream& out);
 
-/// Returns the keys that exist with these members chosen: all except those of other members of the
-/// same choices (with backbone vit, not those of gpt2).
+/// Returns the keys that exist with these members chosen. Keys of other members of the same choices
+/// are left out: with backbone vit, those of gpt2.
 std::vector<KeyInfo> keys_with(const std::vector<KeyInfo>& keys,
                                const std::vector<KeyOwner>& chosen);
 

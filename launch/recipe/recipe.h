@@ -128,7 +128,7 @@ struct InitFrom {
   config::TextMap rename;
   bool raw_weights = false;
 
-  static constexpr std::string_view kShortKey = "from";
+  static constexpr std::string_view kShortKey = "from";  ///< `init_from: PATH` sets `from`
   static constexpr auto fields() {
     return std::tuple{
         required("from", &InitFrom::from, "checkpoint or run", not_empty(), file_path()),
@@ -331,8 +331,7 @@ extern template const config::Type& config::type_of<Recipe>();  // saves seconds
 
 using LoadedRecipe = config::Loaded<Recipe>;  ///< with the document it was read from
 
-/// Returns the recipe in a checkpoint's manifest, `${env:X}` unresolved. `checkpoint`: its name in
-/// messages. Throws ConfigError.
+/// Returns a manifest's recipe, `${env:X}` unresolved. Throws ConfigError that names `checkpoint`.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.

@@ -36,9 +36,8 @@ std::size_t sentence_length(std::string_view text) {
   return 0;
 }
 
-/// The first sentence of the comment that the file begins with, or the first two, without the
-/// file's own name, or its path, and a colon in front; "" if the file does not begin with a
-/// comment.
+/// The first sentence or two of the comment that the file begins with, without the file's own name
+/// or path and a colon in front; "" without such a comment.
 std::string purpose_of(const fs::path& file) {
   std::ifstream stream(file);
   std::string text;

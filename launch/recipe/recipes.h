@@ -9,18 +9,17 @@
 namespace shoal {
 
 /// Runs `shoal recipes`: lists the recipes (YAML files that configure runs) below `folder`, each
-/// with the first sentence of its comment, and the next one if that is only a name. `words`: lists
-/// only those with all of them in path or sentence. Throws Error (exit 2) if `words` match none.
+/// with the first sentence of its comment, and the next one if that is only a name. With `words`
+/// lists only recipes with all words in path or sentence; throws Error (exit 2) if there are none.
 ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
                  std::ostream& out);
 
-/// Returns existing recipes to suggest for a missing `path`: those beside it with the same, else
-/// the nearest, name; without any, those below `folder`. At most three, as a user types them.
+/// Returns at most three existing recipes to suggest for a missing `path`, as a user types them:
+/// those in its folder of the same name, else of the nearest; without any, those below `folder`.
 std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder);
 
-/// Folder of the recipes that belong to the program at `program`: in the source tree it was built
-/// in, or `share/shoal/configs` beside the `bin` it was installed to. Throws Error (exit 2) if
-/// there is neither.
+/// Returns the folder of recipes of the program at path `program`: `configs` of its source tree, or
+/// `share/shoal/configs` beside its `bin`, if installed. Throws Error (exit 2) if there is neither.
 std::string find_recipes_folder(const std::string& program);
 
 }  // namespace shoal

@@ -18,21 +18,19 @@ struct ChangedKey : config::Difference {
   config::KeyRules rules = {};
 };
 
-/// Returns the keys that differ between the recipes of a checkpoint and of the run that resumes it.
-/// `auto` equals the value that it stands for, in options that declare how to resolve it
-/// (AutomaticValues).
+/// Returns all keys that differ between both recipes. `auto` equals the value that it stands for,
+/// in options that declare how to resolve it (AutomaticValues).
 std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe);
-/// Returns the keys of `model` that differ, less those with the rule keeps_evaluation: they change
-/// the function that the checkpoint's weights compute.
+/// Returns the differing keys of `model` that change the function which the weights compute: those
+/// without the rule keeps_evaluation.
 std::vector<ChangedKey> evaluated_differences(const Recipe& checkpoint, const Recipe& recipe);
 
 /// Returns the differences to warn of: keys with OnResume::kWarned and, with `override_fixed`
-/// (--override), kFixed. Without it, throws Error (exit 12) with a list if a kFixed key differs.
+/// (--override), kFixed. Without --override throws Error (exit 12) with a list of kFixed keys.
 std::vector<ChangedKey> check_resume(const std::vector<ChangedKey>& differences,
                                      bool override_fixed);
 
-/// True if evaluation scores before and after the change cannot be compared, neither by users nor
-/// by checkpoint.keep_best.
+/// True if evaluation scores from before and after these changes cannot be compared.
 bool changes_scores(const std::vector<ChangedKey>& differences);
 
 /// Text with each difference on a new line: `  path  checkpoint: before   recipe: after`.

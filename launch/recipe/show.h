@@ -13,8 +13,7 @@ struct ShowArguments {
   bool minimal = false;         ///< only values that differ from the defaults
 };
 
-/// Prints the recipe with includes, overrides and defaults applied, and the origin of each value;
-/// the output is a valid recipe.
+/// Prints a valid recipe with includes, overrides and defaults applied, and each value's origin.
 ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

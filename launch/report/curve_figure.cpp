@@ -272,8 +272,7 @@ std::string gaps_text(const CurveFigure& figure) {
                      gaps == 1 ? "1 value is" : fmt::format("{} values are", gaps));
 }
 
-/// Text around the plot: the title above, and below the last and extreme values of a single curve,
-/// or the legend.
+/// Text below the plot: the last and extreme values of a single curve, or the legend of several.
 std::string legend_html(const CurveFigure& figure) {
   if (figure.lines.size() == 1) {
     const Curve& curve = *figure.lines.front().curve;

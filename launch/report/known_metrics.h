@@ -23,9 +23,8 @@ struct MetricInfo {
   bool is_shown_constant = false;  ///< shown even if all values are equal
 };
 
-/// Label, quantity and group of a key of metrics.jsonl, experts.jsonl, gates.jsonl or
-/// permutations.jsonl. An unknown key becomes its own label, without underscores; its prefix
-/// decides the group.
+/// Describes a key of metrics.jsonl, experts.jsonl, gates.jsonl or permutations.jsonl. An unknown
+/// key becomes its own label, without underscores; its prefix decides the group.
 MetricInfo metric_info(std::string_view key);
 
 /// Formats a value: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.

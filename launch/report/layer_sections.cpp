@@ -116,8 +116,7 @@ std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& in
   return grid_figure_html(grid, ids.next());
 }
 
-/// Figures of each metric of the layers except `left_out`: curves for few layers, for many a heat
-/// map with a row per layer.
+/// Figures of each metric except `left_out`: curves for few layers, a heat map for many.
 std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& layers,
                          const std::vector<std::string>& left_out, FigureIds& ids) {
   std::vector<std::string> keys;

@@ -19,13 +19,12 @@ struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// The range of steps that each logged value stands for: from the end of the value before to its
-/// own last step. After a gap it begins no further back than neighbouring values are apart.
-/// `logged`: first and last step of each value, ascending.
+/// The range of steps that each logged value stands for: from the last step of the previous value
+/// to its own. Where values are missing in between, the range begins later: it reaches back at most
+/// as far as neighbouring values are apart. `logged`: first and last step of each value, ascending.
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
-/// Columns of a heat map over steps: equal parts of the steps from 0 to `last_step`, one per step
-/// but at most kMost.
+/// Columns of a heat map over steps: equal parts of 0 to `last_step`, one per step, at most kMost.
 class StepColumns {
  public:
   static constexpr int64_t kMost = 200;

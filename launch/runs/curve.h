@@ -42,7 +42,7 @@ class Curve {
   int64_t num_not_finite() const { return num_not_finite_; }
   /// True if each bucket is one point.
   bool is_whole() const { return per_bucket_ == 1; }
-  // Over the finite values; zeros without any.
+  // Points with finite values; step and value are 0 if there are none.
   const Point& first() const { return first_; }
   const Point& last() const { return last_; }
   const Point& lowest() const { return lowest_; }

@@ -15,17 +15,17 @@ namespace shoal {
 /// Reads how experts were loaded at the last logged step up to `step` from the files of the
 /// checkpoint's run. Returns `file` and `step`; `metrics`: the keys `moe_...` of that step and
 /// `router_agreement` of the last evaluation up to `step`, as far as metrics.jsonl has them;
-/// `layers`: the step's objects in experts.jsonl, one per MoE layer. Throws DataError with the
-/// file's name if it has no such step, and with the line if a line is invalid.
+/// `layers`: the step's objects in experts.jsonl, one per MoE layer. Throws DataError if
+/// experts.jsonl has no such step or an invalid line; names the file and the line.
 nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, int64_t step);
 
 /// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws DataError
 /// if there are none or a line is invalid.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
 
-/// Loads for parallel.placement by_load: tokens routed to each unit at the last step logged by the
-/// run to resume. Empty for other placement rules, and if nothing was logged. Collective; equal on
-/// all ranks. Throws DataError for an invalid line. Does not check that the loads fit the model.
+/// Loads for parallel.placement by_load, not checked against the model: tokens routed to each unit
+/// at the last logged step of the run to resume. Empty for other placement rules, without a resume,
+/// and if nothing was logged. Collective; equal on all ranks. Throws DataError for an invalid line.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
 /// Formats the share of load of each unit, memory units (keys with values, not experts) last:
@@ -34,7 +34,8 @@ std::string load_shares_line(const std::string& layer, const std::vector<double>
                              int64_t num_memory_units);
 
 /// Formats the result of read_expert_records: metrics of all layers, a table of the layers, each
-/// unit's share of the load and, if load is work, each expert rank's load over their mean.
+/// unit's share of the load, and each expert rank's load over the ranks' mean. Nexus layers (soft
+/// routing) lack the last, since a unit's work there does not depend on its load.
 std::string expert_text(const nlohmann::ordered_json& records);
 
 }  // namespace shoal

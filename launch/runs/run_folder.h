@@ -29,8 +29,8 @@ struct RunFolder {
 /// the new run's lock; kFail accepts only an empty folder or the remains of a start that failed
 /// before it wrote records. kResume of a run without checkpoints starts anew: it renames its
 /// records to NAME.attempt-N, N = 1, 2, …, and reports so. Throws, on every rank: ConfigError under
-/// kFail if the folder is not empty, and under kOverwrite if it is not a run's or has other files
-/// (named); Error (exit 15) if a job is using the folder; StorageError if it cannot be created.
+/// kFail if the folder is not empty, and under kOverwrite if it is no run's or holds files that no
+/// run writes; Error (exit 15) if a job is using the folder; StorageError if it cannot be created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 

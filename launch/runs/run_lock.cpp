@@ -30,8 +30,7 @@ std::string read_line(const std::string& path) {
 }
 
 /// Start time of a process, field 22 of /proc/PID/stat; -1 if it does not exist or is a zombie, as
-/// they remain in containers without an init process. The second field may contain blanks and
-/// brackets.
+/// remain in containers without init. The second field may contain blanks and brackets.
 int64_t start_ticks(int64_t pid) {
   const std::string stat = text_of_file(fmt::format("/proc/{}/stat", pid));
   const size_t name_end = stat.rfind(')');

@@ -41,11 +41,11 @@ struct RunLockOptions {
 /// construction to destruction.
 ///
 /// The file is created exclusively and locked by the kernel, so a job that dies leaves no lock
-/// behind on its own host. Where kernel locks do not work (other hosts, some network file systems)
-/// the text decides. An owner on this host is alive if its process exists and has the recorded
-/// start time, and dead if the machine was rebooted since and the file is older. An owner on
-/// another host is alive if the file grows, since owners append a byte each lease_interval. A dead
-/// owner's lock is taken over.
+/// behind on its own host. Where kernel locks do not work (other hosts, some network file systems),
+/// the owner named in the file is examined. An owner on this host is alive if its process exists
+/// and has the recorded start time, and dead if the machine was rebooted after the last write to
+/// the file. An owner on another host is alive if the file grows, since owners append a byte each
+/// lease_interval. A dead owner's lock is taken over.
 class RunLock {
  public:
   using Tell = std::function<void(const std::string&)>;

@@ -17,8 +17,7 @@ struct ProbedMemory {
 /// Measures memory for `shoal check --memory`: trains two steps of `samples` samples on this
 /// machine's processor, on one rank, with the recipe's model, optimizer and rules, and generated
 /// samples, of `sequence` tokens if the data have tokens. Tensors that the process allocates
-/// elsewhere meanwhile count too. Call after recycle_tensor_memory. Throws what building the model
-/// and training throw.
+/// elsewhere meanwhile count. Call recycle_tensor_memory before. Throws as build_model and Session.
 ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_t samples,
                           int64_t sequence);
 

@@ -31,10 +31,9 @@ struct StepOutcome {
   bool applied = true;     ///< false: skipped, since the loss or some gradient was not finite
   std::string not_finite;  ///< what made the step be skipped: `the loss`, `the gradient of X`
   double lr = 0.0;
-  /// L2 norm of the gradients of all ranks, whatever train.clip_norm_type, before clipping; each
-  /// parameter counts once.
+  /// Global L2 gradient norm before clipping, for any clip_norm_type; counts each parameter once.
   double grad_norm = 0.0;
-  torch::Tensor loss;         ///< float64 scalar, this rank's share, where the model is
+  torch::Tensor loss;         ///< float64 scalar, this rank's share, on the model's device
   std::vector<MoeStats> moe;  ///< one entry per MoE layer
   double data_wait_seconds = 0.0;
   StepFlags agreed;  ///< requests of all ranks: to stop, evaluate or save
@@ -59,8 +58,8 @@ StepReport reduce(const StepOutcome& outcome, Communicator& world);
 class Session : public Stateful {
  public:
   /// Trains `model`, which is built for the recipe, the data and the grid. Recipe, data and grid
-  /// must outlive the session. `make_rules` makes what a step does beside the optimizer's update.
-  /// Collective. Throws ConfigError, DataError.
+  /// must outlive the session. `make_rules` makes the rules that a step applies beside the
+  /// optimizer. Collective. Throws ConfigError, DataError.
   Session(const Recipe& recipe, BuiltModel model, const OpenSplit& train_data, RankGrid& grid,
           const StepRuleFactory& make_rules = make_step_rules);
 
@@ -70,8 +69,7 @@ class Session : public Stateful {
   /// Returns what the ranks agree on between steps. Collective.
   StepFlags agree(const StepFlags& own) { return control_.agree(own); }
 
-  /// The number of steps made, skipped ones and those before a resume included. Whatever needs to
-  /// know how far a training is reads this counter.
+  /// Number of steps made, with skipped ones and those before a resume: a training's progress.
   int64_t steps_done() const { return step_; }
   int64_t total_steps() const { return scale_.total_steps; }
   /// Number of samples that all ranks together have taken: the data cursor.
@@ -96,7 +94,7 @@ class Session : public Stateful {
   void visit_state(StateVisitor& visitor) override;
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
-  /// Call it after weights alone were loaded: step rules then apply their masks to them.
+  /// Call after loading weights without other state: step rules then apply their masks to them.
   void weights_loaded();
   /// Puts other weights in the place of the model's for an evaluation, such as their averages,
   /// until all of the returned handles are released.
@@ -123,8 +121,8 @@ class Session : public Stateful {
   GradientSync sync_;
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
-  GradientShare share_;  ///< the gradients that this rank measures
-  /// Tensors that move before the gradients are known, buffers and StepRule::moved_weights, with
+  GradientShare share_;  ///< the gradients whose norm this rank computes
+  /// Tensors that change before the gradients are known (buffers and StepRule::moved_weights), and
   /// their values before the step. The first num_frozen_ are buffers that optimizer.rules freeze.
   std::vector<torch::Tensor> moving_, saved_;
   size_t num_frozen_ = 0;

@@ -17,8 +17,7 @@
 namespace shoal {
 namespace {
 
-/// Key in a manifest's written_by: the step after which masks no longer change, if the recipe's is
-/// later.
+/// Key in a manifest's written_by: the step from which masks stay fixed, if the recipe's is later.
 constexpr const char* kMasksRestFrom = "masks_rest_from";
 
 StepScale scale_of(const Recipe& recipe, StepScale scale) {
@@ -52,8 +51,7 @@ std::vector<Course> courses_of(const Recipe& recipe, const StepRules& rules,
 
 using Percentages = std::vector<std::pair<std::string, Duration>>;
 
-/// Adds the percentages of a recipe, with their keys, but for the schedule's, which are part of the
-/// learning rate's course.
+/// Adds a recipe's percentages and keys, without the schedule's: the learning rate shows those.
 void find_percentages(const Recipe& recipe, const config::Node& node, const std::string& key,
                       Percentages& found) {
   const auto duration = parse_duration(node.text);

@@ -23,9 +23,8 @@ double least_share_here(double own, Communicator& world) {
   return least;
 }
 
-/// Products of this rank, timed on all ranks at once so that it shows where they share cores; the
-/// first rank of each machine warns of crowded cores and of other jobs on them. Ranks on GPUs time
-/// nothing. Collective.
+/// Products of this rank, timed on all ranks at once, which shows where they share cores, but not
+/// on GPUs. The first rank of each machine warns of crowded cores and of other jobs. Collective.
 TimedProducts time_cores(const Recipe& recipe, const LaunchInfo& launch, const RankGrid& grid,
                          Log& log) {
   CoreUse use = look_at_cores(launch, at::get_num_threads());

@@ -15,7 +15,7 @@ namespace shoal {
 /// The work and the peak that model FLOPs utilisation (MFU) is relative to.
 struct MfuBasis {
   ModelWork work;
-  double samples_per_second_at_peak = 0.0;  ///< all ranks', if no choice is dropped
+  double samples_per_second_at_peak = 0.0;  ///< of all ranks, without dropped tokens
 };
 
 /// Times matrix products on the ranks' cores (GPUs are not timed), warns of crowded cores, and logs
@@ -36,7 +36,7 @@ class ComputedWork {
   /// The share of ModelWork::training_flops that the steps since the last call computed, 1 without
   /// steps. Collective; waits for the GPU if the model has routed units.
   double take_share();
-  /// The number of steps up to the last take_share(), each counted by its share.
+  /// Sum of all steps' shares up to the last take_share(): a step without dropped choices adds 1.
   double steps() const { return steps_; }
 
  private:

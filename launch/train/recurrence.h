@@ -17,12 +17,12 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 class Recurrence {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Makes a recurrence, never due without `every`. `start`: start of the first time interval.
+  /// Without `every` the event is never due. `start`: start of the first time interval.
   Recurrence(const std::optional<Duration>& every, const StepScale& scale, Clock::time_point start)
       : every_(every), scale_(scale), last_(start) {}
-  /// True if it is due at this step; false for a recurrence in time.
+  /// True if the event is due at this step; always false if `every` is a time.
   bool due_at(int64_t step) const;
-  /// True if `every` has passed since the start or the last restart(); false for one in steps.
+  /// True if the time `every` has passed since the start or the last restart(); else false.
   bool due_by_time(Clock::time_point now) const;
   void restart(Clock::time_point now) { last_ = now; }
 

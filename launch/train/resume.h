@@ -20,11 +20,14 @@ struct ResumeOptions {
 /// a line for the log, "" without that key. Collective.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
-/// Continues a run from the newest valid checkpoint of its folder. If there is none, the run
-/// begins: under run.on_existing=resume this loads model.init_from, else the caller has done so.
-/// Returns options for writing further checkpoints. Collective. Throws Error (exit 12) if the
-/// recipe, the data or the tokenizer differs from the checkpoint's, CheckpointError if none is
-/// valid, StorageError if the one to resume from cannot be read.
+/// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the
+/// folder has no checkpoint. Returns options for writing further checkpoints. Collective.
+///
+/// Unless run.on_existing is `resume`, the caller must have called load_initial_weights before the
+/// folder was made. Under `resume` it must not: this function does so if it begins the run.
+///
+/// Throws Error (exit 12) if the recipe, the data or the tokenizer differs from the checkpoint's,
+/// CheckpointError if none is valid, StorageError if the one to resume from cannot be read.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 

@@ -112,8 +112,7 @@ std::string describe_nothing_done(const RunFolder& folder, const TrainingResult&
 
 using Rows = std::vector<std::vector<std::string>>;
 
-/// Adds the number of steps, and the time of this process's steps: how long a run's earlier ones
-/// took is not known.
+/// Adds the number of steps and the time of this process's own; that of earlier ones is unknown.
 void add_steps(const TrainingResult& result, Rows& rows) {
   rows.push_back({"steps", fmt::format("{} ({} each)", result.last_step,
                                        counted(result.samples_per_step, "sample"))});
@@ -187,8 +186,7 @@ void log_layout(const RunStart& start, Log& log) {
   }
 }
 
-/// Logs where the training begins and ends. A run that is past the end of its recipe trains
-/// nothing, which is hardly what was asked for.
+/// Logs where the training begins and ends; warns if it is past its end, as it then trains nothing.
 void log_course(const RunStart& start, Log& log) {
   const Session& session = start.session;
   if (!start.weights.empty()) log.info("weights start from " + start.weights);

@@ -24,8 +24,8 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before this start
 };
 
-/// True if this process trained nothing, because the run was past its end or was finished, with a
-/// summary: what the folder has of the run stays as it is.
+/// True if this process trained no step, because the run was past its end, or at it with a summary
+/// in the folder. The run's records must then stay as they are.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
@@ -43,7 +43,7 @@ struct RunStart {
   const RankDevices& devices;
   const Session& session;
   const JobData& data;
-  bool has_loads = false;      ///< parallel.placement by_load has loads to place by
+  bool has_loads = false;      ///< earlier expert loads are known, for parallel.placement
   const std::string& weights;  ///< checkpoint that weights were loaded from; "": none
 };
 
@@ -54,7 +54,7 @@ void log_start(const RunStart& start, Log& log);
 /// True if the folder holds no summary of a run that ended in order at this step. Collective.
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
-/// Numbers of corrupt samples, over all ranks, that others replaced.
+/// Numbers of corrupt samples, over all ranks, that were replaced by other samples.
 struct Substituted {
   int64_t train = 0, valid = 0;
 };

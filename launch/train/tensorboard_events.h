@@ -16,7 +16,7 @@ namespace shoal {
 /// of metrics.jsonl. For each MoE layer `experts/LAYER/load` is a histogram over its units
 /// (experts, memory units) of the load over the layer's mean, beside the numbers
 /// `load_max_over_mean`, `load_entropy`, `dead_experts` and `dropped`. `experts/load` is a picture
-/// at each evaluation and at the end: the loads of the steps logged since the picture before.
+/// at each evaluation and at the end: the loads of steps logged since the previous picture.
 class TensorBoardEvents {
  public:
   /// Layers beyond this number have no histogram and no values of their own, which bounds the
@@ -25,7 +25,7 @@ class TensorBoardEvents {
 
   StepEvent step(int64_t step, const MetricsRecord& record, const std::vector<MoeReport>& moe);
   StepEvent evaluation(int64_t step, const MetricsRecord& record);
-  /// Returns the picture of values logged since the last one; nullopt if there are none.
+  /// Returns the final picture, of loads logged since the previous one; nullopt without any.
   std::optional<StepEvent> rest();
 
  private:

@@ -48,8 +48,7 @@ int64_t log_replaced(const char* split, const SampleSet& data, Communicator& wor
   return count_substituted(data, world);
 }
 
-/// Prints a text unless the console is gone, as behind `shoal train … 2>&1 | head`: the rest of the
-/// run is in its folder.
+/// Prints a text unless the console is gone (`shoal train … 2>&1 | head`): the folder has the rest.
 void print_summary(const std::string& text, Log& log) {
   if (std::cout << text << std::flush) return;
   log.detail("standard output is lost: the table of results is dropped");
@@ -63,8 +62,7 @@ bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFold
 
 /// The folder of a run, and this rank's log in it.
 struct OpenRun {
-  /// `told`: lines for the log that the console has shown already. Collective. Throws as
-  /// open_run_folder and Log.
+  /// `told`: log lines that the console has shown. Collective. Throws as open_run_folder and Log.
   OpenRun(const RunOptions& options, Communicator& world, Console& console,
           const std::vector<std::string>& told)
       : folder(open_run_folder(
@@ -86,8 +84,7 @@ struct OpenRun {
   Log log;
 };
 
-/// Writes the page on the run and prints where it is. The run is done by now: that the page cannot
-/// be written is a warning.
+/// Writes the run's page and prints its path. Failure is only a warning, since the run is done.
 void write_report(OpenRun& run) {
   const std::string file = report_file(run.folder.path);
   try {
@@ -99,10 +96,9 @@ void write_report(OpenRun& run) {
   }
 }
 
-/// Runs the trainer; a failure goes to this rank's log file as well, and does not end up behind the
-/// console's bar. If one of several ranks fails, it ends the job here: the trainer's end would
-/// first wait for a checkpoint being written, and the others for this rank. The signals and the
-/// run's lock are let go before.
+/// Runs the trainer; a failure also goes to this rank's log file, after the console's bar is gone.
+/// If one of several ranks fails, it releases signals and lock and ends the job here: the trainer's
+/// end would first wait for a checkpoint being written, and the other ranks for this one.
 TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Communicator& guard,
                           std::unique_ptr<const StopSignals>& signals) {
   try {
@@ -245,8 +241,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   return result.code;
 }
 
-/// The line that the signal handler prints at the first signal; null under a launcher, whose
-/// script prints one.
+/// The line printed at the first signal; null under a launcher, whose script prints one.
 const char* signal_notice(const LaunchInfo& launch) {
   if (!launch.launcher.empty()) return nullptr;
   // On a terminal the bar and a ^C stand on the line.

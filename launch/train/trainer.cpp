@@ -37,8 +37,7 @@ std::vector<std::string> metric_names(const Task& task) {
   return names;
 }
 
-/// The score as checkpoints keep it, where larger is better: a metric for which lower is better is
-/// negated.
+/// The score as checkpoints keep it, larger is better: negated if the metric is to be minimised.
 double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
   const double value = evaluation.value(rule.metric);
   return rule.higher_is_better ? value : -value;

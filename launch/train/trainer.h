@@ -43,7 +43,7 @@ struct TrainingResult {
 /// evaluations, checkpoints, logs.
 class Trainer {
  public:
-  /// All must outlive the trainer, except the options.
+  /// What the references refer to must outlive the trainer.
   struct Parts {
     const Recipe& recipe;
     Session& session;
@@ -93,13 +93,13 @@ class Trainer {
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
   const bool owes_score_;       ///< the resumed checkpoint lacks the score of its evaluation
-  const bool owes_evaluation_;  ///< an evaluation is missing: for that score or the summary alone
+  const bool owes_evaluation_;  ///< an evaluation is missing, for that score or the summary
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;
   TrainingLog training_log_;
   const std::optional<MfuBasis> mfu_;
-  std::optional<ComputedWork> computed_;  ///< nothing without mfu_
+  std::optional<ComputedWork> computed_;  ///< unset without mfu_
   RouterAgreement agreement_;
   TrainingResult result_;
   const char* pause_ = nullptr;  ///< what delays steps, an evaluation or a save; else null
@@ -107,7 +107,7 @@ class Trainer {
   int64_t begun_step_ = -1;      ///< the step of the newest save that was begun
   int64_t saved_step_ = 0;       ///< the step of the newest save that is on disk
   bool is_interrupted_ = false;  ///< true if a stop was agreed on during an evaluation
-  std::optional<double> best_score_, begun_score_;  ///< on disk; of the save begun last
+  std::optional<double> best_score_, begun_score_;  ///< best on disk; of the save begun last
 };
 
 }  // namespace shoal

@@ -32,13 +32,13 @@ class TrainingLog {
     const RunFolder& folder;
     Communicator& world;
     int64_t first_step = 0;            ///< steps done
-    std::vector<std::string> metrics;  ///< names of the task's, for the columns of metrics.csv
+    std::vector<std::string> metrics;  ///< names of the task's metrics, columns of metrics.csv
     LayerLogs layers = {};             ///< of the session's model
     bool has_tensorboard = false;      ///< true if tb/ is written
-    /// The rate of all ranks at peak FLOP/s, if no choice is dropped; unset: no MFU.
+    /// Rate of all ranks at peak FLOP/s without dropped tokens. If unset, no MFU is logged.
     std::optional<double> samples_per_second_at_peak = {};
   };
-  /// Removes records of steps after the first one from the files. Lines that a full disk refuses
+  /// Removes records of steps after start.first_step from the files. Lines that a full disk refuses
   /// wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
@@ -47,14 +47,13 @@ class TrainingLog {
   void evaluation(const Evaluation& evaluation, int64_t step);
   /// Shows on a terminal, between logged steps, the steps done and what they wait for (`activity`).
   void pulse(const Session& session, const std::string& activity = "");
-  /// Call at the end of a training, on rank 0. Throws StorageError if lines are lost because the
-  /// disk is still full.
+  /// Call at the end of a training. Throws StorageError if lines are lost because the disk is full.
   void finish();
   /// Excludes the time of an evaluation or a save from the rates.
   void leave_out(double seconds) { left_out_s_ += seconds; }
   /// Excludes an evaluation's waiting for exchanges from all_to_all_ms.
   void leave_out_wait(double seconds) { last_wait_s_ += seconds; }
-  /// Adds a step's waiting for data, logged or not.
+  /// Adds the time that a step waited for data, whether the step is logged or not.
   void count_data_wait(double seconds) { data_wait_s_ += seconds; }
 
  private:

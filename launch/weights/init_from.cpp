@@ -78,8 +78,7 @@ SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
   return source_of;
 }
 
-/// This rank's weights, each unit by itself: those that the checkpoint has, by its names, and the
-/// model's names of the rest.
+/// This rank's weights, unit by unit: those of the checkpoint, by its names, and names of the rest.
 struct Found {
   ModelWeights taken;
   SourceOf source_of;  ///< of those taken
@@ -109,8 +108,7 @@ std::string list_some(std::vector<std::string> names) {
   return join_words(names) + (left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
-/// The path (MoeStage::path) of the layer to which an expert's tensor belongs; "" for other
-/// tensors.
+/// The path (MoeStage::path) of the layer of an expert's tensor; "" for other tensors.
 std::string layer_of_expert(std::string_view name) {
   constexpr std::string_view kBackbone = "backbone.";
   const size_t end = name.find(".experts.");
@@ -119,8 +117,7 @@ std::string layer_of_expert(std::string_view name) {
   return std::string(name.substr(begin, end - begin));
 }
 
-/// Throws Error (exit 12) if experts are taken from a layer whose router assigns_by_seed into one
-/// with another run.seed or path.
+/// Throws Error (exit 12) if experts of a router that assigns_by_seed get another run.seed or path.
 void require_own_tokens(const Manifest& manifest, const Recipe& recipe, const BuiltModel& model,
                         const SourceOf& source_of) {
   const std::set<std::string> layers = seeded_layers(model);
@@ -153,10 +150,9 @@ SparseState sparse_state(const BuiltModel& model) {
   return model.sparse == nullptr ? SparseState() : model.sparse->state();
 }
 
-/// Fills the weights whose names `source_of` has, and returns a line for the log: how many were
-/// taken and which of the model's keep their random values. Permutations and masks go with their
-/// weights. Collective. Throws Error (exit 12) if none was taken, or as taken_state and
-/// load_checkpoint.
+/// Fills the weights that `source_of` names, with their permutations and masks, and returns a line
+/// for the log: how many were taken, and which of the model's keep their random values. Collective.
+/// Throws Error (exit 12) if none was taken, or as taken_state and load_checkpoint.
 std::string load_some_weights(const std::string& checkpoint, const SourceOf& source_of,
                               const BuiltModel& model, Communicator& world, bool raw_weights) {
   Found found = find_weights(model, source_of);

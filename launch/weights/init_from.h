@@ -13,19 +13,20 @@ namespace shoal {
 /// data (the tokenizer's name and a hash); "": none.
 ///
 /// Returns a line for the log, "" without model.init_from: the checkpoint's path, whether its
-/// averaged weights were loaded, for a partial load the numbers of weights loaded and left random,
-/// and describe_other_function. Throws CheckpointError if the checkpoint is corrupt; with
-/// model.upcycle as load_upcycled. Throws Error (exit 12) if names or shapes of a whole load
-/// differ, if no weight or no match of a pattern is found, if a whole load has another tokenizer,
-/// with model.upcycle if model keys other than those of its experts differ, and if experts whose
-/// tokens depend on run.seed and the layer's name (Router::assigns_by_seed) would be loaded under
-/// another of these.
+/// averaged weights were loaded and, without model.upcycle, describe_other_function. A partial load
+/// (`take` or `rename`) adds the numbers of weights that were loaded and that stay random.
+///
+/// Throws CheckpointError if the checkpoint is corrupt. Throws Error (exit 12) if a partial load
+/// finds no weight or a pattern no match; if names, shapes or the tokenizer differ in any other
+/// load; and if a router assigns tokens by run.seed and the layer's name (Router::assigns_by_seed)
+/// and its experts would be loaded under another of these. With model.upcycle throws as
+/// load_upcycled and, if keys of `model` other than those of experts differ, Error (exit 12).
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);
 
 /// Describes why an evaluation of the model would not compute what the checkpoint's own model does:
-/// keys of `model` that differ (evaluated_differences) and tensors without a place in the model,
-/// each after a line end; "" if there are none. `taken`: selects weights. Collective.
+/// keys of `model` that differ (evaluated_differences) and tensors without a place in the model, on
+/// new lines; "" if there are none. `taken` selects weights, by default all. Collective.
 std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
                                     const BuiltModel& model, Communicator& world,
                                     const InitFrom& taken = {});

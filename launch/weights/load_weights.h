@@ -10,6 +10,7 @@
 
 namespace shoal {
 
+/// Hint below the message of tokenizer_mismatch: what an identity holds, and what to do.
 constexpr const char* kTokenizerHint =
     "its name, and the SHA-256 of what its files hold; set data.tokenizer to the one that the "
     "model was trained with, or put its files back";
@@ -34,9 +35,9 @@ bool has_averages(const Manifest& checkpoint);
 /// weight that stacks units (experts), pass the name of one unit.
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
-/// Fills weights from a checkpoint, and takes nothing else of it: each weight's average where there
-/// is one, unless `raw_weights`, and of sparse layers the masks, permutations, and trained scores
-/// of mask cells that are not chosen yet. `weights` lists them by the checkpoint's names.
+/// Fills `weights`, listed by the checkpoint's names, and loads no other state, such as the
+/// optimizer's. Loads each weight's average where there is one, unless `raw_weights`. Sparse layers
+/// also get their masks, permutations, and trained scores of mask cells that are not chosen yet.
 /// Collective. Throws Error (exit 12) if names or shapes differ, or if a weight would come without
 /// its permutation, scores or low-rank product; CheckpointError if the checkpoint is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,

@@ -21,9 +21,9 @@ struct CheckpointChoice {
   bool override_model = false;              ///< --override: take weights of another model too
 };
 
-/// Returns the checkpoint that `path` names: itself, or for a run its newest, with `best` its best.
-/// `pass_unreadable`: passes over unreadable ones. Warns on standard error of each passed over.
-/// Throws CheckpointError if there is none, StorageError.
+/// Returns the path of the checkpoint to open: `path` itself or, if that is a run, its newest, with
+/// `best` its best one. `pass_unreadable`: passes over unreadable ones. Warns on standard error of
+/// each one passed over. Throws CheckpointError if there is none to open, StorageError.
 std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
 
 /// A checkpoint's recipe, and the ranks that run its model.
@@ -38,9 +38,9 @@ struct OpenedCheckpoint {
 };
 
 /// Opens a checkpoint for commands that use its model without training it, such as eval: reads the
-/// recipe and binds this job's ranks to it. Its `parallel` is ignored, experts are spread over all
-/// ranks. Collective over `guard`, all ranks. Throws CheckpointError, StorageError, ConfigError,
-/// and Error if ranks differ.
+/// recipe and binds this job's ranks to it. The recipe's `parallel` is ignored: experts are spread
+/// over all ranks. Collective over `guard`, which joins all ranks. Throws CheckpointError,
+/// StorageError, ConfigError, and Error if ranks differ in installation or recipe.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
@@ -49,11 +49,12 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 
-/// Fills the model, built for the opened recipe, and has sparse kernels compute the products of its
-/// sparse layers as sparsity.execution asks; returns how many. Collective. Throws as load_weights;
-/// ConfigError for layers that these kernels cannot run; Error (exit 12) if a router assigns tokens
-/// by another run.seed, or if the weights would compute something else (describe_other_function),
-/// of which rank 0 only warns under `override_model`.
+/// Fills the model, built for the opened recipe, and lets sparse kernels compute its sparse layers
+/// as sparsity.execution says; returns the number of layers that they compute. Collective. Throws
+/// as load_weights; ConfigError for layers that these kernels cannot run; Error (exit 12) if a
+/// router assigns tokens by run.seed and the recipe's differs from the checkpoint's, or if the
+/// model computes something else than the checkpoint's own (describe_other_function). With
+/// `override_model` rank 0 only warns of the latter.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 
 }  // namespace shoal

@@ -30,8 +30,7 @@ std::string branch_of(const std::string& weight) {
   return weight.substr(0, weight.size() - kWeight.size()) + ".low_rank.u";
 }
 
-/// Throws unless the state of a weight, called `source` in the checkpoint, has a place in
-/// `offered`.
+/// Throws unless `offered` has a place for a weight's state; `source`: its name in the checkpoint.
 void require_places(const std::string& weight, const std::string& source,
                     const SparseState& offered, const Manifest& checkpoint,
                     const std::string& path) {

@@ -10,23 +10,23 @@
 
 namespace shoal {
 
-/// Weights that are taken from a checkpoint, each expert by itself: the model's name of each, and
-/// the checkpoint's.
+/// The weights to take from a checkpoint, expert by expert: model's name -> checkpoint's name.
 using SourceOf = std::map<std::string, std::string>;
 
-/// Returns a parameter's name; for a stack of units (experts) those of the units on this rank.
+/// Returns a parameter's name; for a stack of units (experts) a name for each unit on this rank.
 std::vector<std::string> names_of_units(const Parameter& parameter);
 
 /// Returns the part of `offered`, the state of a model's sparse layers, that goes with the weights
 /// in `source_of`: permutations (PA-DST), and masks or, for cells of a mask that are not chosen
-/// yet, their trained scores. What the checkpoint lacks is left out, and stays as it is. Throws
-/// Error (exit 12) if a weight of the checkpoint at `path` would be taken without its permutation,
-/// its scores, or the product of low rank beside it.
+/// yet, their trained scores. Parts that the checkpoint lacks are left out: the model keeps its
+/// own. Throws Error (exit 12) if a weight of the checkpoint at `path` would be taken without its
+/// permutation, its scores, or the product of low rank beside it.
 SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
                         const Manifest& checkpoint, const std::string& path);
 
-/// Throws Error (exit 12) if units of a stack are among `missing`, the model's names of weights
-/// that no rank takes: they would keep their own order and masks, others the checkpoint's.
+/// Throws Error (exit 12) if `taken` has the permutations or masks of a stack of experts, some of
+/// which are in `missing`, the names of the model's weights that no rank takes: a stack would then
+/// mix its own order or masks with the checkpoint's.
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing);
 
 /// Gives the state the checkpoint's form (soft scores or chosen masks) and lists its tensors by the

@@ -96,8 +96,7 @@ std::vector<Stage> stages_of(const Task& task) {
   return stages;
 }
 
-/// Experts of the model and the tensor of the dense MLP, by the checkpoint's name, that each is a
-/// copy of.
+/// Experts of the model, and the dense MLP's tensor that they copy, by the checkpoint's name.
 struct Copied {
   Parameter experts, dense;
 };

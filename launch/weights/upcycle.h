@@ -9,16 +9,16 @@
 
 namespace shoal {
 
-/// Throws ConfigError, with lines under `model`, unless every layer with a router can start as the
-/// dense MLP that it replaces: it replaces one, a token's combine weights sum to 1 and none is
-/// dropped, no expert is shared, and experts are plain MLPs with biases.
+/// Throws ConfigError, a line for each key to change, unless every layer with a router can start as
+/// the dense MLP that it replaces: it must stand in an MLP's place, combine weights must sum to 1,
+/// no token may be dropped and no expert shared, and experts must be plain MLPs with biases.
 void check_upcycling(const BuiltModel& model);
 
 /// Upcycling (Komatsuzaki et al. 2023, "Sparse Upcycling"): initialises the model from a dense
 /// model's checkpoint. The experts of a MoE layer `X.moe` all start as copies of the dense MLP
-/// `X.mlp`, its router keeps its own initial values, and all other weights are copied: from their
-/// averages (train.average) if the checkpoint has some, unless `raw_weights`. If combine weights
-/// sum to 1, the new model's initial outputs are those of the dense one.
+/// `X.mlp`, its router keeps its own initial values, and all other weights are copied. Weights are
+/// read from their averages (train.average) if the checkpoint has some, unless `raw_weights`. As
+/// combine weights sum to 1, the new model's initial outputs are those of the dense one.
 ///
 /// Collective. Throws as check_upcycling; Error (exit 12) if an MLP's shapes or activation differ
 /// from its experts', naming both, if other names or shapes differ, or if a weight of the

@@ -149,8 +149,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsP
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
   /// Weighted sum of the experts' outputs, [B, N, D], when this rank has all experts and each
-  /// computes every token. Weights are applied before the output projections, so that these can be
-  /// computed as one product.
+  /// computes every token. Weights precede the output projections, which are then one product.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
   /// The weighted sum if experts are on several ranks or compute only the tokens routed to them.

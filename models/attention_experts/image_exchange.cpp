@@ -57,8 +57,7 @@ torch::Tensor reorder(const torch::Tensor& rows, const torch::Tensor& order,
   return order.defined() ? permute_rows(rows, order, inverse) : rows;
 }
 
-/// Permutation that reorders runs of rows from (a, b) order to (b, a) order; `rows_ab` [a, b] holds
-/// the length of each run.
+/// Permutation of runs of rows from (a, b) order to (b, a) order; `rows_ab`: lengths of the runs.
 torch::Tensor order_by_second(const torch::Tensor& rows_ab) {
   const torch::Tensor run = torch::arange(rows_ab.numel());
   const int64_t columns = rows_ab.size(1);

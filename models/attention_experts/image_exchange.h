@@ -16,9 +16,9 @@ namespace shoal {
 
 /// The tokens routed to one unit of this rank.
 struct UnitTokens {
-  /// int64: which of the I images have tokens for this unit; undefined: it has all tokens of all.
+  /// int64: which of the I images have tokens for this unit; undefined: all tokens of all I images.
   torch::Tensor image_J;
-  torch::Tensor row_R;   ///< int64: rows of the tokens in [I N]; undefined where image_J is
+  torch::Tensor row_R;   ///< int64: index of each token in [I N]; undefined if image_J is
   ImageQueries queries;  ///< the tokens as queries on images image_J
   bool has_all() const { return !image_J.defined(); }
 };
@@ -54,8 +54,8 @@ class ImageExchange {
   torch::Tensor to_units(const torch::Tensor& x_bND) const;
   /// Tokens of this rank's units, in the order of their ids.
   const std::vector<UnitTokens>& tokens_u() const { return tokens_u_; }
-  /// Returns outputs to the ranks of their images. rows [R, D]: one unit after another, each by
-  /// image and token -> [A, D], by unit id, image and token. Differentiable; collective both ways.
+  /// Returns outputs to the ranks of their images: rows [sum of R, D], sorted by unit, image and
+  /// token -> [A, D], sorted by unit id, image and token. Differentiable; collective both ways.
   torch::Tensor to_images(const torch::Tensor& rows_RD) const;
   /// int64 [A]: token, in [b N], and unit of each row that to_images returns.
   const torch::Tensor& token_A() const { return token_A_; }

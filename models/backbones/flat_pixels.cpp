@@ -8,8 +8,7 @@
 namespace shoal {
 namespace {
 
-/// A baseline for probes and nearest neighbours: an image's normalised pixels as its features,
-/// without parameters.
+/// A baseline for probes and nearest neighbours: features are an image's normalised pixels.
 class FlatPixels : public Backbone {
  public:
   struct Options {

@@ -42,7 +42,8 @@ class Mixer : public SparseMlp {
     }
   };
 
-  /// A small model for `shoal new`.
+  /// What `shoal new` writes into a starter recipe, with {patch} filled in. kNone: the model has no
+  /// experts; a user who asks for some gets an error with the hint `why`.
   static constexpr Sketch kSketch{
       .experts = Sketch::Experts::kNone,
       .why = "sparse_mlp is a Mixer with experts",

@@ -34,10 +34,10 @@ struct EnumNames<Positions> {
 /// The token-mixing width D_S of the paper's Mixers: half the model's width, at least 1.
 constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
 
-/// Sparse-MLP, an all-MLP image backbone without its classifier: patch embedding, L1 dense (Mixer)
-/// and L2 sparse blocks, whose MoE layers mix tokens and channels, norm, mean over tokens. Source:
-/// Lou et al. 2021 ("Cross-token Modeling with Conditional Computation"), sections 2.3 and 3, table
-/// 8. Defaults are Sparse-B's, those of MoE layers MoeOptions'.
+/// Sparse-MLP, an all-MLP image backbone without its classifier: patch embedding, dense (Mixer)
+/// blocks, sparse blocks (MoE layers over tokens and over channels), norm, mean over tokens.
+/// Source: Lou et al. 2021 ("Cross-token Modeling with Conditional Computation"), sections 2.3 and
+/// 3, table 8. Defaults are Sparse-B's; MoE layers have the defaults of MoeOptions.
 class SparseMlp : public Backbone, public CountsProducts {
  public:
   struct Options {
@@ -78,6 +78,8 @@ class SparseMlp : public Backbone, public CountsProducts {
     }
   };
 
+  /// What `shoal new` writes into a starter recipe, with {patch} and {stage} filled in. kMust: the
+  /// model always has experts; a user who asks for none gets an error with the hint `why`.
   static constexpr Sketch kSketch{
       .experts = Sketch::Experts::kMust,
       .why = "mixer is the dense model",
@@ -93,7 +95,7 @@ class SparseMlp : public Backbone, public CountsProducts {
           "    token_moe:                     # mixes tokens\n"
           "      {stage}\n"
           "    channel_moe:                   # mixes channels\n"
-          "      {stage}\n"};  ///< for `shoal new`
+          "      {stage}\n"};
 
   /// `name`: the backbone's name in error messages.
   SparseMlp(const Options& options, const Context& context, std::string_view name = "sparse_mlp");

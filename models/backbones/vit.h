@@ -101,8 +101,8 @@ class Vit : public Backbone, public CountsProducts {
   Vit(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
-  /// Default of the recipe's sparsity.layers: experts, and as in PA-DST (paper: "Efficient Dynamic
-  /// Structured Sparse Training with Learned Shuffles"), appendix C.5.
+  /// Default of the recipe's sparsity.layers: experts, and the layers of PA-DST (paper: "Efficient
+  /// Dynamic Structured Sparse Training with Learned Shuffles"), appendix C.5.
   std::vector<std::string> sparse_layers() const override {
     return {"stem", "attention.proj", "mlp", "experts"};
   }

@@ -24,8 +24,7 @@ class AttentionImpl : public ModuleBase, public CountsProducts {
   /// Draws all weights and biases by `init`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
                 const Init& init);
-  /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, an image's result is independent of the
-  /// rest of its batch.
+  /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, images do not affect each other.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
   void list_products(double rows, ProductList& list) const override;
 

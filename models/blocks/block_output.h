@@ -13,7 +13,7 @@ struct BlockOutput {
   torch::Tensor y;               ///< of the input's shape
   torch::Tensor auxiliary_loss;  ///< this rank's share of weighted balance losses; undefined: none
   std::vector<MoeStats> moe;     ///< routing statistics, one entry per MoE layer
-  /// In evaluation, of a block with a token gate (HSPMN v2.1): bool [b, S], True: a token attends.
+  /// Set in evaluation by blocks with a token gate (HSPMN v2.1): bool [b, S], true: token attends.
   torch::Tensor is_open_bS = {};
 };
 

@@ -22,7 +22,7 @@ class Dropout {
   Dropout(double rate, std::string_view path);
   bool is_active(const StepContext& step) const { return step.training && rate_ > 0.0; }
   double rate() const { return rate_; }
-  /// [b, ..., C] -> [b, ..., C], b samples of the step. Returns x itself if it is not active.
+  /// [b, ..., C] -> [b, ..., C], b samples of the step. Returns x itself unless is_active.
   torch::Tensor forward(const torch::Tensor& x, const StepContext& step) const;
   /// The mask of zeroed elements for a tensor of these sizes: bool [b, ..., C].
   torch::Tensor is_dropped(at::IntArrayRef sizes, const StepContext& step) const;

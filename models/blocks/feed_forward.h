@@ -69,14 +69,14 @@ struct EnumNames<MlpKind> {
 };
 
 /// A block's feed-forward layer: Mlp, GatedMlp (SwiGLU), MoeLayer or NexusLayer. Not a module: it
-/// registers the layer with `owner`, the block, as `mlp`, `moe` or `nexus`, as in checkpoints.
+/// registers the layer with `owner`, the block, as `mlp`, `moe` or `nexus`, its checkpoint name.
 class FeedForward {
  public:
   struct Place {
     int64_t width = 0, hidden = 0;  ///< C, and the hidden width of a dense MLP
     Gelu gelu = Gelu::kErf;         ///< of a dense MLP
-    int64_t block = 0, depth = 0;   ///< number of the block, from 0, and of how many
-    std::string prefix = {};        ///< begins paths; tells apart a task's models
+    int64_t block = 0, depth = 0;   ///< number of the block, from 0, and of all blocks
+    std::string prefix = {};        ///< begins paths; differs between a task's backbones
     MlpKind kind = MlpKind::kGelu;  ///< of a dense MLP
     bool has_bias = true;           ///< of a dense MLP
     /// Initialisation of a dense MLP and of experts; default: each layer's own.

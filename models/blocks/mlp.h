@@ -14,7 +14,7 @@
 // B images  S tokens  C width
 namespace shoal {
 
-/// Variants of GELU: the tanh approximation (flax's Mixer) and the exact function (timm).
+/// Variants of GELU: the exact function (timm's default) and the tanh approximation (flax's Mixer).
 enum class Gelu { kErf, kTanh };
 
 template <>

@@ -7,8 +7,7 @@
 
 #include "models/decoder/dropout_attention.h"
 
-// B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
-// H head width = C / N
+// B sequences  S tokens  C width  N heads  M key and value heads  P positions  H head width C / N
 namespace shoal {
 namespace {
 

@@ -12,8 +12,7 @@
 #include "runtime/module/module.h"
 #include "runtime/module/products.h"
 
-// B sequences  S tokens  C width  N heads  M heads of keys and values  P positions
-// H head width = C / N
+// B sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N
 namespace shoal {
 
 /// [B, S, N H] -> [B, N, S, H], a view in the layout of LibTorch's fused attention kernels.
@@ -42,8 +41,8 @@ class CausalAttentionImpl : public ModuleBase, public CountsProducts {
   /// [B, S, C] -> [B, S, C]; `rotation` is applied to queries and keys. B may be 0.
   torch::Tensor forward(const torch::Tensor& x_BSC, const Rotation& rotation,
                         const StepContext& step) const;
-  /// Attention of S new tokens to the cached ones and themselves; adds their keys and values to
-  /// `cache`. `decode`: their positions and mask. No gradients, no dropout.
+  /// Attention of S new tokens to cached and new tokens; adds the new ones' keys and values to
+  /// `cache`. `decode`: positions and mask of the new tokens. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts

@@ -18,8 +18,8 @@ struct KeyValueCache {
     torch::Tensor key_bNPH, value_bNPH;
     /// For blocks with a causal convolution, its input for the last two tokens, at first zeros.
     torch::Tensor recent_b2D = {};
-    /// For blocks with a token gate (HSPMN v2.1), int64: 1 if the current block of tokens may
-    /// attend, and the number of tokens that have, without anchors (tokens that always attend).
+    /// For blocks with a token gate (HSPMN v2.1), two int64: 1 or 0, whether the current block of
+    /// tokens may attend; and how many tokens have attended, without anchors (which always do).
     torch::Tensor gate_b2 = {};
   };
   std::vector<Layer> layers;
@@ -52,7 +52,8 @@ class DecodeStep {
   bool is_first() const { return is_first_; }
   /// E, the number of positions in use.
   int64_t end() const { return end_; }
-  /// bool [b, 1, S, E]: True where a new token attends to a position; undefined: everywhere.
+  /// bool [b, 1, S, E]: true where a new token attends to a position. Undefined without need of a
+  /// mask: if is_first(), where causal attention does, or if new tokens attend to all positions.
   const torch::Tensor& mask_b1SE() const { return mask_b1SE_; }
   /// Writes keys, values or inputs of the new tokens into a tensor of the cache.
   void append(const torch::Tensor& new_bNSH, const torch::Tensor& held_bNPH) const;

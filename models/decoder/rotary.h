@@ -7,8 +7,7 @@
 // B sequences  N heads  S tokens  H head width
 namespace shoal {
 
-/// Cosines and sines of the rotation angles of a head's H / 2 pairs, [S, H / 2] or [B, 1, S, H /
-/// 2]; undefined: no rotation.
+/// Cosines and sines of rotation angles, [S, H / 2] or [B, 1, S, H / 2]; undefined: no rotation.
 struct Rotation {
   torch::Tensor cos, sin;
 };

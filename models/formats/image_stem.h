@@ -13,7 +13,7 @@ struct ImageStem {
 };
 
 /// Derives the sizes from the convolution's weight `name`.weight [C, 3, p, p] and the number of
-/// patches. Throws Error (exit 12) if images or patches are not square, or have other channels.
+/// patches. Throws Error (exit 12) unless images and patches are square and have 3 channels.
 ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name,
                           int64_t num_patches);
 

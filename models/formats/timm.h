@@ -14,9 +14,10 @@
 /// (`architecture`, `num_classes`, `model_args`, `pretrained_cfg`), stem and head.
 namespace shoal::timm {
 
-/// Sets the task, and as data a placeholder of drawn shapes with the weights' image size, number of
-/// classes and, if config.json has them, mean and deviation; users replace it by data.source=….
-/// Throws Error (exit 12) if there is no head.weight.
+/// Sets the task to `classify` and the data to the drawn images of the source `shapes`, a
+/// placeholder that users replace by data.source=…. The source gets the weights' image size and
+/// number of classes and, if config.json has them, mean and deviation. Throws Error (exit 12) if
+/// there is no head.weight.
 void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const ImageStem& stem);
 
 /// Adds a mistake for each key of `model_args` not in `known`, since it may change the model.
@@ -38,8 +39,8 @@ void add_stem_and_head(std::vector<WeightName>& names, const std::string& stem,
 /// Returns the stem of a model to export, without image_size.
 ImageStem stem_of(const DataShape& data, int64_t patch, int64_t width);
 
-/// Returns config.json for timm's `architecture` with these model_args; `stem` and `width` describe
-/// the stem's convolution.
+/// Returns config.json for timm's `architecture` with these model_args. `stem`: timm's name of the
+/// stem; `width`: number of its output channels.
 std::string write_config(const ModelToExport& model, const std::string& architecture,
                          const nlohmann::ordered_json& model_args, const std::string& stem,
                          int64_t width);

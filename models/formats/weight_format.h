@@ -50,7 +50,7 @@ struct ModelRecipe {
   Choice<Task> task;
   Choice<DataSource> data;
   std::vector<Key> required_keys = {};  ///< keys the user must set, each with the reason
-  /// Keys set as in the one published model of these sizes; `why` begins with the value.
+  /// Keys set to the values of the published model of these sizes; `why` begins with the value.
   std::vector<Key> assumed_keys = {};
 };
 
@@ -64,7 +64,7 @@ struct ModelToExport {
 };
 
 /// Names and layout of another program's weights for one kind of model, such as timm's ViTs.
-/// Registered under the name that `shoal import --as` takes. Lists each weight once for both ways.
+/// Registered under its name in `shoal import --as`. Lists each weight once, for import and export.
 class WeightFormat {
  public:
   struct Context {};
@@ -75,8 +75,7 @@ class WeightFormat {
   static constexpr std::string_view kNoun = "weight format";
 
   virtual ~WeightFormat() = default;
-  /// The program's name in `shoal export --to`: hf, timm. Each program has one format for a
-  /// backbone and task.
+  /// Program name in `shoal export --to`: hf, timm. A program has one format per backbone and task.
   virtual std::string_view program() const = 0;
   /// Registered name of the backbone whose weights this format stores.
   virtual std::string_view backbone() const = 0;

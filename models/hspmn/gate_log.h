@@ -10,13 +10,14 @@
 
 namespace shoal {
 
-/// Metrics of all token gates, which select the tokens that attend, in one step; empty without
-/// gates. Means over layers: `gate_rate`, the share of tokens that attended, without anchors, which
-/// always do (an evaluation's `gate_rate` counts them too), `gate_probability`, `gate_entropy`
-/// (nats), `gate_dropped`; `gate_dead`: number of layers in which only anchors attended.
+/// Metrics of token gates, which select the tokens that attend, in one step; empty without gates.
+/// Means over layers: `gate_rate`, the share of tokens that attended, `gate_probability`,
+/// `gate_entropy` (nats), `gate_dropped`. Anchors, which always attend, are left out; an
+/// evaluation's `gate_rate` counts them. `gate_dead`: number of layers in which only anchors
+/// attended.
 LayerLog::Report report_of(const std::vector<GateReport>& gates, int64_t step);
 
-/// Log of these gates. Nothing is logged for a skipped step: they hold numbers of an earlier one.
+/// Log of token gates. A skipped step is not logged: gates then hold an earlier step's numbers.
 class GateLog : public LayerLog {
  public:
   explicit GateLog(std::vector<TokenGate> gates) : gates_(std::move(gates)) {}

@@ -6,8 +6,9 @@
 
 namespace shoal {
 
-/// Relaxed gate of the backward pass of a token gate: sigma((logits + noise) / temperature);
-/// undefined: noise 0, temperature 1. Source: HSPMN v2.1 (Jędryczko 2025), equation 2.
+/// Relaxed token gate, sigma((logits + noise) / temperature), from which the backward pass takes
+/// its gradient. A token gate decides which tokens attend. An undefined `noise` counts as 0, an
+/// undefined `temperature` as 1. Source: HSPMN v2.1 (Jędryczko 2025), equation 2.
 torch::Tensor soft_gate(const torch::Tensor& logits, const torch::Tensor& noise,
                         const torch::Tensor& temperature);
 

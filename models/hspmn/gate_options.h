@@ -13,7 +13,7 @@ namespace shoal {
 /// Distribution of the noise added to gate logits in training.
 enum class GateNoise {
   kLogistic,  ///< at a threshold of 0 a gate is open with probability sigma(logit)
-  kGumbel,    ///< one Gumbel draw, as in the paper: 1 - exp(-exp(logit)), 0.63 at logit 0
+  kGumbel,    ///< one Gumbel draw, as in the paper: with probability 1 - exp(-exp(logit))
   kNone,
 };
 
@@ -28,8 +28,8 @@ struct EnumNames<GateNoise> {
 enum class GateSelection {
   kThreshold,  ///< logits above a threshold that tracks a quantile of the logits; causal
   kTopK,       ///< the highest logits of a sequence; depends on later tokens, so not causal
-  kPredictor,  ///< topk in training; else by a causal predictor of the top-k choice
-  kRandom,     ///< random draws by token id and position: the baseline of learned gates
+  kPredictor,  ///< as kTopK in training, else by a causal predictor of that choice
+  kRandom,     ///< random draws keyed by token id and position, a baseline of learned gates
 };
 
 template <>

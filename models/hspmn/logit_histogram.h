@@ -6,8 +6,8 @@
 
 namespace shoal {
 
-/// Histogram of a token gate's logits, from which all ranks find a quantile of their joint logits,
-/// the gate's threshold, with one all-reduce.
+/// Histogram of the logits of a token gate, which selects the tokens that attend. With one
+/// all-reduce all ranks find a quantile of their joint logits, the gate's threshold.
 ///
 /// Bins are 0.001 wide near 0 and 0.8 % of the logit's magnitude far from it, up to 1e6.
 class LogitHistogram {

@@ -9,16 +9,15 @@
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 
-// b sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N P
-// positions of a cache  R tokens that attend, over all sequences
+// b sequences  S tokens  C width  N heads  M heads of keys and values  H head width = C / N
+// R tokens that attend, over all sequences
 namespace shoal {
 
 /// Attention for selected tokens (SQDK, sparse queries on dense keys): keys and values are computed
 /// for every token, queries and output projection for open tokens only, those that a gate selects.
 /// Query head n reads key and value head n M / N. Source: HSPMN v2.1 (Jędryczko 2025), section 3.2.
 ///
-/// Parameters: query.weight [C, C], key_value.weight [2 M H, C], rows of keys, then of values,
-/// proj.weight [C, C].
+/// Parameters: query.weight, proj.weight [C, C]; key_value.weight [2 M H, C], keys before values.
 class SparseAttentionImpl : public ModuleBase {
  public:
   struct Sizes {

@@ -19,7 +19,7 @@
 namespace shoal {
 
 /// State of a gate for sequences being decoded, int64 [b, 2]: 1 if the current block, tokens that
-/// share a gate, is open; and the number of tokens that have attended, without anchors.
+/// share a gate, is open; and the number of tokens whose gate was open so far, without anchors.
 using GateState = torch::Tensor;
 
 /// The tokens that a gate decides on.
@@ -35,8 +35,8 @@ struct GateInput {
 struct OpenTokens {
   torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
-  /// Weights of the attention outputs: 1, or 0 for exploring tokens (closed gates that get
-  /// gradients by this); undefined: all 1.
+  /// Weights of the attention outputs: 1, or 0 for exploring tokens, whose gates are closed but get
+  /// gradients this way; undefined: all 1.
   torch::Tensor weight_R;
   torch::Tensor auxiliary_loss;  ///< this rank's share of the step's loss; undefined in evaluation
                                  ///< and for random gates
@@ -58,19 +58,20 @@ struct GateReport {
 /// Token gate: a learned linear layer, with straight-through gradients, selects tokens to attend.
 ///
 /// A block of tokens shares the gate of its first one, whose logit is l = w u + b, in float32
-/// (float64 in a float64 model). With `select: threshold` a gate is open if l, while training l +
-/// noise, is above a threshold: the moving average of the quantile of these logits above which the
-/// target rate lies, one for training and one for evaluation. With top k the highest l + noise are
-/// open. While training, straight_through of the gate weights the attention, and the rate loss is
-/// of sigma(l), as in the paper, which has no threshold. Random gates compute none of this.
-/// Anchors, one in anchor_every tokens, are open, without a gradient, and not counted in rates.
+/// (float64 in a float64 model); training adds noise to l. With `select: threshold` a gate is open
+/// if its logit is above a threshold, a moving average of the quantile that the target share of
+/// logits exceeds; noisy logits have a threshold of their own. With top k the highest logits of a
+/// sequence are open. Training multiplies attention outputs by straight_through of the gate; the
+/// rate loss reads sigma(l), as in the paper, which has no threshold. Random gates compute none of
+/// this. Anchors, one in anchor_every tokens, are open, without a gradient, and not counted in
+/// rates.
 ///
 /// Noise and exploration are keyed by global token ids. Parameters: weight [D], bias [1], none for
 /// random gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight
 /// [D] and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
-/// Source: HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; the threshold after
-/// Raposo et al. 2024 (Mixture-of-Depths), section 3.5, and expert thresholds, which keep training
-/// and decoding alike.
+/// Source: HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; the threshold follows
+/// Raposo et al. 2024 (Mixture-of-Depths), section 3.5, and expert thresholds, with which decoding
+/// selects like training.
 class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
@@ -92,8 +93,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  private:
   struct Decision;
   Decision decide(const GateInput& input) const;
-  // The value of the first token of each token's block; unspecified if that token was in an earlier
-  // call.
+  // Value of the first token of each token's block; unspecified if an earlier call had that token.
   torch::Tensor of_block(const torch::Tensor& value_bS, const GateInput& input) const;
   torch::Tensor logits_of(const GateInput& input) const;
   torch::Tensor predictor_logits(const GateInput& input) const;
@@ -106,8 +106,8 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   /// Closes gates beyond the capacity; the first tokens stay open.
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
-  /// Some of the closed tokens. Their gates get their gradients without division by the explored
-  /// fraction: on average the direction of the gradients of all closed gates, at little variance.
+  /// Random closed tokens. Gradients of their gates, not divided by the explored fraction, have on
+  /// average the direction of those of all closed gates, at little variance.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;
   torch::Tensor losses(const Decision& decision, const GateSums& sums,

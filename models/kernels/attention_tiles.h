@@ -98,9 +98,10 @@ struct OutputWeights {
   Real* grad_Q;  ///< output
 };
 
-/// Backward pass of a softmax with probabilities p whose output is p times values: replaces the
-/// gradients g of p by those of the logits, p (g - sum of p g), times `factor`. With `weights`, g
-/// is the gradient of the weighted output, and p is replaced by weight times p.
+/// Backward pass of a softmax with probabilities p whose output is p times values. Replaces
+/// grad_KQ, the gradients g of p, by those of the logits, p (g - sum of p g), times `factor`. With
+/// `weights` w the output is w p times values, and g are gradients of w p. Then p is replaced by w
+/// p, g by w p (g - sum of p g) times `factor`, and the gradient of w, sum of p g, is written.
 template <class Real>
 void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
                            const OutputWeights<Real>* weights = nullptr);

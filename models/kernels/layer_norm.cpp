@@ -129,9 +129,8 @@ Tensors3 norm_backward_cpu(const BranchGradient& grad, const variable_list& save
   return {dx, totals[0], totals[1]};
 }
 
-// On a GPU by LibTorch's kernels, which need x and the parameters in one dtype. They run in the
-// parameters' dtype, so bfloat16 costs a temporary float32 copy, but tensors saved for the backward
-// pass stay bfloat16.
+// LibTorch's GPU kernels need x and the parameters in one dtype. They run in that of parameters;
+// bfloat16 costs a temporary float32 copy, but tensors saved for backward stay bfloat16.
 
 Tensors3 norm_on_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      const NormForm& form) {

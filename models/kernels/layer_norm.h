@@ -47,7 +47,7 @@ struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// Layer norm or RMS norm. Parameters: weight [width] of ones, if it has one bias [width] of zeros.
+/// Layer norm or RMS norm. Parameters: weight [width] of ones; bias [width] of zeros, if any.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

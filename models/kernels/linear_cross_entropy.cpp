@@ -138,8 +138,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     variable_list saved = ctx->get_saved_variables();
-    // In place, since they are as large as the weight; version counters detect a second backward
-    // pass.
+    // In place, as they are as large as the weight; version counters detect a second backward.
     for (torch::Tensor& grad : saved) {
       if (grad.defined()) grad.mul_(grads[0]);
     }

@@ -78,8 +78,7 @@ SHOAL_INLINE GradientMeans<Real> gradient_means(const NormParameters<Real>& norm
           (gn_sum.total() + gn_rest) * rstd * share};
 }
 
-// dx = rstd * (g - mean(g) - n * mean(g n)), with mean(g) only if x is centred, plus the residual's
-// gradient.
+// dx = rstd * (g - mean(g) - n * mean(g n)) + the residual's gradient; mean(g) only if centred.
 template <bool kHasResidual, class Real>
 SHOAL_INLINE void normalise_row_backward(const NormParameters<Real>& norm,
                                          const NormGradient<Real>& tile, int64_t r) {

@@ -32,8 +32,8 @@ struct MomentumOptions {
 };
 
 /// Updates MoCo v3's key encoder as the moving average of the query encoder: before each step, key
-/// weights k become m k + (1 - m) q, at step 0 q. Buffers, such as a router's bias, are copied.
-/// Each rank updates the tensors that it holds, without a collective.
+/// weights k become m k + (1 - m) q; at step 0 they become q. Buffers, such as a router's bias, are
+/// copied. Each rank updates the tensors that it holds, without a collective.
 class MomentumEncoder : public StepRule {
  public:
   struct Pair {

@@ -25,8 +25,7 @@ class SyncBatchNormImpl : public ModuleBase {
   SyncBatchNormImpl(int64_t features, bool is_affine, const torch::TensorOptions& options,
                     Communicator* world);
 
-  /// [b, D] -> [b, D] in float32 (float64 for float64); b may be 0. In training, forward and
-  /// backward are collective.
+  /// [b, D] -> [b, D], at least float32; b may be 0. In training, both passes are collective.
   torch::Tensor forward(const torch::Tensor& x_bD, bool is_training);
 
   torch::Tensor weight, bias, running_mean, running_var;

@@ -75,7 +75,7 @@ class Classify : public Task {
  protected:
   struct Kind {
     std::string_view name;  ///< name of the task, for error messages
-    Init head;              ///< of the head's weight; its bias is zero
+    Init head;              ///< initialises the head's weight; its bias is zero
   };
   Classify(const Options& options, const Context& context, const Kind& kind);
   /// Features for the head; by default the backbone's.

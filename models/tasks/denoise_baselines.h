@@ -24,9 +24,8 @@ torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width);
 /// blur, of the width in kWidths that has the best PSNR on training images; an affine map of
 /// patches, shared by all patches; and an affine map of whole images, which is linear MMSE. Both
 /// maps are least-squares fits on training images, with a noise stream of their own. Results are
-/// clamped to [0, 1], like the model's. Order of calls: add() for training images; fit(), without
-/// which only the noisy image is evaluated; evaluate() for validation images; scores() of the
-/// summed results.
+/// clamped to [0, 1], like the model's. Order of calls: add() of training images; fit(), without
+/// which only the noisy image is evaluated; evaluate() of validation images; scores() of its sums.
 class DenoiseBaselines : public Baselines {
  public:
   DenoiseBaselines(const ImageNoise& noise, const ImageShape& shape, int64_t patch,

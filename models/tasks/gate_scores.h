@@ -14,7 +14,7 @@ struct GateScores {
   /// True if the model has token gates.
   static bool apply_to(const torch::nn::Module& model);
   /// Returns this batch's sums, without padding. `gate_rate`: share of tokens that attend, over all
-  /// gates, with anchors, which always attend (the `gate_rate` of a training step excludes them).
+  /// gates. It includes anchors, which always attend; the `gate_rate` of a training step does not.
   /// `gate_recall`, only with label_bS: share of labelled tokens that attend in at least one layer,
   /// for data that label some tokens only (`recall` of `shoal inspect --gates` is per layer).
   /// is_open_bS: one per gate, bool, true where a token attends. length_b: tokens of each sequence,

@@ -7,7 +7,7 @@
 // B images  C channels  H height  W width
 namespace shoal {
 
-/// Similarity of images to clean ones, with values in [0, 1]; float64 [B] on the images' device.
+/// Similarity of images to clean ones, pixels in [0, 1]. Results: float64 [B], on the same device.
 
 /// Side of SSIM's windows in pixels, and minimum side of an image.
 inline constexpr int64_t kSsimWindow = 7;

@@ -9,8 +9,7 @@ constexpr double kHeadStdDev = 0.01;
 
 /// Linear probing: classification by a linear head on a frozen backbone from `model.init_from`,
 /// which runs as in an evaluation, without noise or dropped tokens. The head is initialised from
-/// N(0, 0.01).
-/// Source: Chen, Xie and He 2021, section 4 (linear probing).
+/// N(0, 0.01). Source: Chen, Xie and He 2021, section 4 (linear probing).
 class LinearProbe : public Classify {
  public:
   LinearProbe(const Options& options, const Context& context)

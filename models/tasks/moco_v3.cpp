@@ -20,9 +20,8 @@ namespace {
 
 constexpr int64_t kViews = 2;
 
-/// Both views of a batch as one batch of 2b: for each routing group the first views of all samples,
-/// then the second ones. A routing group so has both views of its samples, and ranks keep whole
-/// groups.
+/// Both views of a batch as one batch of 2b: for each routing group all first views, then all
+/// second ones. So a group has both views of its samples, and ranks keep whole groups.
 struct BothViews {
   ModelInput input;
   StepContext step;

@@ -16,8 +16,8 @@ namespace shoal {
 /// A pre-norm transformer block: y1 = x + Attention(norm(x)), y = y1 + FeedForward(norm(y1)).
 /// FeedForward is an MLP, experts or a Nexus layer (experts and key-value memory units behind one
 /// soft router; paper: OneSparse). Both branches have stochastic depth and, with `layer_scale`, a
-/// learned scale per channel: parameters attention_scale [C] and mlp_scale [C], initialised to its
-/// value. Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
+/// learned scale per channel, initialised to that value: parameters attention_scale [C] and
+/// mlp_scale [C]. Source: Dosovitskiy et al. 2021, eq. 2 and 3; LayerScale: Touvron et al. 2021b.
 class VitBlockImpl : public ModuleBase {
  public:
   struct Sizes {

@@ -8,8 +8,8 @@
 
 /// The two all-to-alls of a MoE layer: dispatch sends each token's rows to the ranks of their units
 /// (experts), combine returns the units' outputs and sums them by token. A row is one token on its
-/// way to one unit. Combine weights travel with the rows, and units multiply their outputs by them:
-/// nothing is kept for the weights' gradients. Rows travel in chunks, each along a RowRoute.
+/// way to one unit. Combine weights travel with the rows and are applied by the units, so that no
+/// outputs are kept for the weights' gradients. Rows travel in chunks, each along a RowRoute.
 ///
 /// Every function is collective over the route's ranks, forward and backward, even without rows.
 // T tokens of the chunk  D width  R rows at this rank's units  u units on this rank
@@ -27,7 +27,8 @@ struct Dispatched {
 /// for each row of its TokenAssignments. Differentiable in x_TD and weight_A.
 Dispatched dispatch(const torch::Tensor& x_TD, const torch::Tensor& weight_A,
                     const RowRoute& route);
-/// Sends weighted outputs back and returns their sums by token, [T, D]. Differentiable.
+/// Sends weighted outputs back and returns their sums by token, [T, D]. A token without rows gets
+/// zeros. Differentiable.
 torch::Tensor combine(const torch::Tensor& weighted_RD, const RowRoute& route);
 
 /// A dispatch that was started.

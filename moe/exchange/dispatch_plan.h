@@ -20,8 +20,8 @@ namespace shoal {
 /// How rows reach the ranks of their units, and how the units' outputs return.
 struct DispatchPlan {
   RowIndex index;  ///< token of each row, in the order sent
-  /// int64: index of each combine weight, in the order sent; undefined: 0, 1, 2, ... Rows have the
-  /// same order, except between nodes, where a row may have several weights.
+  /// int64: index of each combine weight, in the order sent; undefined means 0, 1, 2, ... Rows have
+  /// the same order, except between nodes, where a row may have several weights.
   torch::Tensor order_A;
   /// Number of rows by rank. In a group of one rank trailing padding rows (GPU) count too.
   RowCounts send_rows, recv_rows;
@@ -32,7 +32,7 @@ struct DispatchPlan {
   torch::Tensor to_arrival_R;  ///< its inverse
 };
 
-/// The rows that one all-to-all moves: all of a chunk of tokens, or those for some units.
+/// The rows that one all-to-all moves: all rows of a chunk of tokens, or its rows for some units.
 struct Piece {
   TokenAssignments assignments;     ///< all rows of the chunk of tokens
   std::vector<int64_t> is_taken_U;  ///< 1 for each unit of the piece, else 0; empty: all units
@@ -58,11 +58,11 @@ torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement
 
 /// True if every rank knows all counts without communication (TokenAssignments::rows_per_unit_E).
 bool has_known_counts(const std::vector<Piece>& pieces);
-/// Returns the counts of `rank`; requires has_known_counts. On CPUs TORCH_CHECK if wrong.
+/// Returns the counts of `rank`; requires has_known_counts. On CPUs checks them (TORCH_CHECK).
 DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
                             int64_t rank);
 
-/// Makes a plan for each piece. Sums over a token's outputs go by unit, for any placement.
+/// Makes a plan for each piece. A token's outputs are summed in unit order, for any placement.
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
                                      const UnitPlacement& placement, const DispatchCounts& counts);
 /// Makes the plan for a group of one rank. Copies nothing from a GPU to the host.
@@ -71,7 +71,7 @@ DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);
 /// Returns the combine weights in the order in which `plan` sends them. Differentiable.
 torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan);
 
-/// Returns int64 first_V[v], first_V[v] + 1, ... (rows_V[v] of them) for each v; `total`: of all.
+/// Returns int64: for each v the rows_V[v] numbers from first_V[v] on. `total`: the sum of rows_V.
 torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
                               int64_t total);
 

@@ -12,7 +12,7 @@ namespace shoal {
 /// The dtype in which rows (one token on its way to one unit) are sent between ranks.
 enum class Payload {
   kSame,      ///< the dtype they are computed in
-  kBfloat16,  ///< bfloat16, also for rows that stay, so that ranks change nothing
+  kBfloat16,  ///< bfloat16, even for rows that stay: results do not depend on ranks
 };
 
 template <>
@@ -24,10 +24,11 @@ struct EnumNames<Payload> {
 /// Most chunks of a layer's rows; the all-to-all of one overlaps with work on another.
 inline constexpr int64_t kMostChunks = 4;
 
-/// True if `chunks` chunks are cut by unit (expert): if each rank has one for each chunk
-/// (`fewest_units`: the least number of units of a rank that has any) and the exchange is not
-/// hierarchical (`has_levels`). Matrix products then stay large, and no weight gradients need
-/// adding up. Otherwise they are cut by tokens, in whole routing groups (train.group samples).
+/// True if rows are cut into `chunks` chunks by unit (expert), which keeps matrix products large
+/// and needs no adding up of weight gradients. Every rank that has units then needs at least one
+/// for each chunk (`fewest_units`: the least number of units of such a rank), and the exchange must
+/// not be hierarchical (`has_levels`). Otherwise rows are cut by tokens, in whole routing groups
+/// (train.group samples).
 inline bool cuts_by_unit(int64_t chunks, bool has_levels, int64_t fewest_units) {
   return !has_levels && fewest_units >= chunks;
 }

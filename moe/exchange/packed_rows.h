@@ -40,9 +40,9 @@ torch::Tensor pack_rows(const torch::Tensor& x_TD, const torch::Tensor& weight_W
 struct RowsWithWeights {
   torch::Tensor rows_RD, weight_W;
 };
-/// Unpacks a received buffer. Rows are cast to `dtype`. If order_R is defined, row and weight i of
-/// the result are the received ones number order_R[i], with one weight a row; undefined: in the
-/// order received. One autograd node, whose backward pass packs both gradients into the buffer's.
+/// Unpacks a received buffer. Rows are cast to `dtype`. If order_R is defined, there is one weight
+/// a row, and row and weight i of the result are number order_R[i] of those received; else they
+/// keep their order. One autograd node, whose backward pass packs both gradients into the buffer's.
 RowsWithWeights unpack_rows(const torch::Tensor& buffer, const torch::Tensor& order_R,
                             torch::Dtype dtype, const PackedLayout& layout);
 

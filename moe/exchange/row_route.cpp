@@ -46,8 +46,7 @@ std::function<DispatchCounts()> start_counts(const torch::Tensor& sent_CV,
   };
 }
 
-/// Starts the exchange of counts for the plans of one level, one plan for each of cut_into_pieces.
-/// Collective over `comm`.
+/// Starts the exchange of counts for the plans of one level's pieces. Collective over `comm`.
 PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks,
                                      const UnitPlacement& placement, Communicator& comm,
                                      int64_t num_parts) {
@@ -86,9 +85,8 @@ NodeUnits units_of_node(const UnitPlacement& placement, int64_t node, int64_t ra
   return {UnitPlacement(local_rank, ranks_per_node), local_U, node_U};
 }
 
-/// A chunk's choices as they are sent to nodes, sorted by node, then token, then unit, and its
-/// (token, node) pairs, sorted by node, then token. On a GPU padding follows until the counts are
-/// on the host.
+/// A chunk's choices as sent to nodes, sorted by node, then token, then unit, and its (token, node)
+/// pairs, sorted by node, then token. On a GPU padding follows until the counts are on the host.
 struct NodeRows {
   torch::Tensor token_P;   ///< token of each pair
   torch::Tensor unit_A;    ///< unit of each choice, as its node numbers it
@@ -141,8 +139,7 @@ NodeRows assign_to_nodes(const TokenAssignments& assignments, const NodeUnits& u
   return rows;
 }
 
-/// Sets the chunks' plans and drops their padding. Collective over `inter_node`: one exchange for
-/// all chunks, one wait of the host.
+/// Sets the chunks' plans and drops padding. Collective over `inter_node`: one exchange, one wait.
 void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   const auto num_nodes = static_cast<size_t>(inter_node.size());
   std::vector<torch::Tensor> count_CN2;
@@ -166,9 +163,8 @@ void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   }
 }
 
-/// Sends the choices to their nodes. Returns those that arrive as assignments of the pairs that
-/// arrive to the node's own units, without weights; choice_A: which of them, as they arrive, each
-/// row is. Collective over `inter_node`.
+/// Sends the choices to their nodes. Returns the arriving pairs' assignments to the node's own
+/// units, without weights; choice_A: each row's arriving choice. Collective over `inter_node`.
 TokenAssignments exchange_choices(const NodeRows& rows, int64_t num_units,
                                   Communicator& inter_node) {
   const torch::Device device = rows.unit_A.device();

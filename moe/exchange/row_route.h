@@ -18,12 +18,13 @@ namespace shoal {
 /// or through one rank on each node (two levels). A row is one token on its way to one unit.
 ///
 /// In two levels a token is sent once to each node with units it is routed to, together with its
-/// combine weights: to the rank that has the sender's index on its own node. That rank dispatches
-/// the rows inside its node, sums the weighted outputs and sends one row back; the token's rank
-/// sums over nodes. So each pair of a token and another node costs one row between nodes in each
-/// direction. Padding rows are not sent. Outputs are summed node by node, so sums may round
-/// differently from one level; a node's partial sum is sent in the dtype `payload`. Source: Shazeer
-/// et al. 2017 (sparsely-gated MoE), section 3.1; for two levels DeepSeek-V3, section 3.2.2.
+/// combine weights. It goes to the rank of that node that has the same index there as the sender on
+/// its own node. The receiver dispatches the rows inside its node, sums the weighted outputs and
+/// sends one row back; the token's rank sums over nodes. So each pair of a token and another node
+/// costs one row between nodes in each direction. Padding rows are not sent. Outputs are summed
+/// node by node, so sums may round differently from one level; a node's partial sum is sent in the
+/// dtype `payload`. Source: Shazeer et al. 2017 (sparsely-gated MoE), section 3.1; for two levels
+/// DeepSeek-V3, section 3.2.2.
 struct RowRoute {
   /// One all-to-all to the units' side and one back.
   struct Level {
@@ -33,7 +34,7 @@ struct RowRoute {
   };
   Level first;                  ///< the only level or, of two, the one between nodes
   std::optional<Level> inside;  ///< of two levels the one inside this node; else unset
-  torch::Tensor order_B;        ///< with `inside`: which arriving weight each of its rows has
+  torch::Tensor order_B;        ///< with `inside`: index of the arriving weight of each of its rows
 };
 
 /// The routes of a MoE layer while the exchange of their row counts is in flight.

@@ -53,7 +53,7 @@ class UnitPlacement {
   std::vector<std::vector<int64_t>> units_of_rank_;
 };
 
-/// A function that places a layer's units, given the cost of a row in each, in any one measure.
+/// A function that places a layer's units, given the cost of a row in each unit in any measure.
 using PlaceUnits = std::function<UnitPlacement(const std::vector<double>& cost_U)>;
 
 }  // namespace shoal

@@ -16,7 +16,7 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
-/// Default options of MLP experts, which differ between kinds of layers, and their least number.
+/// Defaults of ExpertOptions, and the least number of experts. Kinds of layers differ in them.
 struct ExpertDefaults {
   int64_t least_count, count;
   Activation activation;
@@ -62,7 +62,7 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// All parts write their gradients into those of the whole stack, without copies.
+  /// The parts' gradients are written straight into those of the whole stack.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
   /// forward_weighted and forward_local save less for the backward pass than separate steps would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,

@@ -16,8 +16,7 @@ using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
 constexpr auto kMembers = ExpertWeights::members();
-// At least as many as inputs of a graph's node of this file: of more results than inputs autograd
-// ignores those that are undefined.
+// At least the number of inputs of a node here; autograd ignores surplus undefined gradients.
 constexpr size_t kMostInputs = kMembers.size() + 4;
 
 /// The tensors that are defined.
@@ -145,9 +144,8 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
            optional_of(call.rows_u.end_u()), call.activation, call.keep);
     if (call.index) y = sum_rows(y, *call.index);
     if (!call.keep) return y;
-    // Of tokens the tokens, whose rows are gathered again. The parameters themselves: their casts
-    // would take memory beside them, and are soon made again. First biases are part of `pre` and
-    // `gate`.
+    // Saves tokens, not their rows, which are gathered again, and parameters, not their casts,
+    // which take memory and are soon made again. First biases are part of `pre` and `gate`.
     weights.fc1_bias.reset();
     weights.gate_bias.reset();
     variable_list saved = weights.to_list();

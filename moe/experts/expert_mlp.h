@@ -48,7 +48,7 @@ std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t n
 
 /// MLP experts of a MoE layer (grouped GEMMs). For each row computes act(x W1 + b1) W2 + b2 or,
 /// with a gate, (act(x Wg + bg) * (x W1 + b1)) W2 + b2 with the weights of the row's expert, times
-/// the row's weight_R if defined: [R, D] -> [R, O]. Rows are sorted by expert, rows_u[i] for i.
+/// weight_R if defined: [R, D] -> [R, O]. Rows are sorted by expert, rows_u[i] for expert i.
 ///
 /// One autograd node: each gradient is written once, and gradients of experts without rows are
 /// exactly zero. Saves the rows and the inputs of the activation for the backward pass; the rest is

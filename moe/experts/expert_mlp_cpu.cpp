@@ -12,8 +12,7 @@
 #include "moe/experts/expert_mlp.h"
 #include "runtime/device/real_types.h"
 
-// The loops of expert_rows.h are plain so that the compiler vectorises them, once for each
-// instruction set.
+// The compiler vectorises the plain loops of expert_rows.h, once for each instruction set.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 #include "moe/experts/expert_rows.h"
 

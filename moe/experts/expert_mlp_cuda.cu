@@ -28,8 +28,7 @@ __device__ int expert_of(const Shape& shape, int64_t row) {
   return low;
 }
 
-/// Calls `body(pack of the row, pack of the expert's row)` for this lane's packs of its row;
-/// whether the row belongs to an expert.
+/// Calls `body(pack of row, pack of expert's row)` for this lane's packs; false for padding rows.
 template <class Body>
 __device__ bool for_own_packs(const Shape& shape, int64_t packs, const Body& body) {
   const int64_t row = device::own_row();

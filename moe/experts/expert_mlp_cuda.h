@@ -12,7 +12,7 @@ struct CUstream_st;
 /// CUDA kernels of the MLP experts (moe/experts/expert_mlp.h) beside the matrix products: biases,
 /// activation, gate, and the rows' combine weights (weight_R; nullptr: 1). Pointers are to GPU
 /// memory; each call is queued on the stream. Rows are sorted by expert; those of expert e end
-/// before end_u[e]. Padding rows, of no expert, stay unchanged.
+/// before end_u[e]. Trailing padding rows stay unchanged.
 namespace shoal::expert_mlp_cuda {
 
 struct Shape {

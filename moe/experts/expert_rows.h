@@ -38,7 +38,7 @@ struct Activate {
 };
 
 /// Backward pass of Activate: recomputes `hidden` and computes the gradients of `pre` and `gate`,
-/// all times the row's weight, and <gradient of hidden, hidden>, a part of that weight's gradient.
+/// all times the row's weight, and <hidden, its gradient>, a part of the gradient of the weight.
 template <class Value>
 struct ActivateBackward {
   Value* grad_RH;  ///< gradient of hidden at weight 1; overwritten with that of pre

@@ -15,8 +15,8 @@
 // T tokens  D width  H hidden width of all shared experts together
 namespace shoal {
 
-/// Shared experts of a MoE layer: applied to every token, with weight 1, on its own rank. `count`
-/// of them are computed as one MLP of `count` times the hidden width, the same function.
+/// Shared experts of a MoE layer: applied to every token, with weight 1, on its own rank. All
+/// `count` are computed as one MLP of `count` times the hidden width, which is the same function.
 ///
 /// Parameters: `fc1.weight` [D, H], `fc1.bias` [H], `fc2.weight` [H, D], `fc2.bias` [D], and with a
 /// gate `gate.weight` [D, H], `gate.bias` [H]; initialised like routed experts unless `inits` is

@@ -41,8 +41,8 @@ class UnitBank : public ModuleBase {
     torch::TensorOptions tensor_options;  ///< for the units' parameters
     std::optional<MlpInits> inits = {};   ///< initial values of MLPs; default: their own
   };
-  static constexpr std::string_view kNameKey = "kind";
-  static constexpr std::string_view kNoun = "kind of expert";
+  static constexpr std::string_view kNameKey = "kind";         ///< recipe key that names the choice
+  static constexpr std::string_view kNoun = "kind of expert";  ///< in error messages
 
   /// rows_RD are sorted by unit; rows_u[i] of them belong to unit
   /// placement().units_of_rank(rank)[i]. Returns [R, D]. Units without rows get gradients that are
@@ -54,14 +54,14 @@ class UnitBank : public ModuleBase {
   using ForwardWeighted = std::function<torch::Tensor(
       const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R)>;
   /// Cuts this rank's units into `num_parts` >= 2 runs and returns forward_weighted for each, so
-  /// that one can compute while the rows of the next are exchanged. Call each once per forward
-  /// pass, with counts on the host; its rows_u has all units, with 0 for those of other runs.
+  /// that one can compute while the rows of the next are exchanged. Call each function once per
+  /// forward pass, with counts on the host. Its rows_u lists all units, 0 for those of other runs.
   virtual std::vector<ForwardWeighted> split(int64_t num_parts);
   /// For a rank that has all units: gathers rows, applies units, sums by token: [T, D].
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
   /// Returns the number of values that are summed per row if units are key-value tables, else 0.
   virtual int64_t values_per_row() const { return 0; }
-  /// Returns the shape of MLPs, into which a dense model's MLP can be copied; else nullopt.
+  /// Returns the shape of units that are MLPs, for copying a dense model's into them; else nullopt.
   virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
   /// Returns which rank holds each unit of the layer.
   virtual const UnitPlacement& placement() const = 0;

@@ -13,7 +13,7 @@ namespace shoal {
 
 /// Sigmoid of each element, differentiable.
 torch::Tensor logit_sigmoid(const torch::Tensor& logits);
-/// Softplus of each element, differentiable. x itself above 20, like LibTorch; at least e^-708.
+/// Softplus of each element, differentiable; x above 20, like LibTorch, and never below e^-708.
 torch::Tensor logit_softplus(const torch::Tensor& logits);
 
 /// Log-sum-exp of each row, without gradient: [R, C] -> [R]; the order of sums depends only on C.

@@ -2,9 +2,8 @@
 
 #include "runtime/random/philox.h"
 
-/// Functions of one logit of a MoE router, for CPU and GPU. They use only +, ×, / and fma on
-/// doubles, in one order, so that a logit gives the same bits in a vector loop, in its remainder,
-/// and on either device.
+/// Functions of one logit of a MoE router. They use only +, ×, / and fma on doubles, in one order,
+/// so that a logit gives the same bits in a vector loop, in its remainder, and on CPU and GPU.
 namespace shoal::logit_math {
 
 inline constexpr double kLinearSoftplus = 20.0;  ///< softplus(x) is x above this, as in LibTorch

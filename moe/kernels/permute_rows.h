@@ -40,7 +40,7 @@ torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);
 /// Sums rows by token: row t of the result [T, D] is the sum of weight_A[a] * rows_AD[a] over token
 /// t's rows a, in the order of the index; zero without rows. Padding rows are not read, and get
 /// zero gradients. Differentiable in rows and weights. Weights and sums of bfloat16 rows are
-/// float32, rounded once. If units apply weights, use sum_rows.
+/// float32, rounded once. If the units have applied the weights, use sum_rows.
 torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
                            const RowIndex& index);
 

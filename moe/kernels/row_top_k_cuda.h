@@ -14,7 +14,7 @@ namespace shoal::top_k_cuda {
 inline constexpr int64_t kMostChoices = 8;
 
 /// Writes the units of the k highest scores of each row, best first, ties to the lower unit; NaN
-/// counts as -inf. With score_TK also their scores, and places of score -inf get units 0, 1, ...
+/// counts as -inf. With score_TK also writes scores; choices of score -inf then get units 0, 1, ...
 template <class Real>
 struct TopK {
   const Real* score_TU;
@@ -25,8 +25,8 @@ struct TopK {
 template <class Real>
 void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
 
-/// Sets mark_T, false before, for the `count` lowest scores in each of `num_runs` runs of `length`
-/// tokens from token `first` on; among ties for the higher tokens. count <= length.
+/// Sets mark_T, which must be all false, for the `count` lowest scores in each of `num_runs` runs
+/// of `length` tokens from token `first` on; among ties for the higher tokens. count <= length.
 template <class Real>
 struct MarkLowest {
   const Real* score_T;

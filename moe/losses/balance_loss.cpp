@@ -91,8 +91,7 @@ torch::Tensor variation_backward_on_cpu(const torch::Tensor& grad_S,
   return grad_SU;
 }
 
-/// value / mean - 1, and the mean. E[v^2] / mean^2 - 1 without its cancellation is the mean of the
-/// squares.
+/// value / mean - 1, and the mean. The squares' mean is E[v^2] / mean^2 - 1 without cancellation.
 std::pair<torch::Tensor, torch::Tensor> from_mean(const torch::Tensor& value_SU) {
   const torch::Tensor clamped_SU = value_SU.clamp_min(kLeastValue);
   const torch::Tensor mean_S1 = clamped_SU.mean(1, /*keepdim=*/true);

@@ -29,14 +29,15 @@ class Scope {
   torch::Tensor sum(const torch::Tensor& value_TU) const;
   /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.
   torch::Tensor tokens_S() const;
-  /// Returns the sum of the instances' values, each times its number of tokens on this rank (of
-  /// samples, if samples differ in length): [S] -> scalar, differentiable.
+  /// Returns the sum of the instances' values, each times its number of items on this rank: [S] ->
+  /// scalar, differentiable. Items are tokens. If samples differ in length, items are samples,
+  /// since the step's number of tokens, which losses are divided by, is unknown until its end.
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:
   ScopeKind kind_;
   Communicator& world_;
-  std::vector<int64_t> length_S_, item_S_;  ///< tokens and items on this rank
+  std::vector<int64_t> length_S_, item_S_;  ///< tokens and items (see total) on this rank
   c10::Device device_;
   std::optional<int64_t> tokens_in_micro_;  ///< tokens of the micro-step over all ranks, if known
 };
@@ -58,8 +59,8 @@ struct BalanceLossOptions {
 class BalanceLoss {
  public:
   struct Context {};
-  static constexpr std::string_view kNameKey = "name";
-  static constexpr std::string_view kNoun = "balance loss";
+  static constexpr std::string_view kNameKey = "name";       ///< recipe key that names the choice
+  static constexpr std::string_view kNoun = "balance loss";  ///< in error messages
 
   /// `name`: a string literal for metrics, the registered name plus the variant.
   BalanceLoss(std::string_view name, const BalanceLossOptions& options)

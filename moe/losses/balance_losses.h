@@ -38,11 +38,11 @@ class BalanceLosses {
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
-    /// Each loss, unweighted, summed over this rank's tokens (samples, if they differ in length).
+    /// Each loss, unweighted, summed over this rank's items: tokens or samples (Scope::total).
     std::vector<torch::Tensor> values;
     torch::Tensor auxiliary_loss;  ///< this rank's share of the step's weighted losses
   };
-  /// Evaluates the losses, at least one. Collective over `world` with the scope `global`.
+  /// Evaluates the losses, at least one. Collective over `world` if one has the scope `global`.
   Sums evaluate(const Routing& routing, const TokenContext& context, Communicator& world) const;
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 /// U * sum over units of f P: f is the share of the counted choices that fell on the unit, before
 /// capacity, P its mean clean score. Even use gives 1. f has no gradient.
-/// Source: Fedus et al. 2021 (Switch Transformer), equations 4 to 6; with first choices alone,
+/// Source: Fedus et al. 2022 (Switch Transformer), equations 4 to 6; with first choices alone,
 /// Lepikhin et al. 2020 (GShard), algorithm 1.
 class SwitchLoss : public BalanceLoss {
  public:

@@ -12,9 +12,9 @@
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {
 
-/// Memory units, in place of MLP experts in a MoE or Nexus layer: each a learned table of K keys
-/// and values. For a row (query) it returns the sum of the values of the k keys of highest <query,
-/// key>, weighted by their softmax. Sources: the Nexus layer of "OneSparse: A Unified Framework for
+/// Memory units of a MoE or Nexus layer: each is a learned table of K keys and values, not an MLP.
+/// For a row (query) it returns the sum of the values of the k keys of highest <query, key>,
+/// weighted by their softmax. Sources: the Nexus layer of "OneSparse: A Unified Framework for
 /// Sparse Activation Layers in Vision Models", algorithm A2; initial keys of Lample et al. 2019.
 ///
 /// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, if normalised,

@@ -48,8 +48,7 @@ UnitPlacement part_of(const UnitPlacement& whole, int64_t first, int64_t count) 
   return UnitPlacement({begin, begin + count}, whole.num_ranks());
 }
 
-/// Replaces placement by load by placement by cost: a unit's work does not depend on the weight
-/// that tokens give it.
+/// Places by cost instead of by load: a unit's work does not depend on its tokens' weights.
 BuildContext without_loads(BuildContext context) {
   if (context.placement == PlacementRule::kByLoad) context.placement = PlacementRule::kByCost;
   return context;

@@ -16,7 +16,7 @@ namespace shoal {
 /// How closely a Nexus layer (experts and memory units, one soft router) follows its paper.
 enum class NexusVariant {
   kNormalised,  ///< normalised logits and queries, initial values scaled by width
-  kPaper,       ///< exactly, with standard normal initial values: does not train
+  kPaper,       ///< as published, with standard normal initial values; does not train
 };
 
 template <>

@@ -12,9 +12,9 @@ namespace shoal {
 /// A token's importance is its highest score (with noise while training, without selection bias)
 /// over all units (experts) or, with a group limit, over the groups of units it may be routed to.
 /// In each routing group (train.group samples, a recipe key) of M tokens the floor(drop * M) least
-/// important ones are not sent to any unit: their output is zero, and the residual connection keeps
-/// them; among ties the higher tokens. Balance losses cover all tokens. Evaluation leaves out the
-/// share `eval_drop`, 0 by default, since it makes predictions depend on other samples.
+/// important ones (of equal ones the later) are not sent to any unit: their output is zero, and the
+/// residual connection keeps them. Balance losses cover all tokens. Evaluation leaves out the share
+/// `eval_drop`, 0 by default, since leaving tokens out makes predictions depend on other samples.
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {

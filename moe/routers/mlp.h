@@ -33,7 +33,7 @@ class MlpRouter : public ScoreRouter {
   };
 
   MlpRouter(const Options& options, const Context& context);
-  /// Returns that source's losses for hard routing: even use of experts and decided tokens.
+  /// For hard routing, returns that document's losses: for even use and for decided tokens.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:

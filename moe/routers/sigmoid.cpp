@@ -6,8 +6,7 @@ namespace shoal {
 namespace {
 
 /// Each unit is scored on its own, by the sigmoid of its logit; by default the k scores are divided
-/// by their sum.
-/// Source: DeepSeek-AI 2024 (V3), equations 13 to 15.
+/// by their sum. Source: DeepSeek-AI 2024 (V3), equations 13 to 15.
 class SigmoidRouter : public ScoreRouter {
  public:
   struct Options : ScoreOptions {

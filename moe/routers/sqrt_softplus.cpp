@@ -8,8 +8,7 @@ namespace shoal {
 namespace {
 
 /// Each unit is scored on its own, by sqrt(softplus(logit)); by default the k scores are divided by
-/// their sum.
-/// Source: Megatron-Core, `topk_routing_with_score_function`.
+/// their sum. Source: Megatron-Core, `topk_routing_with_score_function`.
 class SqrtSoftplusRouter : public ScoreRouter {
  public:
   struct Options : ScoreOptions {

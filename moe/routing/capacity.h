@@ -35,7 +35,7 @@ enum class CapacityOrder {
 /// How many rows a unit takes from one routing group (YAML recipe section `capacity`).
 struct Capacity {
   CapacityMode mode = CapacityMode::kDropless;
-  double factor = 1.05;  ///< capacity factor; computed with as the decimal number in the recipe
+  double factor = 1.05;  ///< capacity factor; counts as the exact decimal number in the recipe
   int64_t min = 4;
   int64_t align = 1;
   CapacityOrder order = CapacityOrder::kSlotMajor;

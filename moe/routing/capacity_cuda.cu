@@ -5,9 +5,8 @@
 
 // T tokens  K choices per token  U units  N = T K choices  C chunks of choices
 //
-// A warp walks through its chunk 32 choices at a time, and loads the next ones ahead. What a unit
-// has before them is in shared memory; lanes of the same unit are ranked by their place in the
-// warp.
+// A warp walks through its chunk 32 choices at a time and loads ahead. What a unit has before them
+// is in shared memory; lanes of the same unit are ranked by their place in the warp.
 namespace shoal::capacity_cuda {
 namespace {
 

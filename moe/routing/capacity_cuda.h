@@ -9,11 +9,11 @@ struct CUstream_st;
 // T tokens  K choices per token  U units  N = T K choices  C chunks of choices
 
 /// CUDA kernels that apply capacity to a router's choices (moe/routing/capacity.h): they decide
-/// which choices each unit (expert) keeps and sort those by unit. Choice i belongs to token i / K.
-/// Pointers are to GPU memory; each call is queued on the stream.
+/// which choices each unit (expert) keeps and sort the kept ones by unit. Choice i belongs to token
+/// i / K. Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::capacity_cuda {
 
-/// The N choices in `count` chunks of `length`, the last may be shorter; one warp for each. They
+/// The N choices in `count` chunks of `length` (the last may be shorter), a warp for each. Chunks
 /// are the routing groups (samples that share a capacity) or, without a capacity, of any size.
 struct Chunks {
   int64_t num_choices, length;

@@ -21,7 +21,7 @@ struct LoadRecord {
 
 /// Reads the file at path `file` and calls `use` with each record, in order. A last line without
 /// line end, still being written or cut off by a crash, is ignored. Throws DataError, with the
-/// advice `hint`, if the file cannot be read, or for a line that is not a record (FILE:LINE).
+/// advice `hint`, if the file cannot be read or, naming FILE:LINE, if a line is no record.
 void for_each_load_record(const std::string& file, const std::string& hint,
                           const std::function<void(const LoadRecord&)>& use);
 

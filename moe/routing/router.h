@@ -32,8 +32,8 @@ class Router : public ModuleBase, public StaysDense {
     torch::TensorOptions tensor_options;  ///< for the router's own parameters
     std::string layer = {};               ///< module path of the MoE layer; empty if it is not run
   };
-  static constexpr std::string_view kNameKey = "name";
-  static constexpr std::string_view kNoun = "router";
+  static constexpr std::string_view kNameKey = "name";  ///< recipe key that names the choice
+  static constexpr std::string_view kNoun = "router";   ///< in error messages
 
   /// `k`: units per token; the mean if units choose tokens (expert choice).
   Router(int64_t k, const Context& context) : k_(k), num_units_(context.num_units) {}

@@ -24,8 +24,9 @@ struct TokenContext {
 
   int64_t num_samples() const { return static_cast<int64_t>(sample_offsets.size()) - 1; }
   int64_t num_tokens() const { return sample_offsets.back(); }
-  /// Returns the weight of a sample in balance losses: its number of tokens or, if samples differ
-  /// in length, 1, since the number of tokens is then unknown until the optimizer step ends.
+  /// Returns a sample's number of items, over which balance losses are averaged. Items are tokens.
+  /// If samples differ in length, items are samples (returns 1), since the number of tokens is then
+  /// unknown until the optimizer step ends.
   int64_t items_per_sample() const { return step.length_b.defined() ? 1 : rows_per_sample; }
   /// Removes padding: [b R, ...] -> [T, ...], differentiable.
   torch::Tensor take_tokens(const torch::Tensor& rows) const;
@@ -43,21 +44,21 @@ inline torch::Tensor token_ids(const TokenContext& context) {
 }
 
 /// A router's output, before capacity limits the rows of a unit (expert or memory unit). Balance
-/// losses and apply_capacity read it. "Bias": a selection bias, for choices, not weights.
+/// losses and apply_capacity read it. A selection bias affects the choices, not their weights.
 struct Routing {
   int64_t num_units = 0;
   /// int64: the unit of each choice, best first; -1 if the token is masked (not to be sent).
   torch::Tensor unit_TK;
-  /// int64: the choices of masked tokens too, for balance losses; -1: fewer than K units chose it.
+  /// int64: unit_TK before masking, for balance losses; -1 if fewer than K units chose the token.
   torch::Tensor choice_TK;
   torch::Tensor weight_TK;  ///< combine weights, differentiable
   torch::Tensor score_TK;   ///< scores of the choices without bias, detached; order of capacity
   /// The token's importance: its highest score without bias over all units that it may be routed
-  /// to, detached; undefined: over its choices. Drops and batch priority use it.
+  /// to, detached; if undefined, over its choices. Drops and batch priority use it.
   torch::Tensor priority_T;
   torch::Tensor logits_TU;  ///< without noise, differentiable; undefined without scores
   torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
-  /// Scores without noise, differentiable; rows sum to 1, or underflow to 0. Undefined: no scores.
+  /// Scores without noise, differentiable; rows sum to 1 or underflow to 0. Undefined if none.
   torch::Tensor prob_TU;
   double noise_std = 0.0;              ///< standard deviation of the noise; 0: none, or learned
   torch::Tensor count_U;               ///< int64: choices of each unit in choice_TK, if counted

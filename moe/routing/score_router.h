@@ -62,7 +62,7 @@ struct CombineWeights {
   }
 };
 
-/// Reports, under `weights`, normalising with k = 1: the weight is always 1, nothing is learned.
+/// Reports, under `weights`, normalising with k = 1, where weights are always 1 and learn nothing.
 void check_combine_weights(const CombineWeights& weights, int64_t k, Problems& problems);
 
 /// Limits a token to some groups of units (DeepSeek; YAML recipe section `router.groups`).
@@ -116,7 +116,8 @@ struct ScoreOptions {
 };
 
 /// Base of the top-k routers: a token is routed to the k units (experts) with the highest scores (+
-/// selection bias) within its best groups, where scores are a function of logits W_g x (+ noise).
+/// selection bias) within its best groups. Ties go to the lower unit and group. Scores are a
+/// function of logits W_g x (+ noise).
 ///
 /// Parameters: `weight` [D, U], the W_g, normal with standard deviation 1 / sqrt(D) (the default of
 /// V-MoE's router, which truncates at two deviations; this one does not); with learned noise
@@ -180,7 +181,7 @@ class ScoreRouter : public Router {
 torch::Tensor combine_weights(const torch::Tensor& score_TU, const torch::Tensor& logits_TU,
                               const torch::Tensor& unit_TK, Normalise normalise);
 
-/// Sets scores outside a token's `keep` best groups to -inf; count divides U. `k`: units per token.
+/// Sets scores outside the `keep` best groups to -inf; `count` divides U. `k`: units per token.
 torch::Tensor limit_to_groups(const torch::Tensor& score_TU, const GroupLimit& groups, int64_t k);
 
 }  // namespace shoal

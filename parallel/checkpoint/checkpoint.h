@@ -44,9 +44,9 @@ struct SaveOutcome {
 ///
 /// A save has two halves. `begin` copies the state to host memory; a thread of each rank then
 /// writes the rank's shards to a temporary folder and reads them back, without collectives. Once
-/// `written()` on all ranks (StepControl exchanges this), `commit` makes the checkpoint: rank 0
-/// writes the manifest and renames the folder. At most one save is in flight. A file operation that
-/// fails on any rank fails this save only: the temporary folder is removed, and training continues.
+/// `written()` is true on all ranks (StepControl exchanges it), `commit` makes the checkpoint: rank
+/// 0 writes the manifest and renames the folder. At most one save is in flight. A file error on any
+/// rank fails this save only: the temporary folder is removed, and training continues.
 class CheckpointWriter {
  public:
   struct Options {
@@ -71,7 +71,7 @@ class CheckpointWriter {
   /// tensors under one name, TORCH_CHECK while a save is in flight.
   void begin(Stateful& state, const SaveInfo& info);
   bool in_flight() const { return pending_.has_value(); }
-  /// True if this rank's shards are written, or failed: `commit` need not wait. Not collective.
+  /// True once this rank has ended writing or failed, so `commit` need not wait. Not collective.
   bool written() const { return written_.load(std::memory_order_acquire); }
   /// Ends the save in flight: waits for this rank's shards, then makes the checkpoint or gives the
   /// save up. Collective. Afterwards a thread of rank 0 removes old checkpoints.
@@ -127,7 +127,7 @@ class CheckpointWriter {
 class SaveFailures {
  public:
   static constexpr int64_t kMostFailedSaves = 3;
-  /// Counts a save. `is_final`: it is the run's last. Throws StorageError if the run must end.
+  /// Records a save's outcome. `is_final`: the run's last. Throws StorageError if the run must end.
   void record(const SaveOutcome& outcome, bool is_final);
   /// Resets the count of failures in a row, but not the total.
   void forget_row() { in_a_row_ = 0; }

@@ -89,8 +89,7 @@ void verify_folder(const std::string& folder, const Manifest& manifest) {
   }
 }
 
-/// Renames `temporary` to `path`; what was there becomes `replaced`, which remove_leftovers
-/// removes.
+/// Renames `temporary` to `path`; what was there becomes `replaced`, for remove_leftovers.
 void move_into_place(FileSystem& files, const std::string& temporary, const std::string& path,
                      const std::string& replaced) {
   if (!exists(path)) return rename_path(files, temporary, path);

@@ -37,11 +37,11 @@ struct ShardReport {
 ShardReport write_shard(FileSystem& files, const std::string& folder, const ShardLayout& layout,
                         std::string_view data);
 
-/// Appends a shard and its tensors to a manifest; sort the tensors by name after the last.
+/// Appends a shard and its tensors to a manifest. After the last shard, sort the tensors by name.
 void add_shard(Manifest& manifest, const ShardLayout& layout, const ShardReport& report);
 
-/// Creates the temporary folder of a save in `folder` (created if missing):
-/// `.tmp-step-XXXXXXXX-<attempt>` with the first free number. Returns its path, or StorageError.
+/// Creates `folder`, if missing, and in it a save's temporary folder `.tmp-step-XXXXXXXX-<attempt>`
+/// with the first free number. Returns its path. Throws StorageError.
 std::string make_save_folder(FileSystem& files, const std::string& folder, int64_t step);
 
 /// Turns the temporary folder of a save, which holds every shard, into the checkpoint
@@ -52,7 +52,7 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);
 
-/// Records a score in the manifest of this step's checkpoint only. After a crash the old or the new
+/// Records a score in the manifest of the checkpoint of `step`. After a crash the old or the new
 /// manifest is there. Returns the path. Throws StorageError, CheckpointError.
 std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score);
 

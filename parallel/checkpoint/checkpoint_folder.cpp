@@ -22,8 +22,7 @@ std::string path_of(const std::string& folder, int64_t step) {
   return folder + "/" + step_folder(step);
 }
 
-/// Is called with the step of a checkpoint that is damaged or cannot be read, while its error is
-/// handled, and may throw.
+/// Called for a checkpoint that is damaged or unreadable, while its error is handled; may throw.
 using Passed = std::function<void(int64_t step, const Error& error)>;
 
 bool is_usable(const std::string& path, int64_t step, bool reads_data, const Passed& passed) try {

@@ -25,13 +25,13 @@ bool is_checkpoint_entry(const std::string& name, bool is_folder);
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
 /// Returns the path of the checkpoint with the largest evaluation score, the earliest of equals;
-/// nullopt without scores. Skips unreadable and damaged ones (tensors are not read) and warns.
+/// nullopt without scores. Skips unreadable and damaged checkpoints and warns; reads no tensors.
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn = {});
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
 /// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the undamaged
-/// one with the largest score. `pass_unreadable`: all bytes are read, and unreadable ones passed
-/// over too, each with a call of `warn`. Throws CheckpointError if there is none, StorageError.
+/// one with the largest score. With `pass_unreadable` reads all bytes and skips unreadable ones.
+/// Calls `warn` for each one skipped. Throws CheckpointError if there is none, StorageError.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
@@ -48,8 +48,8 @@ struct Retention {
 };
 
 /// Removes the checkpoints that `retention` does not keep, and those of steps after `newest`, which
-/// the run abandoned by going back. Keeps one whose manifest is damaged or unreadable, and a
-/// damaged one that would be among the best; returns the reasons or "". Throws StorageError.
+/// the run abandoned by going back. Damaged and unreadable ones stay if the manifest is at fault or
+/// they would be among the best; returns the reasons, or "". Throws StorageError.
 std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
                                    const Retention& retention);
 

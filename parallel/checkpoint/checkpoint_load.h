@@ -11,7 +11,7 @@
 namespace shoal {
 
 struct LoadOptions {
-  /// True ignores tensors and values that the state does not list; false: they are an error.
+  /// If true, tensors and values that the state does not list are ignored, else they are an error.
   bool ignore_extra = false;
 };
 
@@ -32,8 +32,9 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
 /// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) into `state`. Passes over damaged
 /// ones and calls `warn` on rank 0 for each. Returns nullopt if the folder has no checkpoint.
 /// `pass_unreadable`: also passes over those that cannot be read, and then renames them
-/// (set_aside). Collective. Throws CheckpointError if none is valid, NewerFormatError for one of a
-/// newer version of this program; StorageError and Error (exit 12) like load_checkpoint.
+/// (set_aside). Collective. Throws CheckpointError if none is valid; StorageError at one that
+/// cannot be read, with `pass_unreadable` only if no other is valid; NewerFormatError at one of a
+/// newer version of this program; Error (exit 12) like load_checkpoint.
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn,
                                             bool pass_unreadable = false);
@@ -46,7 +47,7 @@ Manifest read_manifest(const std::string& path, Communicator& world);
 /// before a state is loaded; nullopt if there is no checkpoint. Collective. Throws the newest
 /// checkpoint's error if none has a valid manifest, since a run must not start anew over
 /// checkpoints; NewerFormatError at a manifest of a newer version of this program; StorageError at
-/// one that cannot be read, unless `pass_unreadable`, which passes over it.
+/// one that cannot be read. `pass_unreadable` passes over unreadable ones instead.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world,
                                              bool pass_unreadable = false);
 

@@ -58,9 +58,9 @@ class CheckpointReader {
 /// Returns the metadata of a shard's header: the run and the step it belongs to.
 std::map<std::string, std::string> shard_metadata(const std::string& run_id, int64_t step);
 
-/// Returns "sha256:…", a hash to compare checkpoints: of `step`, `samples` (samples read so far)
-/// and each tensor's name, dtype, shape and bytes. Independent of run, recipe and ranks.
-/// `sha256_of` returns the SHA-256 of a tensor's bytes. The second form reads a checkpoint.
+/// Returns "sha256:…", a hash by which to compare checkpoints. It covers `step`, `samples` (read so
+/// far) and each tensor's name, dtype, shape and bytes, not the run, recipe or ranks. `sha256_of`
+/// returns the SHA-256 of a tensor's bytes. The second form hashes a checkpoint.
 std::string content_digest(const std::vector<ManifestTensor>& sorted_tensors, int64_t step,
                            int64_t samples,
                            const std::function<std::string(const ManifestTensor&)>& sha256_of);

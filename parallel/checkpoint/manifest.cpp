@@ -112,8 +112,7 @@ std::string emit_crc(std::string_view text) {
 /// A manifest that this build does not write, or a text that it does not read.
 [[noreturn]] void refuse(const std::string& problem) { throw std::invalid_argument(problem); }
 
-/// Hands over each line without its newline, and where it begins. Refuses one that is too long for
-/// the parser.
+/// Hands over each line without its newline, and where it begins. Refuses lines too long to parse.
 void for_each_line(std::string_view text,
                    const std::function<void(std::string_view line, size_t begin)>& use) {
   for (size_t begin = 0; begin < text.size();) {
@@ -179,9 +178,8 @@ void check_manifest(const Manifest& manifest) {
   for (const ManifestTensor& tensor : manifest.tensors) check_tensor(manifest, tensor);
 }
 
-/// So unknown and repeated keys, other spellings of numbers and strings and all else that the JSON
-/// parser takes or passes over are refused. Piece by piece: a second copy of a large text would
-/// double the memory.
+/// Refuses unknown and repeated keys, other spellings of numbers and strings, and all else that the
+/// JSON parser tolerates. Piece by piece, since a copy of a large text would double the memory.
 void require_canonical(const Manifest& manifest, std::string_view text) {
   std::string_view rest = text;
   const auto require = [&](bool is_canonical) {

@@ -13,7 +13,7 @@
 
 namespace shoal {
 
-// A checkpoint is a folder of shards (safetensors files) and manifest.json, their contents.
+// A checkpoint is a folder of shards (safetensors files) and manifest.json, which lists them.
 
 constexpr int64_t kManifestFormat = 1;  ///< format this build writes, and the latest it reads
 constexpr uint64_t kBlockBytes = uint64_t{4} << 20;         ///< unit of a file's checksums
@@ -22,7 +22,7 @@ inline constexpr char kManifestName[] = "manifest.json";
 
 /// Returns the name of a checkpoint's folder, such as "step-00001200".
 std::string step_folder(int64_t step);
-/// Returns the step of such a name; nullopt for any other text.
+/// Inverts step_folder: returns the step, or nullopt for any other text.
 std::optional<int64_t> parse_step_folder(const std::string& name);
 
 /// One shard: its size and the CRC-32C of each block of kBlockBytes; the last block may be shorter.
@@ -82,15 +82,15 @@ class NewerFormatError : public CheckpointError {
 void refuse_newer_format(std::string_view text, const std::string& path);
 
 /// Parses an untrusted manifest text. Accepts exactly what emit_manifest writes, byte for byte.
-/// Takes memory in proportion to the text, at most 64 MiB for 24 MiB. Throws NewerFormatError for a
-/// later format, else CheckpointError; messages begin with `'path': `.
+/// Takes memory in proportion to the text, at most 64 MiB for a text of 24 MiB. Throws
+/// NewerFormatError for a later format, else CheckpointError; messages begin with `'path': `.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 /// Upper bounds on the size of a checkpoint.
 struct CheckpointSize {
   uint64_t data_bytes = 0;
   uint64_t manifest_bytes = 0;        ///< above kLargestManifest no save succeeds
-  uint64_t largest_header_bytes = 0;  ///< header of a shard; more shards keep it below its limit
+  uint64_t largest_header_bytes = 0;  ///< header of a shard, at most kLargestSafetensorsHeader
   uint64_t num_shards = 0;
 };
 

@@ -88,7 +88,7 @@ void broadcast(Communicator& comm, torch::Tensor buffer, int64_t root);
 std::vector<std::string> gather_text(Communicator& comm, const std::string& text);
 /// Collective. Returns the lines of all ranks, each once, ascending. Lines contain no "\n".
 std::vector<std::string> gather_lines(Communicator& comm, const std::vector<std::string>& lines);
-/// Collective. Returns the text of rank `root`; that of others is ignored. For control data.
+/// Collective. Returns the text of rank `root`; other ranks' texts are ignored. For control data.
 std::string broadcast_text(Communicator& comm, std::string text, int64_t root = 0);
 
 /// Returns the communicator of a process that runs alone. Accepts tensors of any device.

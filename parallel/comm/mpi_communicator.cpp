@@ -294,8 +294,7 @@ class MpiCommunicator : public Communicator {
     return in_flight;
   }
 
-  /// The call whose requests `body` makes. Where that fails, those it has made are over before the
-  /// buffers are freed.
+  /// The call whose requests `body` makes. If that fails, they are over before buffers are freed.
   template <class Body>
   Pending start(const std::shared_ptr<InFlight>& in_flight, std::vector<torch::Tensor> buffers,
                 const Body& body) {

@@ -11,14 +11,13 @@
 /// ranks. Otherwise the other ranks would hang in their next collective.
 namespace shoal {
 
-/// Collective. Calls `work` on rank 0 and returns its text on every rank. An Error that it throws
-/// is rethrown on every rank with its class, text, exit code and hint; others as Error with code
-/// 70.
+/// Collective. Calls `work` on rank 0 and returns its text on every rank. Rethrows its Error on
+/// every rank, with class, text, exit code and hint; another exception as Error with code 70.
 std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work);
 
 /// Collective. Calls `work` on every rank; `work` itself must not call collectives. If it throws on
-/// some ranks, every rank rethrows the exception of the lowest of them like on_rank_zero; with
-/// several ranks it appends "(on rank N)" to the text.
+/// some ranks, every rank rethrows the exception of the lowest of them like on_rank_zero. In a
+/// world of several ranks "(on rank N)" is appended to the text.
 void on_every_rank(Communicator& world, const std::function<void()>& work);
 
 /// (name, value) pairs that must be equal on all ranks, e.g. {"binary", "1.2.0 a1b2c3"}.

@@ -18,7 +18,7 @@ namespace shoal {
 ///
 /// Neighbouring ranks of the world share a node (a machine). An expert group that spans several
 /// nodes is itself a grid, intra_node × inter_node: `intra_node` holds its ranks on this rank's
-/// node; `inter_node` holds, in node order, the rank of each node with this rank's index there.
+/// node; `inter_node` holds, in node order, the ranks with this rank's index on their node.
 struct RankGrid {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< device of this rank's model
   std::unique_ptr<Communicator> world;  ///< all ranks: control data and tensors on the CPU

@@ -12,7 +12,7 @@ namespace shoal {
 /// NaN). The ranks' shares are disjoint, and together they cover every gradient once.
 struct GradientShare {
   std::vector<Parameter> parameters;  ///< whole or, if the optimizer is sharded, flat pieces
-  std::vector<int64_t> places;        ///< index of each among all parameters (whole ones)
+  std::vector<int64_t> places;        ///< index of each one's parameter in the list of all
 };
 
 /// Returns this rank's share without a sharded optimizer: of n ranks that hold copies of a group's

@@ -88,8 +88,7 @@ class NcclCommunicator : public Communicator {
   int64_t size() const override { return control_->size(); }
   const Counters& counters() const override { return *counters_; }
 
-  // By an id of its own, not by ncclCommSplit, which would need this communicator to be healthy and
-  // idle on every rank.
+  // By an id of its own: ncclCommSplit would need this communicator healthy and idle on all ranks.
   std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
     return std::make_unique<NcclCommunicator>(control_->split(color, key), backend_, limits_);
   }

@@ -10,7 +10,7 @@ namespace shoal {
 /// Makes a communicator of the ranks of `control` that moves GPU memory by NCCL. Collective.
 ///
 /// `control`: for CPU tensors; used for NCCL's unique id, split(), barrier() and abort().
-/// `backend`: NCCL and the streams of this rank's GPU. `limits`: after which a call fails.
+/// `backend`: NCCL and the streams of this rank's GPU. `limits`: times after which a call fails.
 ///
 /// Buffers must be on the GPU of `backend` (TORCH_CHECK). Control data (counts on the host,
 /// gather_text) needs a CPU communicator. bfloat16 is reduced too, in bfloat16.

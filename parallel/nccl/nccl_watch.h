@@ -17,8 +17,9 @@ namespace shoal {
 ///
 /// A transfer has failed if NCCL reports an error, or if no transfer has completed for
 /// NcclLimits::transfer; time in which this process was suspended does not count. The watch then
-/// aborts the transfer's communicator, which frees the GPU, and calls `on_failure` once, which has
-/// to end the job: the buffers are unspecified, and Communicator::throw_if_failed throws.
+/// aborts the transfer's communicator, which frees the GPU, and calls `on_failure`, which has to
+/// end the job, once for each communicator. Buffers are then unspecified, and
+/// Communicator::throw_if_failed throws.
 class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
@@ -32,7 +33,7 @@ class NcclWatch {
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
   /// event behind it. Call in the order in which transfers are queued on their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// Removes a link's transfers; call before it is destroyed. None is being polled on return.
+  /// Removes a link's transfers. Call before the link is destroyed; none is being polled on return.
   void forget(const NcclLink& link);
 
  private:

@@ -38,8 +38,7 @@ constexpr std::string_view kMultipliers = "KMBT";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes a decimal number off the front of `text`; nothing if there is none, it has a leading zero
-/// or too many digits.
+/// Takes a decimal number off `text`; nothing without one, or if it is too long or zero-padded.
 std::optional<Decimal> take_decimal(std::string_view& text) {
   Decimal number;
   std::size_t at = 0;

@@ -45,17 +45,17 @@ struct Duration {
 };
 
 /// Returns the optimizer steps until `duration` is reached, rounded up: N epochs are ceil(N *
-/// samples_per_epoch / samples_per_step). Exact integer arithmetic. Throws ConfigError for a time,
-/// which has no step count, above 2^53 steps, and where `scale` lacks a number it needs.
+/// samples_per_epoch / samples_per_step). Exact integer arithmetic. Throws ConfigError if
+/// `duration` is a time, converts to more than 2^53 steps, or needs a number that `scale` lacks.
 int64_t to_steps(const Duration& duration, const StepScale& scale);
 
 /// Parses a recipe's text: `1000step`, `1.5ep`, `2Btok`, `3h50min`, `5%`. K, M, B, T multiply steps
 /// and tokens by 10^3, 10^6, 10^9, 10^12. Returns nothing if the text is not a duration.
 std::optional<Duration> parse_duration(std::string_view text);
 
-/// Returns why `text`, which begins with a number, is not an accepted duration, and how to write
-/// one, for an error message: "needs a unit: 10step, 10ep". Returns "" if it does not begin with a
-/// number. `units`: the accepted ones, bits of DurationUnit.
+/// Returns why `text` is not an accepted duration and how to write one, as part of an error
+/// message: "needs a unit: 10step, 10ep". Returns "" if `text` does not begin with a number.
+/// `units`: the accepted units, bits of DurationUnit.
 std::string explain_duration(std::string_view text, unsigned units);
 
 /// Canonical text; parse_duration(to_text(d)) == d.

@@ -27,7 +27,7 @@ enum class ExitCode : int {
   kPeerLost = 41,           ///< reserved: a rank died
   kRestartsExhausted = 50,  ///< reserved: the supervisor gave up
   kInternal = 70,           ///< a bug in Shoal
-  kPreempted = 75,          ///< stopped in order; the same command resumes
+  kPreempted = 75,          ///< stopped by a signal or run.stop_after; can be resumed
 };
 
 /// Base of all errors that end the program with a documented exit code. The message names what

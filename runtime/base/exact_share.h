@@ -28,7 +28,7 @@ struct ExactShare {
 inline constexpr int64_t kLargestShare = int64_t{1} << 62;  ///< larger results become this
 
 /// Returns count * factor / divisor, unchecked. Exact, as `factor` has at most 17 digits (57 bits):
-/// count * digits fits 120 bits. The loops stop once the quotient is above or below every count.
+/// count * digits fits 120 bits. The loops stop once the quotient reaches 2^62 or falls below 1.
 constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t divisor) {
   ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
   if (result.numerator == 0) return result;
@@ -55,7 +55,7 @@ constexpr int64_t exact_ceil_share(int64_t count, const Decimal& factor, int64_t
 /// expert) each takes from a routing group, the samples among which tokens compete. Kernels use it.
 struct CapacityRule {
   Decimal factor;                 ///< capacity factor
-  int64_t num_units, min, align;  ///< experts; least capacity; capacity is a multiple of this
+  int64_t num_units, min, align;  ///< experts; least capacity; multiple to round up to
 
   /// Returns max(min, share rounded up to a multiple of `align`), unchecked; share is
   /// ceil(num_choices * factor / num_units). `num_choices`: the group's tokens times k.

@@ -13,7 +13,7 @@ namespace shoal {
 
 /// The log of one rank. Every rank has a file of its own; rank 0 also shows lines to the user.
 ///
-/// A line in the file has local time, rank and level. The first line names host, process and zone.
+/// Lines in the file have local time, rank and level; the first names host, process, time zone.
 class Log {
  public:
   using Echo = std::function<void(const std::string& line)>;

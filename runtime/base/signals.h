@@ -21,9 +21,9 @@ namespace shoal {
 /// CPU time XCPU. At most one instance at a time (TORCH_CHECK).
 ///
 /// Construct and destroy it on the main thread, and start other threads by start_thread, which
-/// blocks these signals there. Handlers run on a stack of their own: matrix products of oneDNN keep
-/// their stack pointer in the heap, which a signal's frame would overwrite. The destructor restores
-/// the former handlers.
+/// blocks these signals there. Handlers run on a stack of their own: oneDNN's matrix products
+/// point the stack register into the heap, where a signal's frame would overwrite their data. The
+/// destructor restores the former handlers.
 class StopSignals {
  public:
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU};

@@ -11,8 +11,8 @@ namespace shoal {
 /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`, if its edit distance is at most 2 and at most half the longer
-/// of the two; else "". Ties go to the earlier candidate.
+/// Returns the candidate nearest to `word`; "" if its edit distance is above 2, or above half the
+/// length of the longer word. Ties go to the earlier candidate.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 /// "; did you mean 'X'?" for the nearest candidate, or "".

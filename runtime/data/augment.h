@@ -88,7 +88,7 @@ struct ImageTransform {
 ImageTransform image_transform(ImageShape shape, const ImageOptions& options,
                                const ChannelStats& source);
 
-/// The random choices for one view, a copy augmented on its own, of one sample.
+/// The random choices for one view (augmented copy) of one sample.
 struct AugmentDraw {
   bool flip = false;
   int64_t down = 0;   ///< rows by which the crop moves down, -crop_padding to crop_padding

@@ -17,12 +17,12 @@ inline constexpr int64_t kNoLabel = -100;
 struct Batch {
   torch::Tensor image_bVCHW;  ///< normalised, in the compute dtype; views differ by augmentation
   torch::Tensor token_bS;     ///< int64 ids; S of the longest sample here, 0 after a sample's end
-  torch::Tensor length_b;     ///< int64, on the host: tokens of each sample; undefined: S for all
-  torch::Tensor token_label_bS;  ///< int64: for text the next token; kNoLabel: ignored
+  torch::Tensor length_b;     ///< int64, on the host: tokens of each sample; if undefined, S each
+  torch::Tensor token_label_bS;  ///< int64; for text the next token; kNoLabel is ignored
   torch::Tensor value_bN;        ///< in the compute dtype
   torch::Tensor label_b;         ///< int64
   torch::Tensor target_bM;       ///< float32, or float64 if that is the compute dtype
-  StepContext context;  ///< keys of noise, loss scales; sample_b: stream positions; lacks `step`
+  StepContext context;  ///< seed, stream positions and counts for layers; callers set its `step`
   TextCounts text;      ///< in evaluation of text: counts of the whole split
   double wait_s = 0.0;  ///< seconds that the loader's caller waited for this batch
 

@@ -13,8 +13,7 @@ namespace {
 constexpr int kFractionBits = 22;
 constexpr int64_t kLanes = 32;  // bytes that are filtered at once
 
-/// How outputs of one axis are made: each from some inputs that follow each other, counted from the
-/// first that any output needs.
+/// The inputs of each output along an axis: consecutive, counted from the first that any needs.
 struct AxisFilter {
   int64_t begin = 0, needed = 0;  ///< the inputs that outputs need
   int64_t taps = 0;               ///< most inputs of an output

@@ -55,7 +55,7 @@ class SampleSet {
   /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
   /// Several threads may call it at once. Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
-  /// For text: its tokens, bytes and words (bits per byte, word perplexity). May read all files.
+  /// Counts of a text, from which bits per byte and word perplexity follow. May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
   /// read, which ones have been replaced so far.
@@ -69,7 +69,7 @@ class SampleSet {
 };
 
 /// A data set with its splits. Recipe key data.source names it, and its own keys are keys of
-/// `data`. The constructor opens no file: `check` and `show` have the shape without the data.
+/// `data`. The constructor opens no file: `shoal check` and `show` get shape() without the data.
 class DataSource {
  public:
   struct Context {
@@ -77,11 +77,11 @@ class DataSource {
     /// Recipe key evaluate.stride, 1 to the sequence length: tokens from one evaluation window to
     /// the next. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
-    std::string cache_folder = {};  ///< the user's, for encoded files; "": none
+    std::string cache_folder = {};  ///< the user's, to keep tokens of texts in; "": none
   };
   /// How `shoal new`, which prints a starter recipe, writes the section `data` of this source.
   struct Sketch {
-    std::optional<ImageShape> image = {};  ///< none: tokens
+    std::optional<ImageShape> image = {};  ///< nothing for sources of tokens
     bool has_classes = false;              ///< of tokens: true if each sample has a class
     std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
     std::string_view files = "";   ///< what is in the folder, for a comment

@@ -26,7 +26,7 @@ struct EditedImage {
   void take_scratch() { pixel_CHW.swap(scratch); }
 };
 
-/// Names a view of a training sample, a copy augmented on its own, and keys its random numbers.
+/// Identifies one view (augmented copy) of a training sample, and keys its random numbers.
 struct SampleView {
   uint64_t seed = 0;
   int64_t position = 0;  ///< of the sample in the stream of training samples, over all ranks

@@ -7,7 +7,7 @@
 #include "runtime/options/config.h"
 
 /// Shared by data sources whose splits are lists of files in the folder data.path, recipe keys
-/// data.train.files and data.valid.files. `key`: the name of both lists if not `files`.
+/// data.train.files and data.valid.files. `key`: last part of both keys (tar_shards: `shards`).
 namespace shoal {
 
 /// Returns the path of each file: `folder` and its name, joined and normalised.

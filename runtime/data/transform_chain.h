@@ -53,7 +53,7 @@ class TransformChain {
                  const PixelTransform::Context& context);
 
   /// Changes the image in place. A transform's random numbers are keyed by its name and its index
-  /// among those of that name, so that other entries of the list do not change them.
+  /// among entries of the same name, so that other entries do not change them.
   void apply(EditedImage& image, const SampleView& view) const;
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
 /// SHOAL_CPU_CLONES before a function definition compiles it for AVX-512, AVX2 and any x86, and
-/// picks one when the library is loaded. For innermost loops; functions they call must be
-/// SHOAL_INLINE. All give equal bits, because the build sets -ffp-contract=off.
+/// picks one version when the library is loaded. All versions give equal bits, because the build
+/// sets -ffp-contract=off. For innermost loops, which may call only SHOAL_INLINE functions.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHOAL_CPU_CLONES \

@@ -25,8 +25,9 @@ struct GpuPlace {
   bool shares = false;     ///< true if ranks beyond the last GPU start again at the first
 };
 
-/// Returns which of its `num_visible` GPUs a process takes: local_rank, or 0 if the launcher shows
-/// it only one. Throws Error (kTopology) with both numbers if there are fewer GPUs than ranks.
+/// Returns which of the `num_visible` GPUs a process takes: local_rank, or local_rank modulo
+/// num_visible if `place.shares` or only one is visible (launchers may show each rank its own).
+/// Throws Error (kTopology) if there is no such GPU.
 int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible);
 
 /// Returns why cuda cannot be chosen here: no plug-in, or no GPU device file; "" if both exist.
@@ -40,7 +41,7 @@ std::string cuda_absence(const DevicePlaces& places = {});
 /// the rank's GPU the calling thread's current one. Call it before torch may be asked for CUDA.
 ///
 /// Throws Error (kTopology) if cuda is requested or chosen and there is no plug-in, no GPU, fewer
-/// GPUs than local ranks, or a CUDA library (NCCL, cuDNN, ...) is missing, by name.
+/// GPUs than local ranks, or a CUDA library (NCCL, cuDNN, ...) is missing, which the message names.
 DeviceChoice resolve_device(const std::string& name, const GpuPlace& place = {},
                             const DevicePlaces& places = {});
 

@@ -11,7 +11,7 @@ namespace shoal {
 
 /// Copies between host and device with as few waits of the host as possible. No copies on the CPU.
 
-/// Returns a host tensor, or int64 [n] of `values`, on `device`: copied through pinned memory
+/// Returns `host`, or `values` as an int64 tensor [n], on `device`: copied through pinned memory
 /// without waiting, in the order of the current stream.
 torch::Tensor send_to(const torch::Tensor& host, c10::Device device);
 torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device);

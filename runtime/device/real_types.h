@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-/// Calls `body(Real{}, Sum{})` with the C++ types of the tensor's values and of their sums: (float,
-/// float), (double, double) or (Bfloat16, float). TORCH_CHECK, beginning with `what`, on others.
+/// Calls `body(Real{}, Sum{})` with the C++ types of the tensor's values and their sums: (float,
+/// float), (double, double), (Bfloat16, float). Other dtypes: TORCH_CHECK, beginning with `what`.
 template <class Body>
 void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
   switch (tensor.scalar_type()) {

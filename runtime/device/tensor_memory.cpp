@@ -177,8 +177,7 @@ void recycle_tensor_memory() {
               "recycle_tensor_memory: an allocator of CPU tensors of a priority above ",
               int{kPriority}, " is set");
 #ifdef __GLIBC__
-  // Kernels' scratch memory is malloc's: it keeps this much of what they free, in blocks of up to
-  // what all versions of glibc allow.
+  // malloc is to keep kernels' scratch memory, too; 32 MiB is the most that every glibc allows.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif

@@ -10,7 +10,7 @@ namespace shoal {
 /// instruction if it has one. Detects accidents, not tampering.
 uint32_t crc32c(std::string_view bytes, uint32_t crc = 0);
 
-/// Computes crc32c by a table, without that instruction; the reference in tests.
+/// Computes crc32c by a table, without the processor's instruction; the reference in tests.
 uint32_t crc32c_portable(std::string_view bytes, uint32_t crc = 0);
 
 }  // namespace shoal

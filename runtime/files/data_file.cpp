@@ -27,8 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether one of the two begins with the other's first letters, whatever their case, or is nearly
-/// the other.
+/// True if the first letters are equal, whatever their case, or one name is nearly the other.
 bool is_similar(const std::string& a, const std::string& b) {
   constexpr size_t kAlike = 4;
   const auto is_same = [](unsigned char x, unsigned char y) {
@@ -39,8 +38,7 @@ bool is_similar(const std::string& a, const std::string& b) {
          !nearest(a, {b}).empty();
 }
 
-/// "which holds 'a' and 4 more": by name those like the missing one, a few at most; of a folder
-/// with few entries all of them.
+/// "which holds 'a' and 4 more": some names like the missing one, or all names if they are few.
 std::string contents_of(const fs::path& folder, const std::string& missing) {
   constexpr size_t kMostNames = 4;
   std::vector<std::string> names;

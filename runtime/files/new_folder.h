@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// Creates a folder atomically, so that a failed command leaves none half filled: it is filled as
-/// PATH.partial-XXXXXX beside it and then renamed. A signal that ends the program leaves that one.
+/// Creates a folder atomically, so that a failed command leaves no half-filled one: files go to
+/// PATH.partial-XXXXXX, which commit() renames. A signal that ends the program leaves that folder.
 class NewFolder {
  public:
   /// Makes the partial folder. Throws StorageError if `path` exists.
@@ -27,8 +27,8 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Checks the folder that a command is to write to. Throws Error (exit 2) naming `option`, the
-/// command's option for it, unless it is empty, or is missing and its parent exists.
+/// Throws Error (exit 2) unless a command may write to `folder`: an empty folder, or a missing one
+/// whose parent exists. `option`: the command-line option that gave `folder`, for the message.
 void require_free_folder(const std::string& option, const std::string& folder);
 
 /// Calls `write` to fill a folder that is empty or created here. If `write` throws, removes the

@@ -54,8 +54,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t file_
 SafetensorsHeader read_safetensors_header(const UntrustedFile& file);
 
 /// Returns the bytes before the data: length, JSON, and spaces so that the data begins at a
-/// multiple of 8. Sets begin and end of the entries in their order; if no dtype is larger than the
-/// one before, all are aligned. Throws Error (exit 70) if the header is too long to be read back.
+/// multiple of 8. Sets begin and end of the entries, one behind the other; all tensors are aligned
+/// if larger dtypes come first. Throws Error (exit 70) if the header is too long to be read back.
 std::string emit_safetensors_header(std::vector<SafetensorsEntry>& entries,
                                     const std::map<std::string, std::string>& metadata);
 

@@ -23,9 +23,8 @@ std::string shorten(const std::string& text) {
   return text.size() <= kLongestQuote ? text : text.substr(0, kLongestQuote) + "…";
 }
 
-/// Takes the parser's events and accepts exactly the grammar of a safetensors header, so that a
-/// hostile file costs no more memory than the entries it truly lists. Returning false ends the
-/// parse.
+/// Accepts exactly the grammar of a safetensors header from the parser's events, so that a hostile
+/// file costs no more memory than the entries it truly lists. Returning false ends the parse.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsEntry> entries;
@@ -220,8 +219,7 @@ std::string find_duplicate(const std::vector<SafetensorsEntry>& entries) {
   return fmt::format("the tensor '{}' appears twice", shorten(std::string(*twice)));
 }
 
-/// Empty, or what is wrong before any parsing: the JSON parser takes a zero byte for the end of
-/// its input, and skips a byte order mark.
+/// What is wrong, or "": the JSON parser would end at a zero byte and skip a byte order mark.
 std::string check_text(std::string_view json, uint64_t file_bytes) {
   if (json.size() > kLargestSafetensorsHeader) {
     return fmt::format("the header has {} bytes; at most {} are read", json.size(),

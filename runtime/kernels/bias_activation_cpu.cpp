@@ -11,9 +11,8 @@
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/activation.h"
 
-// The loops below are plain so that the compiler vectorises them, once for each instruction set.
-// After this pragma, inline functions of other headers are no longer inlined: hot code uses
-// builtins.
+// Plain loops, so that the compiler vectorises them, once for each instruction set. After this
+// pragma, inline functions of other headers are no longer inlined: hot code uses builtins.
 #pragma GCC optimize("O3", "fp-contract=fast", "no-trapping-math", "no-math-errno")
 #include "runtime/kernels/activation_functions.h"
 

@@ -17,7 +17,7 @@ class MatrixChunks {
  public:
   static constexpr int64_t kElements = 8192;  ///< most elements of a chunk; fits a core's cache
 
-  /// Tensor i stacks num_matrices[i] equal matrices in dimension 0; empty list: 1 for each tensor.
+  /// Tensor i stacks num_matrices[i] equal matrices in dimension 0; by default it is one matrix.
   explicit MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices = {},
                         int64_t chunk_elements = kElements);
 

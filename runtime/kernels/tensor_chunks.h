@@ -18,8 +18,7 @@ struct TensorChunk {
 
 enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
 
-/// Lists of tensors of equal sizes, such as weights and their gradients, all cut alike. Pointers
-/// are to GPU memory.
+/// Lists of equal-sized tensors, such as weights and gradients, cut alike. Pointers to GPU memory.
 struct TensorChunks {
   void* const* pointer;        ///< [number of lists, num_tensors]: data of the tensors
   const ValueType* type;       ///< [num_tensors], types of the first list

@@ -38,7 +38,7 @@ TORCH_MODULE(Linear);
 /// Initial values of a bias: N(0, 1e-6), as in timm's Mixer and V-MoE.
 Init bias_init();
 
-/// Initial values of an MLP of two linear layers; the gate of a gated MLP has those of fc1.
+/// Initial values of an MLP of two linear layers; the gate of a gated MLP starts like fc1.
 struct MlpInits {
   Init fc1_weight, fc2_weight, bias;
 };

@@ -10,8 +10,8 @@ class LinearProduct {
   virtual ~LinearProduct() = default;
   /// True if the layer must call multiply() now; otherwise it multiplies densely by itself.
   virtual bool is_on() const = 0;
-  /// [..., in] -> [..., out], in x's dtype. `weight` is W as stored: a permutation of its rows
-  /// or columns is applied in here. b may be undefined. Differentiable in all three.
+  /// [..., in] -> [..., out], in x's dtype. `weight` is W as stored; if W has a permutation of rows
+  /// or columns, this call applies it. `bias` may be undefined. Differentiable in all three.
   virtual torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                                  const torch::Tensor& bias) const = 0;
 };

@@ -24,7 +24,7 @@ class ModuleBase : public torch::nn::Module {
     std::vector<int64_t> unit_ids;  ///< global ids of the units that dimension 0 stacks
     bool is_stacked = false;        ///< true also for a stack of no units
   };
-  /// Spec of the parameter or buffer registered with torch as `key`: its name, dots written `/`.
+  /// Spec of a parameter or buffer. `key`: its name with `/` for each dot, which torch refuses.
   const Spec& spec(const std::string& key) const;
 
  protected:

@@ -39,8 +39,8 @@ struct Parameter {
   int64_t stacked_dims = 0;
   std::vector<int64_t> unit_ids;
   Init init;
-  /// Set if optimizer state is sharded (ZeRO-1) and `tensor` is only a flat piece of one matrix,
-  /// called `name`: the matrix's elements from `begin` on.
+  /// Set if optimizer state is sharded (ZeRO-1): `tensor` is then a flat piece of one matrix, the
+  /// elements from `begin` on, and `name` is the name of this matrix.
   struct Piece {
     std::string parameter;       ///< name of the whole parameter, with `*` for a stack
     std::vector<int64_t> sizes;  ///< shape of the matrix

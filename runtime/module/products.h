@@ -17,9 +17,9 @@ struct Product {
   std::string routed_by = {};  ///< path of the MoE layer whose experts have it; else empty
 };
 
-/// The products of one sample (of one augmented view of it, if a task trains on several), in the
-/// order of the forward pass: a product passes gradients on if a trained weight comes before it.
-/// `rows` below: how many rows (tokens) of that sample a weight or module is applied to.
+/// The products of one sample, in the order of the forward pass: a product passes gradients on if a
+/// trained weight comes before it. For tasks that train on several augmented views of a sample,
+/// counts one view. `rows` below: rows (tokens) of one sample that a weight or module gets.
 class ProductList {
  public:
   /// Adds a weight that multiplies `rows` rows; for a stack of routed experts, the rows of all

@@ -7,12 +7,11 @@
 
 namespace shoal {
 
-/// A weight that the recipe's section `sparsity` may train sparse: a matrix, or a stack of one
-/// matrix per expert.
+/// A weight that the recipe's section `sparsity` may train sparse: a matrix, or one per expert.
 struct SparsePlace {
   torch::Tensor weight;
   bool is_transposed = false;  ///< matrices are [inputs, outputs], else [outputs, inputs]
-  int64_t copies = 1;          ///< matrices of the stack on all ranks together: the experts
+  int64_t copies = 1;          ///< number of experts in the stack, over all ranks
 };
 
 /// A module with weights that may be trained sparse.

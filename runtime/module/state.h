@@ -11,8 +11,9 @@
 
 namespace shoal {
 
-/// A tensor of a checkpoint. If `unit_ids` is not empty, or `is_stacked`, dimension 0 stacks these
-/// units (experts), the name has a `*` for their ids, and each unit is an entry of its own.
+/// A tensor of a checkpoint. In a stack, dimension 0 holds the units (experts) `unit_ids`, the name
+/// has a `*` for the id, and each unit is saved as an entry of its own. A tensor is a stack if it
+/// has `unit_ids`, or, on a rank that holds none of the units, if `is_stacked`.
 struct StateTensor {
   std::string name;
   torch::Tensor& value;

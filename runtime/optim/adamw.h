@@ -10,8 +10,8 @@ namespace shoal {
 ///
 /// t is the number of the update. With `entry_steps` each weight has a t of its own, a third state
 /// "t" beside "m" and "v". Sparse training zeroes all three when a weight regrows, so its first
-/// step is lr, like that of any new weight; with a common t it would be up to
-/// (1-β1)/sqrt(1-β2) lr, 3.16 lr by default. Masked weights count too, without effect.
+/// step is lr, like that of any new weight; with a common t it would be up to (1-β1)/sqrt(1-β2) lr,
+/// 3.16 lr by default. The t of a masked weight grows too, without effect.
 class AdamW : public Optimizer {
  public:
   struct Options : AdamOptions {

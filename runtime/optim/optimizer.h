@@ -59,8 +59,8 @@ struct AdamOptions : OptimizerOptions {
 /// caller skips steps with a gradient that is not finite. Chosen by the recipe's section
 /// `optimizer`; a member's Options derive from OptimizerOptions.
 ///
-/// With sharded state (ZeRO-1) a rank updates only its pieces: flat parts of matrices. All lists
-/// are in the order of the context's parameters or pieces, without those that need no gradient.
+/// With sharded state (ZeRO-1) a rank updates only its pieces: flat parts of matrices. Parameters
+/// (or pieces) are numbered in the context's order, without any that need no gradient.
 class Optimizer : public Stateful {
  public:
   /// What to update: whole parameters, or this rank's pieces and `shards`, which exchanges state.
@@ -76,8 +76,8 @@ class Optimizer : public Stateful {
   static constexpr std::string_view kNoun = "optimizer";
 
   /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
-  /// one device; their state has that dtype. Throws ConfigError if an entry of `no_decay` or
-  /// `rules` matches no parameter, or if all are frozen; pieces are not checked.
+  /// one device; their state has that dtype. Without shards, throws ConfigError if an entry of
+  /// `no_decay` or `rules` matches no parameter, or if all are frozen.
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
@@ -85,8 +85,7 @@ class Optimizer : public Stateful {
   /// Number of updates made; skipped steps do not count.
   int64_t steps() const { return steps_; }
 
-  /// Makes one update. With shards collective: all ranks must call. Throws TORCH_CHECK on a
-  /// parameter without gradient.
+  /// Makes one update; collective with shards. Throws TORCH_CHECK if a parameter has no gradient.
   void step(double learning_rate);
 
   /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. With shards
@@ -97,14 +96,14 @@ class Optimizer : public Stateful {
   std::vector<std::string> state_kinds() const;
   /// Kinds of state that count a weight's updates since sparse training last regrew it.
   virtual std::vector<std::string> entry_kinds() const { return {}; }
-  /// Returns one kind of state ("m", "v") of a parameter, as far as this rank holds it: the tensor,
-  /// or those of its pieces in the order of their elements. Throws TORCH_CHECK on an unknown kind.
+  /// Returns one kind of state ("m", "v") of a parameter, as far as this rank holds it: one tensor,
+  /// or with shards one for each piece, in order. Throws TORCH_CHECK on an unknown kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
 
  protected:
   /// Parameters with equal weight decay and learning rate, updated by one call of a fused kernel.
   struct Batch {
-    double weight_decay = 0.0;  ///< 0: no decay, no trust ratio
+    double weight_decay = 0.0;  ///< 0 for parameters that do not decay
     double lr_scale = 1.0;
     std::vector<int64_t> places;  ///< indices of the batch's parameters among all
     std::vector<torch::Tensor> weights, gradients;

@@ -42,7 +42,7 @@ inline const std::string& whole_name(const Parameter& parameter) {
   return parameter.piece ? parameter.piece->parameter : parameter.name;
 }
 
-/// Settings of one parameter by all rules that match it; later rules win. Unset: no rule sets it.
+/// Settings of one parameter by all rules that match it; later rules win. A field may stay unset.
 struct ParameterSettings {
   std::optional<double> lr_scale, weight_decay;
   std::optional<bool> freeze;

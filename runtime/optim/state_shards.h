@@ -18,8 +18,8 @@ class StateShards {
   /// Replaces each row of `values_PN` by the sum of the rows of all pieces of its matrix, on all
   /// ranks; for norms of whole matrices.
   virtual void sum(torch::Tensor values_PN) = 0;
-  /// Puts cut matrices together. Entry i is the whole matrix, flat, if piece i holds its first
-  /// element, else undefined; undefined also for matrices that are not cut.
+  /// Puts cut matrices together. If piece i is the first of a matrix cut into several, entry i is
+  /// the whole matrix, flat. All other entries are undefined.
   virtual std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) = 0;
   /// Reverse of gather: fills the pieces of cut matrices from `wholes`.
   virtual void scatter(const std::vector<torch::Tensor>& wholes,

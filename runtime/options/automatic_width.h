@@ -11,9 +11,9 @@
 
 namespace shoal {
 
-/// Reports a problem if `key`, a hidden width, is `auto` and the value that follows exceeds
-/// kMostWidth, the limit of explicit values. `set`: the value in the recipe, nullopt for `auto`;
-/// `automatic`: what `auto` gives at the model's `width`.
+/// Reports a problem if `key`, a hidden width, is `auto` and stands for more than kMostWidth, the
+/// limit of explicit values. `set`: the value in the recipe, nullopt for `auto`; `automatic`: what
+/// `auto` gives at the model's `width`.
 inline void check_automatic_width(std::string_view key, const std::optional<int64_t>& set,
                                   int64_t automatic, int64_t width, Problems& problems) {
   if (set || static_cast<double>(automatic) <= kMostWidth) return;

@@ -59,11 +59,11 @@ enum class OnResume {
 /// How a run may be resumed with another value of a key.
 struct ResumeRule {
   OnResume on_resume = OnResume::kFixed;
-  bool changes_scores = false;  ///< evaluations before and after the change do not compare
+  bool changes_scores = false;  ///< evaluations before and after are not comparable
 };
 
-/// Rules of a field, which the functions below set: unit("samples") sets `unit`. Rules of a list
-/// hold for each element too, those of an optional for its value.
+/// Rules of a field, which the functions below set: unit("samples") sets `unit`. The rules of a
+/// list also hold for each element, and the rules of an optional for its value.
 struct FieldRules {
   std::string_view doc;
   std::string_view unit;
@@ -73,8 +73,8 @@ struct FieldRules {
   bool is_required = false;
   bool is_inlined = false;
   bool may_be_empty = true;   ///< for texts
-  bool may_have_none = true;  ///< for lists: no element
-  bool is_path = false;       ///< for texts: file or folder
+  bool may_have_none = true;  ///< for lists: may be empty
+  bool is_path = false;       ///< for texts that name a file or folder
   bool keeps_evaluation = false;
   std::optional<ResumeRule> resume;
 
@@ -85,7 +85,7 @@ struct FieldRules {
   }
 };
 
-/// The unit of a number, for `keys`: unit("samples").
+/// The unit of a number, which `shoal keys` prints: unit("samples").
 constexpr auto unit(std::string_view name) {
   return [name](FieldRules& rules) { rules.unit = name; };
 }
@@ -113,8 +113,8 @@ constexpr auto file_path() {
 constexpr auto keeps_evaluation() {
   return [](FieldRules& rules) { rules.keeps_evaluation = true; };
 }
-/// What a change of this key means for a resumed run; for a section, also of the keys in it that no
-/// nearer rule names. Keys without any rule are fixed.
+/// What a change of this key means for a resumed run. The rule of a section also covers the keys in
+/// it that no nearer rule covers. Keys without any rule are fixed.
 constexpr auto on_resume(OnResume rule) {
   return [rule](FieldRules& rules) { rules.resume = {rule}; };
 }

@@ -10,7 +10,7 @@
 
 namespace shoal::config {
 
-/// A class that has a key, among those that a recipe chooses from: noun "optimizer", member "lamb".
+/// A class that has a key and that recipes choose by name: noun "optimizer", member "lamb".
 struct KeyOwner {
   std::string noun, member;
   bool operator==(const KeyOwner&) const = default;
@@ -30,8 +30,8 @@ struct KeyInfo {
 };
 
 /// Lists every key below an options struct, in the order of its fields(). Where a recipe chooses a
-/// class by name (router, optimizer), the options of each class follow the key for the name; a
-/// choice that is nested in one among the same classes is not listed again.
+/// class by name (router, optimizer), the options of each class follow the key for the name. If a
+/// class itself chooses among the same classes, their options are not listed again.
 std::vector<KeyInfo> list_keys(const Type& type);
 
 /// Rules of a key, by the fields on the path from the root to it.
@@ -51,8 +51,8 @@ bool is_at_or_below(std::string_view path, std::string_view name);
 std::string owners_text(const std::vector<const KeyInfo*>& keys);
 
 /// Prints the keys whose path is `name` or lies below it, one paragraph each; if there are none,
-/// keys of that name in other sections: `exchange.chunks`. Keys that are equal in several places
-/// share a paragraph, which begins with a line for each place. Returns the number of keys printed.
+/// looks for `name` inside other sections: `exchange.chunks` finds `model.moe.exchange.chunks`.
+/// Equal keys in several places share a paragraph with a line for each. Returns the number of keys.
 std::size_t print_keys(const std::vector<KeyInfo>& keys, const std::string& name,
                        std::ostream& out);
 

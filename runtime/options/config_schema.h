@@ -67,7 +67,7 @@ struct Type {
   // Structs.
   std::vector<FieldInfo> fields;
   void (*validate)(const void* object, Problems& problems);
-  std::string_view short_key;  ///< the key that a scalar in place of the struct sets; may be ""
+  std::string_view short_key;  ///< "from" lets a recipe write `x` for `{from: x}`; "" for none
 
   // Choices: a class that the recipe names, with its options (registry.h).
   const MemberSet& (*members)();

@@ -21,11 +21,11 @@ Node to_node(const Options& options) {
 /// router, say) shows its name unless it is the default one.
 Node to_minimal_node(const Type& type, const void* options);
 
-/// Writes texts with ${env:X} from `document` back into `written`, a tree that to_node made of the
-/// options read from it, where the variable X is not set.
+/// Copies values that need an unset environment variable, as `${env:X}/data`, from the recipe
+/// `document` to the same paths in `written`, which to_node or to_minimal_node made of the options.
 void keep_unset_variables(Node& written, const Node& document);
 
-/// The comment behind the value at a dotted path; "" for none.
+/// Returns the comment that emit prints behind the value at a dotted path; "" for none.
 using Comment = std::function<std::string(const std::string& path)>;
 
 /// YAML that load_document reads back to the same values; a literal `${` becomes `$${`.

@@ -28,7 +28,7 @@
 ///     };
 ///     namespace {
 ///     const Registration<Router, TopKRouter> registered_top_k{"top_k", "top-k softmax routing"};
-///     }  // a name of its own: files of a folder are compiled as one
+///     }  // name the object uniquely: files of a folder are compiled as one
 ///
 /// A base may have a struct Sketch, from which `shoal new` writes a first recipe. Members may then
 /// have a `static constexpr Base::Sketch kSketch`.
@@ -90,7 +90,7 @@ class ChoiceValue {
 
  protected:
   void set_options(const MemberInfo& member, std::shared_ptr<void> options);
-  /// Returns the options; std::logic_error naming both types unless they are of type `wanted`.
+  /// Returns the options. Throws std::logic_error unless they are of type `wanted`.
   const void* options_of_type(const Type& wanted) const;
 
  private:
@@ -113,8 +113,7 @@ const typename Base::Sketch* sketch_of(const config::MemberInfo& member) {
   return static_cast<const typename Base::Sketch*>(member.sketch);
 }
 
-/// A field of an options struct that chooses a member of Base and holds its options, in a recipe
-/// `{name: top_k, k: 2}`.
+/// An option whose value is a member of Base and its options: `{name: top_k, k: 2}`.
 template <class Base>
 class Choice : public config::ChoiceValue {
  public:
@@ -129,7 +128,7 @@ class Choice : public config::ChoiceValue {
     options_of_type(config::type_of<Options>());
   }
 
-  /// The options of the chosen member. Throws std::logic_error if that is not Member.
+  /// The options of the chosen member. Throws std::logic_error unless Member is chosen.
   template <class Member>
   const typename Member::Options& options() const {
     const config::Type& wanted = config::type_of<typename Member::Options>();

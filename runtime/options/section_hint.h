@@ -19,7 +19,7 @@ struct MisplacedValue {
 /// or on a command line "; write optimizer.name=sgd"; "" without a suggestion.
 std::string hint_for_section(const Type& type, const MisplacedValue& value);
 
-/// The classes of which a section of this type names one, such as optimizers; nullptr if none.
+/// The classes that a section of this type chooses from, such as optimizers; nullptr if none.
 const MemberSet* choice_in(const Type& type);
 
 }  // namespace shoal::config

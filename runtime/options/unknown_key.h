@@ -22,7 +22,7 @@ struct UnknownKey {
   bool is_left_over = false;
   Position position = {};
   std::vector<std::string> siblings;        ///< the keys that the section has
-  std::vector<std::string> name_keys = {};  ///< siblings that name a choice's member
+  std::vector<std::string> name_keys = {};  ///< siblings that choose a class: `name`
 };
 
 /// Suggests what was meant by an unknown key of a recipe: a similar key of the section, our key

@@ -8,9 +8,9 @@
 /// with AVX-512 that are not Intel's, where LibTorch's MKL does not use AVX-512, it calls oneDNN
 /// or, for few rows, multiply_few_rows; elsewhere, and without oneDNN, it calls LibTorch's own.
 ///
-/// Column-major, arguments as in BLAS. Uses OpenMP's threads, but only the caller's inside a
-/// parallel region or for small products. oneDNN moves the stack pointer into the heap, where a
-/// signal's frame would overwrite it: signal handlers need a stack of their own (SA_ONSTACK).
+/// Column-major, arguments as in BLAS. Uses OpenMP's threads, but for small products and inside a
+/// parallel region the calling thread alone. oneDNN moves the stack pointer into the heap, where a
+/// signal's frame would overwrite data: signal handlers need a stack of their own (SA_ONSTACK).
 extern "C" void sgemm_(const char* a_op, const char* b_op, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* a_stride, const float* b,
                        const int* b_stride, const float* beta, float* c, const int* c_stride);

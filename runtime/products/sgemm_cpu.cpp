@@ -34,8 +34,7 @@ bool prefers_onednn() {
 /// None where LibTorch's product is better or the library is missing.
 OneDnn load_onednn() {
   if (!prefers_onednn()) return {};
-  // LibTorch exports weak symbols of the oneDNN inside it. RTLD_DEEPBIND makes libdnnl prefer its
-  // own definitions.
+  // LibTorch exports weak symbols of its own oneDNN; RTLD_DEEPBIND makes libdnnl prefer libdnnl's.
   for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (library == nullptr) continue;

@@ -9,9 +9,8 @@ namespace shoal {
 /// A random permutation of [0, size), computed point by point without storing it: the data order of
 /// an epoch is KeyedPermutation({seed, Purpose::kDataOrder, 0, epoch}, samples).
 ///
-/// A Feistel network over [0, a) × [0, b) with a·b barely above size; it is reapplied to points
-/// outside the range until they are inside. Source: Black and Rogaway 2002, "Ciphers with arbitrary
-/// finite domains".
+/// A Feistel network over [0, a) × [0, b) with a·b barely above size, reapplied until below size.
+/// Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
 class KeyedPermutation {
  public:
   /// Throws std::invalid_argument unless size >= 1.

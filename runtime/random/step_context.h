@@ -47,7 +47,7 @@ inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
 
 /// int64 [b R]: global id of each row, which keys its random numbers, independent of the rank: the
 /// sample's view in the top byte, below it the sample's position in the stream times R plus the
-/// row. The R = runs · S rows are the sample's tokens `runs` times, such as for each head. If
+/// row. The R = runs · S rows repeat the sample's tokens `runs` times, say once for each head. If
 /// samples differ in length, a run counts 2^20 rows, so that ids do not depend on the padding.
 inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;

@@ -21,8 +21,7 @@ constexpr size_t kSecondDigits = 10;
 constexpr size_t kMostRanges = 30;
 constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
-// Fields of TensorFlow's messages Event, SessionLog, Summary.Value, Summary.Image and
-// HistogramProto.
+// Fields of TensorFlow's messages Event, SessionLog, Summary.Value and .Image, HistogramProto.
 namespace event_field {
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 }

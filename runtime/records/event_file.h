@@ -41,9 +41,9 @@ struct StepEvent {
 /// masked CRC-32C) of Event messages, encoded here.
 class EventFile : public GrowingFile {
  public:
-  /// Creates a file in `folder`, which is created too if missing; its name sorts after the existing
-  /// ones, in TensorBoard's reading order. TensorBoard then drops events of `first_step` and later
-  /// in the older files. Throws StorageError.
+  /// Creates a file in `folder`, which is created too if missing. The file's name sorts behind
+  /// those of existing files, so that TensorBoard reads it last and then drops events of
+  /// `first_step` and later in the older files. Throws StorageError.
   EventFile(const std::string& folder, int64_t first_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
   /// Throws StorageError while events wait in memory, as on a full disk; later calls write them.

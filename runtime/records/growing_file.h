@@ -19,16 +19,14 @@ using SharedFileSystem = std::shared_ptr<FileSystem>;
 /// `most_waiting_bytes` new ones are dropped; errors and finish() give their number.
 class GrowingFile {
  public:
-  /// Appends to an existing file. `noun` names a record in messages. Throws StorageError if the
-  /// file cannot be opened.
+  /// Creates the file or appends to it. `noun` names a record in messages. Throws StorageError.
   GrowingFile(std::string path, std::string noun, SharedFileSystem files,
               size_t most_waiting_bytes = std::numeric_limits<size_t>::max());
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&&) = delete;
   /// Tries once more to write waiting records; then they are lost.
   ~GrowingFile();
-  /// Tries to write waiting records for the last time. Throws StorageError with the number of lost
-  /// records, including dropped ones.
+  /// Tries once more to write waiting records. Throws StorageError with the number lost or dropped.
   void finish();
   const std::string& path() const { return path_; }
 

@@ -22,7 +22,7 @@ class LayerLog {
   virtual ~LayerLog() = default;
   /// Name of the file for the records in the run's folder, `gates.jsonl`; "" without records.
   virtual std::string file() const = 0;
-  /// `step`: number of steps done. `applied`: false if the optimizer skipped the last one.
+  /// `step`: number of steps done. `applied`: false if the optimizer skipped the last step.
   virtual Report report(int64_t step, bool applied) const = 0;
 };
 using LayerLogs = std::vector<std::shared_ptr<const LayerLog>>;

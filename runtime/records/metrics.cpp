@@ -36,8 +36,7 @@ void require_file(const std::string& path) {
 /// What becomes of a line; nothing for one that is broken or of a later step.
 using KeepLine = std::function<std::optional<std::string>(const std::string&)>;
 
-/// Rewrites the file, if there is one, to `first` and what `keep` makes of its lines. Returns
-/// `path`.
+/// Rewrites the file, if it exists, to `first` and what `keep` makes of its lines. Returns `path`.
 const std::string& keep_lines(const std::string& path, FileSystem& files, const std::string& first,
                               const KeepLine& keep) {
   require_file(path);

@@ -14,15 +14,14 @@ struct BpeMerge {
   int32_t left = 0, right = 0, result = 0;
 };
 
-/// Content of the two files of a byte-level BPE: OpenAI's encoder.json and vocab.bpe, Hugging
-/// Face's vocab.json and merges.txt.
+/// Content of OpenAI's encoder.json and vocab.bpe, or Hugging Face's vocab.json and merges.txt.
 struct BpeVocabulary {
   std::vector<std::string> tokens;  ///< the bytes of each id; each of the 256 bytes is a token
-  std::vector<BpeMerge> merges;     ///< highest priority first; parts are bytes or made before
+  std::vector<BpeMerge> merges;     ///< highest priority first; parts are bytes or earlier results
 };
 
-// Files are not trusted: the cost of a mistake is bounded by kLargestBpeFile. Both functions throw
-// DataError with the path and the line.
+// Files are not trusted: any above kLargestBpeFile is refused. Both functions throw DataError with
+// the path and the line, or for the tokens the byte.
 
 /// Parses lines of two tokens separated by a space, after an optional first line `#version`. Parts
 /// and result must be among `tokens`.

@@ -38,7 +38,8 @@ class Gpt2Splitter {
   };
 
   /// Returns the last position where `text` can be cut so that, whatever follows it, the words of
-  /// both pieces are those of the whole; 0 if there is none. If `text` is not UTF-8, its size.
+  /// both pieces are those of the whole; 0 if there is none. If the search meets invalid UTF-8,
+  /// returns the size of `text`: the caller then encodes all of it and finds the mistake.
   size_t last_cut(std::string_view text) const;
 
  private:

@@ -41,8 +41,8 @@ class Gpt2Tokenizer : public Tokenizer {
     }
   };
 
-  /// Reads the files, unless the context forbids it. Throws DataError, also if the size of their
-  /// vocabulary differs from the options.
+  /// Reads the files if `context.reads_files`. Throws DataError if they are invalid, or if their
+  /// vocabulary does not have the size in the options.
   explicit Gpt2Tokenizer(const Options& options, const Context& context = {});
   explicit Gpt2Tokenizer(BpeVocabulary vocabulary);
 

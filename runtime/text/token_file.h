@@ -79,10 +79,10 @@ class TokenFile {
   std::optional<TokenFileInfo> info_;
 };
 
-/// Writes a token cache and its side file. Both are complete on the disk before they are renamed,
-/// the side file first, so that a cache beside a side file always belongs to it, even if the
-/// program is killed. An older cache with another side file is removed in between. The destructor
-/// removes unfinished files. Throws: StorageError.
+/// Writes a token cache and its side file. When both are complete on the disk, an older cache with
+/// another side file is removed, and then the two are renamed, the side file first. A cache beside
+/// a side file thus always belongs to it, even if the program is killed. The destructor removes
+/// unfinished files. Throws: StorageError.
 class TokenFileWriter {
  public:
   TokenFileWriter(FileSystem& files, std::string path);

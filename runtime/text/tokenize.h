@@ -27,10 +27,9 @@ class WordCounter {
   bool is_in_word_ = false;
 };
 
-/// Encodes text files into the token cache `out`, a file of ids, in bounded memory. Each text is
-/// encoded on its own, and the ids are concatenated without separators. Throws: DataError if a
-/// file is missing, has bytes that the tokenizer refuses (byte named), or cannot be split within
-/// kLongestUncutText; StorageError.
+/// Encodes text files into the token cache `out` in bounded memory: each text on its own, the ids
+/// concatenated without separators. Throws StorageError, and DataError if a file is missing, has
+/// bytes that the tokenizer refuses, or cannot be cut within kLongestUncutText.
 TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                              FileSystem& files, const std::string& out);
 
@@ -42,7 +41,7 @@ struct CachedTokens {
   TokenFile file;
   double seconds = 0.0;  ///< that this process took to make it; 0 if it existed
 };
-/// Throws: DataError also if the file changes meanwhile; else as tokenize_files does.
+/// Throws as tokenize_files does, and DataError if the file changes meanwhile.
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
                            const std::string& folder);
 

@@ -33,7 +33,7 @@ class BadText : public DataError {
 class Tokenizer {
  public:
   struct Context {
-    bool reads_files = true;  ///< false: only vocabulary() is needed, as in `check`
+    bool reads_files = true;  ///< false: only vocabulary() is needed, as in `shoal check`
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "tokenizer";

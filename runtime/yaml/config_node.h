@@ -84,9 +84,9 @@ class Diagnostics {
   /// sections, such as an unknown top-level key or a broken override.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  /// One line for each mistake in the order of the files, `FILE:LINE:COL: PATH: what`, on the
-  /// command line `command line: KEY=VALUE: what`, with the path if it differs from the key; after
-  /// 100 a line with the number of the others.
+  /// One line for each mistake in the order of the files: `FILE:LINE:COL: PATH: what`, or for an
+  /// override `command line: KEY=VALUE: what`, with the path too if it is not the key. After 100
+  /// mistakes, one line has the number of the others.
   std::vector<std::string> lines() const;
   /// Throws ConfigError with lines() if there are any.
   void throw_if_any(ExitCode code = ExitCode::kRecipe) const;

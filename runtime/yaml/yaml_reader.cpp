@@ -247,8 +247,7 @@ Position position_of_byte(const std::string& text, std::size_t offset, Position 
   return start;
 }
 
-/// The first tab among the blanks that this line or the one before begins with; nothing if there is
-/// none.
+/// The first tab among the blanks that this line or the one before begins with, if there is one.
 std::optional<std::size_t> find_tab_indentation(const std::string& text, int last_line) {
   bool is_indentation = true;
   int line = 0;

@@ -78,8 +78,8 @@ class GrowRule {
   virtual bool needs_gradient() const { return false; }
   /// True if grow_score() reads CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// True if a neuron that lost all incoming weights also loses its outgoing ones before cells
-  /// grow, or vice versa; as many more cells grow (chain_removal.h). Requires reads_kept().
+  /// True if an update also removes all outgoing weights of neurons that lost all incoming ones, or
+  /// vice versa, and grows that many more cells (chain_removal.h). Requires reads_kept().
   virtual bool removes_chains() const { return false; }
   /// A matrix keeps its mask for good once this share of the cells that an update grows were
   /// dropped by the same update; nullopt: never. Requires reads_kept().

@@ -19,9 +19,8 @@ torch::Tensor rounded_for_sums(const torch::Tensor& x, double largest, int64_t t
   return (x / unit).round_().mul_(unit);
 }
 
-/// Factor of node b in paths that reach it from node a of the same side: 1 / (1 + e), or (1 + i) /
-/// (1 + e). i counts the common links of a and b; 1 + e the other links of b, one of which leads to
-/// the end of the path.
+/// Factor of node b in paths from node a of the same side: 1 / (1 + e) or (1 + i) / (1 + e), for i
+/// common links of a and b and 1 + e other links of b, one of which leads to the path's end.
 torch::Tensor parts(const torch::Tensor& links_mn, bool counts_internal) {
   const torch::Tensor common_mm = links_mn.matmul(links_mn.t());
   // Where b only has links to neighbours of a, no path leads to a missing link.

@@ -24,8 +24,7 @@ namespace {
 
 /// Drops the lowest |w| + lambda |g| and grows at random. An update replaces a share of all cells
 /// that falls in steps: `extra` at first, half of it from `half_from` on, 0 from `until` on.
-/// Source: Yuan et al. 2021 (MEST), section 3. Differs: thresholds are ranks, so that ties do not
-/// drop more.
+/// Source: Yuan et al. 2021 (MEST), section 3. Differs: drops by rank, so that ties drop no more.
 class Mest : public GrowRule {
  public:
   struct Options {

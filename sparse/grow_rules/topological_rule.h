@@ -25,9 +25,9 @@ class TopologicalRule : public ReplaceRule {
 };
 
 /// Scores for weighted sampling without replacement: the k highest are k draws with probabilities
-/// proportional to the weights w. A score is w / e, with exponential variates e from `stream`,
-/// other ones for each `purpose`. Cells of weight 0 come last, in random order. Float64.
-/// Source: Efraimidis and Spirakis 2006, algorithm A-Res.
+/// proportional to the weights w. A score is w / e, with exponential variates e keyed by `stream`
+/// and `purpose`. Cells of weight 0 come last, in random order. Float64. Source: Efraimidis and
+/// Spirakis 2006, algorithm A-Res.
 torch::Tensor race_scores(const torch::Tensor& weight_C, Stream stream, std::string_view purpose);
 
 }  // namespace shoal

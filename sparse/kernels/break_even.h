@@ -41,8 +41,8 @@ struct BreakEvens {
     }
     return {};
   }
-  /// For training, which never multiplies 1 token: layers whose kernels are faster only then keep
-  /// their fused dense products.
+  /// For training, which never multiplies 1 token: a kernel that is faster for 1 token alone is not
+  /// used, so that the layer keeps its fused dense products.
   BreakEvens for_training() const {
     BreakEvens changed = *this;
     changed.rows.one = changed.diagonals.one = changed.blocks.one = 0.0;
@@ -50,9 +50,9 @@ struct BreakEvens {
   }
 };
 
-/// Measures break-even densities on this machine, with the threads that are set: layers of 768 x
-/// 768 weights, in float32, about ten seconds; `few` by the forward pass alone. A kernel has to be
-/// a tenth faster; its density is at most 0.9.
+/// Measures break-even densities, at most 0.9, on this machine with the threads that are set, in
+/// about ten seconds. Layers have 768 x 768 float32 weights, a kernel has to be faster by a tenth,
+/// and `few`, unlike `many`, measures the forward pass alone.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal

@@ -11,8 +11,7 @@ namespace shoal {
 
 /// Base of SparseLayouts, sparse matrices with their products, on a GPU. LibTorch operators compute
 /// the index tensors once, on the GPU; orders may be on any device. Values are contiguous
-/// [num_weights()]. Products call operators of the CUDA plug-in, unless there are no tokens or no
-/// weights.
+/// [num_weights()]. Products call operators of the CUDA plug-in, except without tokens or weights.
 class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;

@@ -41,8 +41,7 @@ inline int64_t gradient_parts(int64_t tokens) {
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
 }
 
-/// Sums over dimension 0 in order, since LibTorch's sum may depend on the number of threads.
-/// Overwrites its input.
+/// Sums over dimension 0 in order (LibTorch's may depend on the threads). Overwrites its input.
 inline torch::Tensor sum_of_parts(const torch::Tensor& sums) {
   const torch::Tensor total = sums[0];
   for (int64_t part = 1; part < sums.size(0); ++part) total.add_(sums[part]);

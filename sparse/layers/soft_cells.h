@@ -18,10 +18,10 @@ namespace shoal {
 /// of the K best cells are to 1 and the others to 0. After the choice, products use V itself, which
 /// masks restrict to the K best cells, and the scores are freed.
 ///
-/// Cells beyond the 2 K largest weights are left out while their weights are less than 1 % of the
-/// total. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals. Differs: the
-/// choice multiplies the K cells by their weights, where the public code sets those to 1, so that
-/// dropping the other cells is all that changes a layer's output.
+/// In each matrix, cell weights below the 2 K largest are set to 0 while their sum is less than 1 %
+/// of the sum of all. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals.
+/// Differs: the choice multiplies the K cells by their weights, where the public code sets the
+/// weights to 1, so that a layer's output changes only by the dropped cells.
 class SoftCells : public WeightForm, public Stateful {
  public:
   /// Starts with equal scores, 1 / C each.

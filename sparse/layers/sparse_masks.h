@@ -16,8 +16,8 @@ namespace shoal {
 /// Masks of a model's sparse layers, true where a weight is on, and the sparse kernels that follow
 /// them. Training, evaluation and the export of weights share them.
 ///
-/// A layer has no mask, and all its weights are on, until one is drawn or loaded, also while its
-/// cells are chosen softly (SoftCells). With a mask weights that are off are zero.
+/// All weights of a layer are on until its mask is drawn, loaded or, after soft training of its
+/// cells (SoftCells), chosen. With a mask, weights that are off are zero.
 class SparseMasks : public Stateful {
  public:
   /// `are_chosen`: true if cells are chosen softly; loading a checkpoint then removes the mask of a
@@ -43,8 +43,8 @@ class SparseMasks : public Stateful {
   void rest_from(int64_t step) { rest_from_ = step; }
   bool rest_at(int64_t step) const { return step >= rest_from_; }
 
-  /// Throws Error (exit 12) if a mask is none that its pattern has at this density, as one from a
-  /// checkpoint of another recipe. `may_exceed`: GrowRule::may_exceed_density.
+  /// Throws Error (exit 12) if a mask does not fit its pattern and density, such as one loaded from
+  /// another recipe's checkpoint. `may_exceed`: GrowRule::may_exceed_density.
   void require_fit(bool may_exceed) const;
 
   void visit_state(StateVisitor& visitor) override;

@@ -7,8 +7,7 @@
 namespace shoal {
 namespace {
 
-/// A band around the diagonal: row r has the columns c with |c - floor(r n / m)| <= b. The mask is
-/// fixed.
+/// A fixed band around the diagonal: row r has the columns c with |c - floor(r n / m)| <= b.
 class Banded : public Pattern {
  public:
   struct Options {

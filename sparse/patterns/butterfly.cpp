@@ -83,8 +83,7 @@ class Butterfly : public Pattern {
     refuse(fmt::format("a grid of {0} x {0} does not divide {1} x {2} weights", grid, rows(),
                        columns()));
   }
-  /// Largest f of a grid for this number of weights, before blocks are made whole; less than 1 if
-  /// none fits.
+  /// Largest f of a grid for so many weights, before blocks are made whole; below 1 if none fits.
   int64_t most_factors(int64_t grid, int64_t weights) const {
     const int64_t all = std::bit_width(static_cast<uint64_t>(grid)) - 1;
     return std::min(all, weights / (rows() * columns() / grid) - 1);

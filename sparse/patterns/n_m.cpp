@@ -14,8 +14,7 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 /// N:M sparsity: N of each M consecutive weights in a row. The last group of a row may be shorter.
 ///
-/// An update drops the weights with the lowest scores of the whole matrix, then grows each group
-/// back to N.
+/// An update drops the weights of lowest scores in the matrix, then grows each group back to N.
 class NOfM : public Pattern {
  public:
   struct Options {

@@ -88,15 +88,15 @@ class Pattern {
   bool fits(const torch::Tensor& mask_mn, bool may_exceed = false) const;
   /// Returns a mask, bool [C], of the cells of the highest scores; first masks have random scores.
   virtual torch::Tensor choose(const torch::Tensor& score_C) const;
-  /// Returns the mask after pruning and growing. With num_drop == num_grow as many cells are on.
+  /// Returns the mask after pruning and growing; num_drop == num_grow keeps the number of cells.
   virtual torch::Tensor update(const CellUpdate& update) const;
 
  protected:
   /// floor(density · cells), exact in decimals. Throws ConfigError that names the layer if it is 0.
   int64_t share_of(int64_t cells) const;
-  /// Throws ConfigError: the density leaves none of `count` `noun`; names the least that does.
+  /// Throws ConfigError: the density leaves 0 of `count` `noun`; names the least that leaves 1.
   [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
-  /// Throws ConfigError, listing sides that fit, unless `side` divides m and n; `noun`: their name.
+  /// Throws ConfigError, listing sides that fit, unless `side` divides m and n. `noun`: "blocks".
   void require_squares(int64_t side, std::string_view noun) const;
   /// Throws ConfigError with the message `layer: what`.
   [[noreturn]] void refuse(const std::string& what) const;

@@ -87,8 +87,7 @@ class ShuffledBlock : public Pattern {
     return torch::empty_like(by_order_mn).index_copy_(0, order_m, by_order_mn).view({-1});
   }
 
-  /// Orders the rows so that rows with similar masks (by cosine) are adjacent, large clusters
-  /// first.
+  /// Orders rows so that rows of similar masks (by cosine) are adjacent, large clusters first.
   torch::Tensor similar_rows(const torch::Tensor& is_on_mn) const {
     const torch::Tensor on_mn = is_on_mn.to(torch::kCPU, torch::kFloat32);
     const torch::Tensor shared_mm = on_mn.mm(on_mn.t());  // counts, exact in any order

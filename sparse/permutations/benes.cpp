@@ -21,8 +21,7 @@ int64_t reach(int64_t side, int64_t stage) {
   return side >> (std::min(stage, last - stage) + 1);
 }
 
-/// Applies one stage with probabilities p [u, G, s / 2] to the pairs of members of x [u, G, a, s,
-/// b] at distance `h`.
+/// Applies one stage, probabilities p [u, G, s / 2], to pairs at distance `h` of x [u, G, a, s, b].
 torch::Tensor exchanged(const torch::Tensor& x, const torch::Tensor& p_uGh, int64_t h) {
   const int64_t u = x.size(0), groups = x.size(1), blocks = x.size(3) / (2 * h);
   const torch::Tensor pairs = x.view({u, groups, x.size(2), blocks, 2, h, x.size(4)});

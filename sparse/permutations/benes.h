@@ -9,8 +9,8 @@ namespace shoal {
 
 /// Soft permutations by Beneš networks (sparsity.permutation: benes). Each group of s inputs or
 /// outputs of a layer, its members, passes 2 log2(s) - 1 stages of s / 2 switches, each of which
-/// swaps two members or passes them through. In successive stages a switch connects members at
-/// distance s / 2, s / 4, … 1, … s / 4, s / 2. They reach every permutation, most in several ways.
+/// swaps two members or does not. In successive stages a switch connects members at distance s / 2,
+/// s / 4, … 1, … s / 4, s / 2. Switches reach every permutation, most in several ways.
 ///
 /// Parameters [u matrices, G groups, stages, s / 2]: switches in order of their lower members.
 /// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
@@ -31,10 +31,10 @@ class Benes : public SwitchFamily {
   torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;
 };
 
-/// Returns the switch settings [2 log2(s) - 1][s / 2], where true swaps, of a Beneš network with (P
-/// x)_i = x_{p(i)}, in O(s log s). `index` is p, a permutation of 0 to s - 1; s is a power of 2, at
-/// least 2. Source: the looping algorithm, Opferman and Tsao-Wu 1971, "On a class of rearrangeable
-/// switching networks".
+/// Returns the switch settings [2 log2(s) - 1][s / 2], true to swap, of a Beneš network with (P
+/// x)_i = x_{p(i)}, in O(s log s). `index`: p, a permutation of 0 to s - 1, where s is 2, 4, 8, …
+/// Source: the looping algorithm, Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching
+/// networks".
 std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index);
 
 }  // namespace shoal

@@ -4,16 +4,15 @@
 
 namespace shoal {
 
-/// Soft permutations of kaleidoscope layers (sparsity.permutation: kaleidoscope). Each group of s
-/// inputs or outputs of a layer, its members, passes three switches for blocks of s, s / 2, … 4
-/// members in turn, shared by all blocks of a size: even members before odd ones, reverse the first
-/// half, reverse the second half. They reach at most 2^(3 (log2(s) - 1)) of the s! permutations,
-/// among them the identity and bit reversal.
+/// Soft permutations of kaleidoscope layers (sparsity.permutation: kaleidoscope). A group has s
+/// members, inputs or outputs of a layer. In blocks of s, s / 2, … 4 members in turn, it passes
+/// three switches, which all blocks of a size share: move even members before odd ones, reverse the
+/// first half, reverse the second half. Switches reach at most 2^(3 (log2(s) - 1)) of the s!
+/// permutations, among them the identity and bit reversal.
 ///
 /// Parameters [u matrices, G groups, log2(s) - 1, 3].
 /// Source: Dao et al. 2019, "Learning fast algorithms for linear transforms using butterfly
-/// factorizations", and HazyResearch/butterfly; as there, blocks of 2 have no switches, which would
-/// change nothing.
+/// factorizations", and HazyResearch/butterfly; as there, blocks of 2 have no switches.
 class Kaleidoscope : public SwitchFamily {
  public:
   using SwitchFamily::SwitchFamily;

@@ -9,8 +9,7 @@
 #include "runtime/device/autograd_function.h"
 #include "runtime/random/random.h"
 
-// u matrices of a stack  n permuted rows or columns  a, b a matrix as it is stored  G groups
-// s members of a group
+// u matrices of a stack  n permuted rows or columns  a, b a matrix as stored  G groups of s
 namespace shoal {
 namespace {
 
@@ -21,8 +20,7 @@ torch::Tensor reordered(const torch::Tensor& x_uab, int64_t dim, const torch::Te
   return x_uab.gather(dim, index_un.unsqueeze(dim == 1 ? 2 : 1).expand(sizes));
 }
 
-/// Reorders by index; the gradient is read in the inverse order: no addition, so no atomics on a
-/// GPU.
+/// Reorders by index. The gradient is read by the inverse, without atomic additions on a GPU.
 struct Reorder : torch::autograd::Function<Reorder> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_uab, int64_t dim,
                                const torch::Tensor& index_un, const torch::Tensor& inverse_un) {

@@ -95,8 +95,8 @@ class Permutation : public WeightForm, public Stateful {
   static constexpr const char* kSoftPrefix = "sparsity.soft.";
   static constexpr const char* kIndexPrefix = "sparsity.index.";
   void visit_state(StateVisitor& visitor) override;
-  /// Becomes soft or hard like the checkpoint that is loaded next. Throws Error (exit 12) if that
-  /// is soft and this permutation has no family.
+  /// Becomes soft or hard like the checkpoint that is loaded next. Throws Error (exit 12) if the
+  /// checkpoint is soft and this permutation has no family.
   void fit_to(const SavedNames& saved) override;
   void tensors_loaded() override;
 

@@ -14,8 +14,8 @@
 
 namespace shoal {
 
-/// Options for training soft permutations, relaxed matrices. That of a layer becomes hard, a fixed
-/// permutation, by `threshold` or at `until`.
+/// Options for training soft permutations, relaxed matrices. A layer's permutation becomes hard,
+/// fixed, once its penalty is below `threshold`, or else at `until`.
 struct LearningOptions {
   PermutationAxis axis = PermutationAxis::kInputs;
   int64_t groups = 1;
@@ -68,8 +68,7 @@ struct LearningSteps {
   int64_t ramp, check_every, until;
 };
 
-/// How inputs or outputs of sparse layers are permuted, such as `random` or `learned`. Registered
-/// under `permutation`.
+/// How sparse layers are permuted, such as `random` or `learned`. Registered under `permutation`.
 class PermutationMethod {
  public:
   struct Context {};

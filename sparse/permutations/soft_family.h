@@ -33,8 +33,7 @@ class SoftFamily {
   virtual std::string misfit(const Grouping& grouping) const = 0;
   /// Shape of the parameter of one group with `side` members.
   virtual std::vector<int64_t> shape(int64_t side) const = 0;
-  /// Initialises the parameter [G, shape...] of one matrix in place, at random with a share `mix`
-  /// of the identity in P.
+  /// Initialises one matrix's parameter [G, shape...] at random, with a share `mix` of I in P.
   virtual void fill(const torch::Tensor& parameter_G, double mix, const Stream& stream) const = 0;
   /// Default of `mix` for groups of `side` members.
   virtual double usual_mix(int64_t side) const = 0;

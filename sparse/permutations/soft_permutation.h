@@ -8,7 +8,7 @@
 namespace shoal {
 
 /// Relaxed permutations: doubly stochastic matrices M [..., s, s] that are trained towards
-/// permutation matrices P, with (P x)_i = x_{p(i)}; p(i) is the column of row i's one.
+/// permutation matrices P, with (P x)_i = x_{p(i)}; row i of P has its 1 in column p(i).
 /// Source: Lyu et al. 2020 (AutoShuffleNet), which PA-DST follows (equations 13 and 14).
 
 /// Initialises M: `mix` · identity + (1 - mix) · random entries of mean 1 / s, projected. Training

@@ -45,8 +45,7 @@ struct SwitchOptions : LearningOptions {
 ///
 /// Each p starts near 0, or near 1 if the first permutation uses the switch, and varies by a random
 /// factor; a share `mix` of P lies on that permutation. With all p = 1/2 most families would
-/// average all members of a group, from which a layer learns nothing; with p = 0 or 1 no switch
-/// would get a gradient.
+/// average all members of a group, from which a layer learns nothing; p = 0 or 1 has no gradient.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {

@@ -13,9 +13,9 @@ namespace shoal {
 /// Step rule for sparsity.rule: soft_top_k. Trains the scores of soft cells (weights of a matrix
 /// that will be on or off together, such as a diagonal), and chooses the cells that stay on.
 ///
-/// Each step sets the temperature of the next one. A layer chooses when its distance from a choice
-/// is below the threshold, all layers do at `until`; a stack of experts waits for `until`, because
-/// its ranks do not tell each other how near they are. PruneGrow masks the other cells then.
+/// Each step sets the temperature of the next one. A layer chooses once its distance from a choice
+/// is below the threshold, or else at `until`. Stacks of experts wait for `until`, because ranks do
+/// not exchange the distances of their experts. PruneGrow masks the cells that are not chosen.
 class ChooseCells : public SoftTraining {
  public:
   /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this
@@ -25,8 +25,7 @@ class ChooseCells : public SoftTraining {
 
   void after_update(int64_t step, StepTensors& tensors) override;
 
-  /// Adam's state for the scores of weight X is saved as `sparsity.cells.m.X` and
-  /// `sparsity.cells.v.X`.
+  /// Prefixes of the names of Adam's saved states, before the weight's name.
   static constexpr const char* kMomentPrefix = "sparsity.cells.m.";
   static constexpr const char* kSquarePrefix = "sparsity.cells.v.";
   static constexpr const char* kUpdates = "sparsity.cells.updates";

@@ -11,12 +11,13 @@
 
 namespace shoal {
 
-/// Step rule that trains soft permutations of sparse layers, relaxed matrices, and makes them hard,
-/// fixed ones. Source: PA-DST (Efficient Dynamic Structured Sparse Training with Learned Shuffles).
+/// Step rule that trains soft permutations (relaxed matrices) of sparse layers until they become
+/// hard (fixed). Source: PA-DST (Efficient Dynamic Structured Sparse Training with Learned
+/// Shuffles).
 ///
 /// Each step adds the gradient of the penalty, a matrix's distance from a permutation, updates by
-/// Adam and projects. A layer becomes hard when its penalty is below the threshold, all do at
-/// `until`. A stack of experts waits for `until`: its ranks do not exchange how near they are.
+/// Adam and projects. A layer becomes hard once its penalty is below the threshold, or else at
+/// `until`. Stacks of experts wait for `until`, as ranks do not exchange their experts' penalties.
 class LearnPermutations : public SoftTraining {
  public:
   /// Throws ConfigError for durations that `scale` cannot convert, or an `until` after the end.
@@ -27,8 +28,7 @@ class LearnPermutations : public SoftTraining {
 
   /// Tensors kept per soft permutation: the parameter, its gradient and both of Adam's states.
   static constexpr int64_t kCopiesOfSoft = 4;
-  /// Adam's state for the permutation of weight X is saved as `sparsity.soft.m.X` and
-  /// `sparsity.soft.v.X`.
+  /// Prefixes of the names of Adam's saved states, before the weight's name.
   static constexpr const char* kMomentPrefix = "sparsity.soft.m.";
   static constexpr const char* kSquarePrefix = "sparsity.soft.v.";
   static constexpr const char* kUpdates = "sparsity.soft.updates";

@@ -6,9 +6,8 @@
 namespace shoal {
 namespace {
 
-/// Takes the gradient of x, which is trained beside a weight, and sums it over the replicas. A
-/// non-finite one makes the weight's gradient non-finite too, which skips the step; otherwise that
-/// is unchanged.
+/// Takes the gradient of x, which is trained beside a weight, and sums it over the replicas. If it
+/// is not finite, makes the weight's gradient non-finite too, so that the step is skipped.
 torch::Tensor take_gradient(const torch::Tensor& x, const std::string& weight,
                             StepTensors& tensors) {
   // On a rank whose experts got no rows it is undefined.

@@ -56,8 +56,8 @@ struct SoftAdam {
 /// Base of step rules that train WeightForms, functions applied to sparse weights in each forward
 /// pass, while these are soft: soft permutations, scores of soft cells.
 ///
-/// Each step takes their gradients, summed over the replicas of the weight, for Adam. They are
-/// neither measured nor clipped with the gradients of weights.
+/// Each step takes their gradients, summed over the replicas of the weight, for Adam. These
+/// gradients are neither measured nor clipped with those of the weights.
 class SoftTraining : public StepRule {
  public:
   void before_norm(int64_t step, StepTensors& tensors) override;

@@ -31,10 +31,10 @@ struct EnumNames<CandidateKind> {
 };
 
 /// Candidate keys of an attention expert, which attends to few of them (section `candidates`).
-/// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square. A kind has its own sizes.
+/// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square.
 struct KeyCandidates {
   CandidateKind from = CandidateKind::kAll;
-  std::optional<int64_t> window, block, keep;
+  std::optional<int64_t> window, block, keep;  ///< window of kWindow; block and keep of kPooled
 
   static constexpr auto fields() {
     return std::tuple{

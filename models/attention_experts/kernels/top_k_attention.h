@@ -13,19 +13,19 @@ namespace shoal {
 
 /// Top-k attention of some tokens to the tokens of their image: for each query and head the softmax
 /// over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Among equal q kᵀ the
-/// earlier token counts. A query is independent of the others; on a GPU q kᵀ is LibTorch's, which
-/// may round by the number of queries.
+/// earlier token counts. A query is independent of the others, except that on a GPU LibTorch
+/// computes q kᵀ and may round it differently for other numbers of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
 /// bfloat16 is computed in float32. Rows may be strided views into wider rows. Differentiable in
-/// all three inputs; the choice of keys is held constant. The CPU kernel, for all candidates but
-/// pooled blocks, stores no R x N tensor: the backward pass recomputes logits and choice, with
-/// equal bits. Source: Adaptive Sparse Attention MoE Architecture, component 4.
+/// all three inputs; the choice of keys is held constant. The CPU kernel, which supports all
+/// candidates but pooled blocks, stores no R x N tensor: its backward pass recomputes logits and
+/// choice, with equal bits. Source: Adaptive Sparse Attention MoE Architecture, component 4.
 torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// Columns from `first` on of tensor number `tensor` in the `rows` of top_k_attention_of.
+/// Columns of rows[tensor] in a call of top_k_attention_of, from column `first` on.
 struct Columns {
   size_t tensor = 0;
   int64_t first = 0;
@@ -52,7 +52,7 @@ struct TopKPart {
 torch::Tensor top_k_attention_of(const std::vector<torch::Tensor>& rows,
                                  const std::vector<TopKPart>& parts, int64_t width, int64_t dim);
 
-/// Reference of top_k_attention on any device, by LibTorch operators apart from the CPU's q kᵀ.
+/// Reference of top_k_attention on any device, by LibTorch operators except q kᵀ on the CPU.
 torch::Tensor top_k_attention_portable(const torch::Tensor& query_RD, const torch::Tensor& key_IND,
                                        const torch::Tensor& value_IND, const ImageQueries& queries,
                                        const TopKOptions& options);

@@ -339,8 +339,7 @@ struct ShareGrads {
   Real *share_KQ, *grad_KQ;
 };
 
-/// Replaces gradients of probabilities by those of logits, and probabilities by their weighted
-/// ones.
+/// Replaces gradients of probabilities by those of logits, and multiplies probabilities by weights.
 template <class Real>
 void differentiate_shares(const TopKShape<Real>& shape, const TopKTile& tile,
                           const BackwardCall<Real>& call, const ShareGrads<Real>& shares,

@@ -5,7 +5,7 @@
 // S tokens of a sequence  C channels
 namespace shoal {
 
-/// Input sequence, taps [3, C] (weights of a token and the two before) and output sequence.
+/// Input sequence, taps [3, C] (weights of the token two before, one before and itself), output.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;
@@ -27,7 +27,7 @@ struct TapGradient {
 
 template <class Real>
 void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last);
-/// Input gradient, dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
+/// Input gradient, from = dy, to = dx: dx[t] = w[2] dy[t] + w[1] dy[t + 1] + w[0] dy[t + 2].
 template <class Real>
 void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first, int64_t last);
 template <class Real>

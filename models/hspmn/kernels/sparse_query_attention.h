@@ -26,9 +26,9 @@ struct SparseQueries {
 /// values must be dense: they may be views of a projection's output or of a cache. Rows of keys and
 /// values beyond a sequence's last limit are not read; their gradients are zero.
 /// Differentiable in all three inputs. The backward pass uses the saved log-sum-exp of each row; no
-/// tensor of R x S exists. On the CPU results are bitwise independent of the number of threads, a
-/// query's output also of other queries and sequences, and gradients also of other sequences.
-/// Source: HSPMN v2.1 (Jędryczko 2025), section 2.
+/// tensor of R x S exists. On the CPU results are bitwise independent of the number of threads and
+/// of other sequences; a query's output is also independent of other queries. Source: HSPMN v2.1
+/// (Jędryczko 2025), section 2.
 torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
                                      const torch::Tensor& value_BMSH, const SparseQueries& queries,
                                      double scale);
@@ -39,9 +39,9 @@ struct PortableAttention {
   int64_t chunks = 8;  ///< each sequence's queries are split into this many consecutive runs
 };
 
-/// sparse_query_attention by LibTorch's attention with a mask, on any device: each part of the
-/// queries over the keys up to its last limit, so that about 1 / chunks of the work is masked out.
-/// Copies the limits to the host.
+/// sparse_query_attention by LibTorch's attention with a mask, on any device: each chunk of queries
+/// reads the keys up to its last limit, so that about 1 / chunks of the work is masked out. Copies
+/// the limits to the host.
 torch::Tensor sparse_query_attention_portable(const torch::Tensor& query_RNH,
                                               const torch::Tensor& key_BMSH,
                                               const torch::Tensor& value_BMSH,

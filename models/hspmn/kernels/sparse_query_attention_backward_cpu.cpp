@@ -34,8 +34,7 @@ struct QueryBackwardCall {
   const Value *query_RNH, *grad_RNH;
   HeadRows<const Value> keys, values;
   const Real *log_sum_RN, *delta_RN;
-  /// Gradients of queries per part, [parts, R, N, H]; only rows that attend to the part are
-  /// written.
+  /// Query gradients per part, [parts, R, N, H]; only rows that attend to the part are written.
   Real* query_grad;
   int64_t part_elements;
   HeadRows<Value> key_grad, value_grad;

@@ -34,8 +34,7 @@ struct ForwardCall {
   Real* log_sum_RN;
 };
 
-/// Partial results of a tile: sum over some keys of exp(logit - highest) value per row, and the sum
-/// of the factors.
+/// A tile's sums over some keys, for each row: of exp(logit - highest) value, and of the factors.
 template <class Real>
 struct PartResult {
   Real *out_QW, *highest_Q, *sum_Q;
@@ -171,8 +170,7 @@ void attend_by_tile(const ForwardCall<Value>& call, const std::vector<QueryTile>
       costs, [&](size_t i, auto& scratch) { attend_tile(call, tiles[i], scratch); });
 }
 
-/// Attends with one task for each part of the keys, for few tiles; keeps the parts' results in
-/// memory.
+/// Attends with one task per part of the keys, for few tiles; keeps the parts' results in memory.
 template <class Value>
 void attend_by_part(const ForwardCall<Value>& call, const std::vector<QueryTile>& tiles) {
   using Real = typename ForwardCall<Value>::Real;

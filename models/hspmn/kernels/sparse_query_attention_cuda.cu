@@ -297,8 +297,7 @@ __device__ Wide<Value> dot_key(const Wide<Value>* row, const Value* key, int64_t
   return sum;
 }
 
-/// A block for kKeys keys goes through the rows that see them; a warp sums the gradients of
-/// kWarpKeys of them.
+/// A block for kKeys keys goes through the rows that see them; each warp sums for kWarpKeys keys.
 template <class Value>
 __global__ void key_grad_kernel(Inputs<Value> in, Backward<Value> job) {
   using Real = Wide<Value>;

@@ -53,8 +53,8 @@ struct Forward {
 template <class Value>
 void launch_forward(const Inputs<Value>& inputs, const Forward<Value>& job, CUstream_st* stream);
 
-/// Arrays of the backward pass. `dot_RN` is the inner product <grad, output>. Gradients of keys and
-/// values are contiguous [B, M, S, W] and wholly overwritten, in a deterministic order.
+/// Arrays of the backward pass; the last three receive the gradients of queries, keys and values,
+/// wholly overwritten, with deterministic sums. `dot_RN` is the inner product <grad, output>.
 template <class Value>
 struct Backward {
   const Value* grad_RNW;

@@ -22,8 +22,8 @@ struct MemoryTables {
 /// The scores of all keys are never in memory together. Gradients of queries and keys flow through
 /// the chosen keys only; those of the tables are dense, summed in the order of the rows for any
 /// number of threads, and zero for keys never chosen. One autograd node. float32 or float64. NaN
-/// scores are skipped; a row with fewer than k others becomes NaN, as do the gradients it
-/// contributes to. TORCH_CHECK on sizes that do not fit, unless 1 <= k <= K, and on tables that are
+/// scores are skipped; a row with fewer than k other scores becomes NaN, as do the gradients it
+/// contributes to. TORCH_CHECK unless 1 <= k <= K, on sizes that do not fit, and on tables that are
 /// not contiguous or of another dtype than the rows. Sources: Nexus layer of "OneSparse: A Unified
 /// Framework for Sparse Activation Layers in Vision Models", algorithm A2; Lample et al. 2019.
 torch::Tensor memory_lookup(const torch::Tensor& query_RD, const std::vector<int64_t>& rows_u,

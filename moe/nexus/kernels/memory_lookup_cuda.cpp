@@ -73,8 +73,7 @@ void choose(const Tensor& score_RK, Tensor key_Rk, Tensor best_Rk) {
   top_k_cuda::launch_top_k(job, current_stream());
 }
 
-/// The best keys of each row: the scores of some rows at a time, of 64 MiB at most unless one row's
-/// are larger.
+/// The best keys of each row, by the scores of some rows at a time: at most 64 MiB, or one row's.
 template <class Real>
 void search(const Tensor& query, c10::IntArrayRef rows_u, const Tensor& keys, const Tensor& key_Rk,
             const Tensor& best_Rk) {

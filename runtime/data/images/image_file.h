@@ -26,11 +26,10 @@ class CorruptImage : public DataError {
 /// Decodes a JPEG or PNG file, recognised by its first bytes, not by its name. Grey values become
 /// three equal ones, CMYK becomes red, green and blue; transparency and EXIF rotation are ignored.
 ///
-/// Files are not trusted: refuses, before decoding, more than 64 million pixels, more than 100
-/// scans and more than 512 MiB for the JPEG decoder, and also what libjpeg only warns about (a
-/// truncated file, wrong codes). `path`: for messages. `least_side`: decodes JPEG files at 1/2, 1/4
-/// or 1/8 of their size, the smallest with no side below it; PNG files at full size. Throws:
-/// CorruptImage.
+/// Files are not trusted: refuses more than 64 million pixels before decoding, and in JPEG files
+/// more than 100 scans, 512 MiB for the decoder, and what libjpeg only warns about (a truncated
+/// file, wrong codes). `path`: for messages. `least_side`: decodes JPEG files at 1/2, 1/4 or 1/8 of
+/// their size, the smallest that leaves no side below it; PNG at full size. Throws: CorruptImage.
 DecodedImage decode_image(std::span<const std::byte> file, const std::string& path,
                           std::optional<int64_t> least_side = {});
 

@@ -56,8 +56,7 @@ bool holds(const SplitPlace& all, const SplitPlace& other) {
          (fs::path(other.folder) / "").string().starts_with((fs::path(all.folder) / "").string());
 }
 
-/// Labels are the numbers of the folders, so the splits must have the same. A split that is not
-/// there is not looked at.
+/// Labels are numbers of folders, so the splits must have the same folders. Skips a missing split.
 void require_equal_classes(const std::string& train, const std::string& valid) {
   if (!fs::is_directory(train) || !fs::is_directory(valid)) return;
   const std::vector<std::string> trained = class_folders(train), judged = class_folders(valid);
@@ -84,8 +83,7 @@ class ImageFolderSet final : public SampleSet {
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
   std::vector<std::string> notes() const override { return corrupt_.lines(); }
 
-  /// All names and labels, and the bytes of some files: a data set of a million is known in a
-  /// moment.
+  /// All names and labels, but the bytes of some files only: a million images take a moment.
   std::string fingerprint() const override {
     constexpr int64_t kMostFilesRead = 16;
     std::string names;

@@ -58,11 +58,11 @@ class CorruptImages {
   CorruptImages(int64_t size, OnCorrupt on_corrupt) : size_(size), on_corrupt_(on_corrupt) {}
 
   /// The image at `index`, or its replacement. Safe from several threads at once. Throws: what
-  /// `decode` throws, except for a CorruptImage that is skipped; DataError once too many are.
+  /// `decode` throws, unless it is a skipped CorruptImage; DataError once too many are skipped.
   Sample read(int64_t index, const Decode& decode) const;
   /// Indices of the corrupt images found so far, in order.
   std::vector<int64_t> met() const;
-  /// File and reason of the first 10 of them, a line each.
+  /// File and reason of the first 10 corrupt images found, a line each.
   std::vector<std::string> lines() const;
 
  private:

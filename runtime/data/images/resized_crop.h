@@ -20,8 +20,9 @@ struct ResizedCropOptions {
   }
 };
 
-/// Crops `center`, as for evaluation, and `random`: resizes the image's shorter side, then cuts a
-/// square from the centre or a random place.
+/// The crops `center` (kIsRandom = false), usual in evaluation, and `random`. Both resize the image
+/// until its shorter side has `resize` pixels, then cut a square of data.image_size from the centre
+/// or a random place. Without `resize`, only images smaller than the square are enlarged to fit it.
 template <bool kIsRandom>
 class ResizedCrop : public Crop {
  public:

@@ -30,7 +30,7 @@ struct LoaderSettings {
   int64_t views = 1;     ///< augmented views of each training image; evaluation uses one
   int64_t prefetch = 2;  ///< micro-batches prepared ahead; 0 = no thread
   int64_t workers = 1;   ///< threads that read samples; results do not depend on it
-  /// Called with a line for the log if the system grants fewer workers; null: Error (exit 11).
+  /// Called with a log line if the system grants fewer threads; if null, that is Error (exit 11).
   std::function<void(const std::string& line)> fewer_workers = {};
   torch::Device device = torch::kCPU;  ///< device of the batches that a loader returns
 };
@@ -77,7 +77,8 @@ class BatchMaker {
 /// prepared but not yet taken do not count.
 class TrainLoader : public Stateful {
  public:
-  /// `samples` must outlive the loader. TORCH_CHECK if it is empty, or the cut does not divide.
+  /// `samples` must outlive the loader. Throws TORCH_CHECK if it is empty, or if settings.cut does
+  /// not give micro-steps of whole routing groups.
   TrainLoader(const SampleSet& samples, const LoaderSettings& settings);
   TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
 

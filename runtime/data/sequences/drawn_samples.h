@@ -28,8 +28,8 @@ int64_t samples_of(const Options& options, Split split) {
   return split == Split::kTrain ? options.train.samples : options.valid.samples;
 }
 
-/// Returns the random stream of one split, unlike any other's. `use` names what is drawn (a source
-/// may draw several things), `step` the attempt where unfit draws are repeated.
+/// Returns a random stream; each (seed, use, split, step) has its own. `use` names what is drawn (a
+/// source may draw several things), `step` the attempt where unfit draws are repeated.
 inline Stream drawn_stream(int64_t seed, std::string_view use, Split split, uint64_t step = 0) {
   const std::string name = std::string(use) + (split == Split::kTrain ? ".train" : ".valid");
   return {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name(name), step};

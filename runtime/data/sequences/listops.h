@@ -71,7 +71,7 @@ class ListOpsSource : public DataSource {
   explicit ListOpsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override;
-  /// Reports a file in both splits, and files in only one: they might hold any drawn expression.
+  /// Reports a file in both splits, or one split from files and the other drawn: they may overlap.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

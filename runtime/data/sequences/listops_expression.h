@@ -35,8 +35,8 @@ struct ListOpsRule {
                       field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
                             in_range(2, 1000))};
   }
-  /// For sources that draw: reports lengths that expressions never, or too rarely, have. `section`:
-  /// prefix of the rule's keys, "" or ending in a point.
+  /// Reports length bounds that drawn expressions never, or too rarely, meet. `section`: prefix of
+  /// the rule's keys, "" or ending in a point.
   void check_drawing(Problems& problems, const std::string& section) const;
 };
 
@@ -45,14 +45,14 @@ struct ListOpsExpression {
   int64_t value = 0;  ///< 0 to 9
 };
 
-/// Draws expression `id` of a stream of random numbers, whose steps are the attempts, until one has
-/// an accepted length and belongs to `split`: a hash of its tokens decides, one in eight is
-/// validation, so that the splits share none; within a split short ones repeat. Nothing if the
-/// rejected ones exceed `most_tokens` tokens.
+/// Draws expression `id`, one attempt for each step of `stream`, until one has an accepted length
+/// and belongs to `split`. A hash of its tokens assigns an expression to a split, one in eight to
+/// validation, so the splits share none; within a split, short expressions repeat. Returns nothing
+/// once the rejected attempts have `most_tokens` tokens in all.
 std::optional<ListOpsExpression> try_expression(const ListOpsRule& rule, Split split,
                                                 const Stream& stream, uint64_t id,
                                                 int64_t most_tokens);
-/// Draws likewise; throws DataError after 2^30 tokens. `key`: the section of the rule's keys.
+/// Calls try_expression; throws DataError after 2^30 tokens. `key`: the rule's section, for errors.
 ListOpsExpression draw_expression(const ListOpsRule& rule, Split split, const Stream& stream,
                                   uint64_t id, const char* key);
 

@@ -13,9 +13,9 @@ namespace shoal {
 /// Data sources `lra_text` and `lra_retrieval`, tasks of the Long Range Arena (LRA): classify texts
 /// by their bytes. Local files with one sample a line, tab-separated columns and no header:
 ///
-/// - Text, one text: `label, text`. LRA reads movie reviews.
-/// - Retrieval, two: `label, id1, id2, text1, text2`, with label 1 where they belong together, 0
-///   where they do not, as in LRA's files of the ACL Anthology Network. LRA encodes the two apart
+/// - `lra_text` (kTexts = 1): `label, text`. LRA reads movie reviews.
+/// - `lra_retrieval` (kTexts = 2): `label, id1, id2, text1, text2`; label 1 if the texts belong
+///   together, else 0, as in LRA's files of the ACL Anthology Network. LRA encodes each text alone
 ///   and compares their features; here the model sees both at once.
 ///
 /// Labels are 0 to classes - 1. A sample is the first max_length bytes of each text, with a

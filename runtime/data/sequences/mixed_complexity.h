@@ -10,10 +10,10 @@
 
 namespace shoal {
 
-/// Data source `mixed_complexity`, easy tokens around hard ones, for models that spend more on
-/// some: islands of ListOps (nested MIN, MAX, MED, SM of digits) at random places in filler, drawn
-/// from a first-order Markov chain that depends on the seed alone and continues behind an island.
-/// Each island ends with `=`, the only labelled token, whose label is the digit that is the
+/// Data source `mixed_complexity`, for models that spend more compute on hard tokens: islands of
+/// ListOps (nested MIN, MAX, MED, SM of digits) at random places in easy filler. The filler is
+/// drawn from a first-order Markov chain that depends on the seed alone and continues behind an
+/// island. Each island ends with `=`, the only labelled token, whose label is the digit that is the
 /// expression's value. Token ids: those of ListOps, `=`, then the filler's. The paper "HSPMN v2.1:
 /// Adaptive Computation via ..." names such a task without defining it; this definition is ours.
 class MixedComplexitySource : public DataSource {

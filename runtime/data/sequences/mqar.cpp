@@ -78,8 +78,7 @@ class MqarSet final : public SampleSet {
     return all;
   }
 
-  /// A place for each pair's query, one after the other drawn from those that are left: the highest
-  /// sums of log-weight and a Gumbel number.
+  /// Places of the queries, drawn without replacement: the highest log-weights plus Gumbel noise.
   std::vector<int64_t> places(uint64_t id) const {
     std::vector<double> score(log_weight_.size());
     constexpr uint32_t kLanes = philox::kLanes<double>;

@@ -30,8 +30,7 @@ struct CurveScene {
   Point dot[2];
 };
 
-/// One try to lay out a scene. All numbers come from +, ×, /, fma and square roots, so that all
-/// machines draw the same images.
+/// One try to lay out a scene. Uses +, ×, /, fma and square roots only: equal on all machines.
 class CurveLayout {
  public:
   /// `budget`: comparisons of places left, counted down; below 0 nothing finds room.
@@ -134,8 +133,7 @@ class CurveLayout {
 
   double margin() const { return 0.75 * options_.dash; }  // a dot's radius
 
-  /// Whether a point lies inside the image, clear of other curves and of its own but for the last
-  /// two dashes.
+  /// True inside the image, clear of other curves and of all but the last two dashes of its own.
   bool has_room(Point point, const Curve& own) {
     if (--budget_ < 0) return false;
     const double side = static_cast<double>(options_.image_size),
@@ -168,8 +166,7 @@ class CurveLayout {
   std::vector<Point> kept_clear_;
 };
 
-/// Comparisons of places: what recipes may ask for an image, some milliseconds, and a limit far
-/// above it.
+/// Comparisons of places: what a recipe may need per image (milliseconds), and a far higher limit.
 constexpr int64_t kUsualBudget = int64_t{1} << 20, kLargestBudget = int64_t{1} << 30;
 
 /// Nothing if no scene was found within the budget.

@@ -14,7 +14,7 @@
 /// are equal up to the first point of the file's name: an image (jpg, jpeg or png) and, if
 /// labelled, its class as an integer (cls). Other members of a sample, and files whose names begin
 /// with a point, are ignored. An index, a file beside the shard, lists its samples, so that opening
-/// it need not read all headers. Free of torch.
+/// a shard need not read all headers. Free of torch.
 namespace shoal {
 
 inline constexpr std::string_view kShardEnding = ".tar";
@@ -35,8 +35,9 @@ enum class Labels {
 };
 
 /// Returns the samples of an archive, in the order of their first members. `path`: for messages.
-/// Throws: DataError as list_tar (a damaged or unsafe archive), for members without an image, for a
-/// sample with two images or two classes, and for a class that is missing or not an integer >= 0.
+/// Throws: DataError as list_tar (a damaged or unsafe archive), if there are no samples, and for a
+/// sample without an image, with two images or two classes, or with a class that is not an integer
+/// >= 0 or that is missing although required.
 std::vector<ShardSample> samples_of_tar(std::span<const std::byte> archive, const std::string& path,
                                         Labels labels);
 

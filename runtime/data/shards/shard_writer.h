@@ -21,13 +21,13 @@ struct PackedShards {
   bool operator==(const PackedShards&) const = default;
 };
 
-/// Writes tar archives FOLDER/shard-000000.tar and so on, each with its index, a list of its
-/// samples; their bytes are a function of the samples alone. Shards are written completely, under
+/// Writes tar archives FOLDER/shard-000000.tar and so on, each with an index that lists its
+/// samples. All bytes are a function of the samples alone. Shards are written completely, under
 /// names in .tmp, before finish() renames them, so a program that is killed leaves all or none,
 /// except during these renames. After an error (StorageError) the caller has to clear the folder.
 class ShardWriter {
  public:
-  /// A shard has at most `shard_bytes`, unless it holds a single larger sample. `folder` exists.
+  /// A shard has at most `shard_bytes`, unless it holds one larger sample. `folder` must exist.
   ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
@@ -51,9 +51,9 @@ class ShardWriter {
   PackedShards packed_;
 };
 
-/// Options of pack_images, which packs the images of `folder` into shards in `out`, an empty
-/// folder, ordered as images_of_folder. With `has_classes` each class has its own folder. Images
-/// are not decoded. Throws: DataError as images_of_folder, and without class folders; StorageError.
+/// Options of pack_images, which packs the images of `folder`, in the order of images_of_folder and
+/// without decoding them, into shards in `out`, an empty folder. With `has_classes` each subfolder
+/// is a class. Throws: DataError as images_of_folder, or if there is no class; StorageError.
 struct PackPlan {
   std::string folder;
   std::string out;

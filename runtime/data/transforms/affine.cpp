@@ -161,8 +161,7 @@ SHOAL_INLINE void mix_row(const RowToMix& in) {
 SHOAL_CPU_CLONES void mix_bilinear(const RowToMix& in) { mix_row<Bilinear>(in); }
 SHOAL_CPU_CLONES void mix_bicubic(const RowToMix& in) { mix_row<Bicubic>(in); }
 
-/// Red, green and blue of each pixel side by side, the lowest byte first, so that one read fetches
-/// all three.
+/// Red, green and blue of each pixel in one word, from the lowest byte: one read fetches all three.
 SHOAL_CPU_CLONES void pack_pixels(const uint8_t* rgb, int64_t pixels, uint32_t* packed) {
   for (int64_t i = 0; i < pixels; ++i) {
     packed[i] =
@@ -188,8 +187,7 @@ class Warping {
   void take_nearest();
 
  private:
-  /// Places the taps around a position's pixel, equally many before and after; border pixels stand
-  /// in for those outside.
+  /// Places the taps evenly around a position's pixel; border pixels stand in for those outside.
   static void place_taps(RowTaps& taps, size_t num_taps, const ImageShape& shape);
   uint8_t* out(int64_t channel, int64_t y) const {
     return out_ + (channel * shape_.height + y) * shape_.width;
@@ -259,8 +257,7 @@ SHOAL_CPU_CLONES void find_nearest(const FixedSteps& steps, ImageShape image, in
   *inside = {begin < end ? begin : end, end};
 }
 
-/// Columns or rows of a map that leaves the axes as they are; -1: none. As in Pillow, places are
-/// sums of steps.
+/// Columns or rows of a map that keeps the axes; -1: none. Places are sums of steps, as in Pillow.
 std::vector<int32_t> scaled_axis(double first, double step, int64_t count, int64_t size) {
   std::vector<int32_t> pixels;
   double place = first + step * 0.5;

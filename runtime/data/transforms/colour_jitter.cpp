@@ -6,8 +6,7 @@
 namespace shoal {
 namespace {
 
-/// Brightness, contrast, saturation and hue, changed at random and in random order, as
-/// torchvision's ColorJitter.
+/// Brightness, contrast, saturation and hue, changed in random order: torchvision's ColorJitter.
 class ColourJitter final : public PixelTransform {
  public:
   struct Options {

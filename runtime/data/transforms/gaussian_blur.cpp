@@ -11,8 +11,7 @@ namespace {
 
 constexpr int kPasses = 3;
 
-/// A box of 2 radius + 1 pixels of weight `inner` and one more at each end of weight `outer`, in
-/// units of 2^-24.
+/// A box: 2 radius + 1 pixels of weight `inner`, one of `outer` at each end, in units of 2^-24.
 struct Box {
   int64_t radius = 0;
   uint32_t inner = 0, outer = 0;

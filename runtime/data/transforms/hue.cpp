@@ -19,8 +19,7 @@ struct RgbPlanes {
   uint8_t *red, *green, *blue;
 };
 
-// Loops without branches, which the compiler vectorises. Types, float or double, and the order of
-// operations are Pillow's.
+// Loops without branches, to be vectorised. Types and order of operations are Pillow's.
 
 SHOAL_CPU_CLONES void to_hsv(const RgbPlanes& rgb, int64_t count, HsvChunk& hsv) {
 #pragma GCC ivdep

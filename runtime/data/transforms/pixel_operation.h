@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-/// A change of an image, with its argument in brackets; policies such as RandAugment draw them.
+/// Changes of an image, of which policies such as RandAugment draw some. In brackets: the argument.
 enum class PixelOperation {
   kAutoContrast,
   kEqualise,

@@ -22,8 +22,7 @@ struct EnumNames<EraseFill> {
 namespace {
 
 /// Overwrites a rectangle of random area, shape and place. Unlike torchvision's and timm's, it acts
-/// on bytes: random colours and noise are drawn evenly from them, not from a normal distribution of
-/// normalised values.
+/// on bytes: random colours and noise are uniform bytes, not normally distributed values.
 /// Source: Zhong et al. 2017, "Random erasing data augmentation".
 class RandomErasing final : public PixelTransform {
  public:

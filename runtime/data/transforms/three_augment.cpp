@@ -9,8 +9,7 @@
 namespace shoal {
 namespace {
 
-/// No colours, or bright pixels inverted, or a Gaussian blur, each as likely; then changes of
-/// brightness, contrast and saturation.
+/// Grey, solarise or blur, equally likely; then changes of brightness, contrast and saturation.
 /// Source: Touvron et al. 2022, "DeiT III".
 class ThreeAugment final : public PixelTransform {
  public:

@@ -18,9 +18,9 @@ struct Side {
   const int32_t* at;
 };
 
-/// Product of the matrix, or its transpose if `is_transposed`, with the tokens `from`. Row i of
-/// blocks of that factor has the blocks [start[i], start[i + 1]); `column` holds the column of
-/// each, `block` its index in the values.
+/// Product of the matrix, or its transpose if `is_transposed`, with the tokens `from`. Block row i
+/// of this factor has the blocks [start[i], start[i + 1]); `column` holds the column of each,
+/// `block` its index in the values.
 template <class Real>
 struct Product {
   int64_t size;  ///< b

@@ -32,13 +32,13 @@ template <class Real>
 void multiply_blocks(const BlockProduct<Real>& product, const TokenRows<const Real>& x,
                      const TokenRows<Real>& y);
 
-/// Accumulates the gradient of the values of block rows [first, last) from products of x and dy.
-/// Columns of dy are in the program's order of outputs.
+/// Arguments for the gradient of the values; columns of dy are in the program's order of outputs.
 template <class Real>
 struct BlockDots {
   const BlockProgram& program;
   TokenRows<const Real> x, dy;
 };
+/// Adds the gradient of the values of block rows [first, last) to `gradient`, in their order.
 template <class Real>
 void add_block_dots(const BlockDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 

@@ -163,8 +163,7 @@ SHOAL_INLINE void dot_rows(const BlockDots<Real>& dots, int64_t first, int64_t l
   }
 }
 
-/// Shape of the sums held in registers: tokens by vectors of outputs; in gradients inputs by
-/// outputs.
+/// Shape of the sums in registers: tokens by vectors of outputs; in gradients inputs by outputs.
 enum class Part { kPairs, kSingles, kNarrow };
 
 Part part_of(const BlockProgram& program) {

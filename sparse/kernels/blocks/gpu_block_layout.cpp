@@ -13,8 +13,7 @@
 // multiply: x [T, n] times a matrix of blocks, values [z, b, b], or, if is_transposed, dy [T, m]
 // times its transpose. `blocks`: start of each row of blocks, and column and index of each block.
 // `at`: columns of either side in memory (null: the same). dots: products of dy and x summed over
-// tokens for each weight of the blocks in these rows and columns, in parts of the tokens, [parts,
-// z, b, b].
+// tokens for each weight of the blocks in these rows and columns, by token part: [parts, z, b, b].
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
   m.def(
       "sparse_block_multiply(Tensor from, Tensor values, Tensor[] blocks, Tensor? from_at, "

@@ -48,12 +48,11 @@ struct DiagonalLoop {
 template <class Real>
 void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
                          const DiagonalRows<const Real>& longer, const DiagonalRows<Real>& shorter);
-/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]. Here rows of `longer`
-/// end at P.
+/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]; `longer` ends at P.
 template <class Real>
 void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer);
-/// gradient[j] += sum over tokens of shorter[j] longer[j + offset].
+/// gradient[j] += sum over tokens of shorter[j] longer[j + offset]; [K, stride], like the values.
 template <class Real>
 void add_diagonal_dots(const DiagonalLoop<Real>& loop, const DiagonalRows<const Real>& shorter,
                        const DiagonalRows<const Real>& longer, Real* gradient);

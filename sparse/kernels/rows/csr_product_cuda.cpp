@@ -201,8 +201,7 @@ Tensor csr_multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, co
 Tensor csr_dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
-  // Zeros, since cuSPARSE does not document that SDDMM ignores old values of its output if beta is
-  // 0.
+  // Zeros: cuSPARSE does not document that SDDMM ignores old values of its output if beta is 0.
   Tensor gradient = torch::zeros({matrix->num_weights()}, x.options());
   Prepared& prepared = prepared_for(key_of(/*is_dots=*/true, x), *matrix, gradient);
   run(kSampledDenseTimesDense, by_columns(dy), by_rows(x), prepared.matrix, prepared);

@@ -38,8 +38,7 @@ GpuCsrMatrixPtr make_csr_matrix(const torch::Tensor& row, const torch::Tensor& c
   return matrix;
 }
 
-/// CSR layout on a GPU for any mask, by rows and, for the gradient of x, by columns: P S Q and its
-/// transpose.
+/// CSR layout of P S Q on a GPU for any mask, by rows and, for the gradient of x, by columns.
 class GpuCsrLayout : public GpuLayout {
  public:
   GpuCsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : GpuLayout(mask_mn) {

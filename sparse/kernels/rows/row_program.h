@@ -65,7 +65,7 @@ struct RowDots {
   const Real* x_tile;
   int64_t groups;
 };
-/// Accumulates the gradient of the values of outputs [first, last).
+/// Adds the gradient of the values of outputs [first, last) to `gradient`, indexed like `values`.
 template <class Real>
 void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 
