@@ -103,8 +103,8 @@ struct RunOptions {
               "stop in order, counted from the start of the process", unset_word("never"), above(0),
               accepts(DurationUnit::kStep, DurationUnit::kSecond)),
         field("grace", &RunOptions::grace,
-              "how long the last save may take and is tried again, from the signal that stops a "
-              "run: any signal after it leaves at once, as a second INT or TERM does",
+              "time for the last save and its retries, from the signal that stops a run; after it "
+              "any signal ends the run at once, as a second INT or TERM always does",
               above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
               "write the metrics for TensorBoard as well, into tb/"),
@@ -134,7 +134,7 @@ struct InitFrom {
         required("from", &InitFrom::from, "checkpoint or run", not_empty(), file_path()),
         field("take", &InitFrom::take,
               "weights of the checkpoint to take, by names with * for any text; none given: all, "
-              "and the model may have no other"),
+              "and every weight of the model must be among them"),
         field("rename", &InitFrom::rename,
               "first parts of the checkpoint's names and what they become"),
         field("raw_weights", &InitFrom::raw_weights,
@@ -201,7 +201,7 @@ struct TrainOptions {
               "l2: of all gradients as one vector; inf: the largest absolute value",
               on_resume(OnResume::kWarned)),
         field("precision", &TrainOptions::precision,
-              "numbers of activations, weights and all state; bfloat16: of activations alone, the "
+              "type of activations, weights and all state; bfloat16: of activations alone, the "
               "rest is float32"),
         field("average", &TrainOptions::average,
               "exponential moving average of the weights, which evaluations and all readers of "
@@ -276,7 +276,7 @@ struct ParallelOptions {
         field("expert_ranks", &ParallelOptions::expert_ranks,
               "neighbouring ranks over which units are spread", at_least(1)),
         field("uneven", &ParallelOptions::uneven,
-              "allow numbers of units that the ranks do not divide; by_cost always does"),
+              "allow numbers of units that the ranks do not divide; placement by_cost always does"),
         field(
             "placement", &ParallelOptions::placement,
             "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "

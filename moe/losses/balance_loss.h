@@ -30,8 +30,8 @@ class Scope {
   /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.
   torch::Tensor tokens_S() const;
   /// Returns the sum of the instances' values, each times its number of items on this rank: [S] ->
-  /// scalar, differentiable. Items are tokens. If samples differ in length, items are samples,
-  /// since the step's number of tokens, which losses are divided by, is unknown until its end.
+  /// scalar, differentiable. An item is a token; if samples differ in length, it is a sample, since
+  /// the caller divides losses by the step's items, and its number of tokens is not known yet.
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:

@@ -18,8 +18,9 @@ namespace shoal {
 /// Calls never block the host for the GPU: start_* queues the transfer on the communication stream,
 /// after the current stream's work so far; wait() makes the current stream wait for it. The buffers
 /// are kept until wait(). From then on they may be freed, or written to by work on the stream that
-/// was current at start_* or at wait(): both streams wait. A buffer that was allocated on a third
-/// stream must outlive that stream's later allocations.
+/// was current at start_* or at wait(): both streams wait. Keep a buffer that was
+/// allocated on a third stream until that stream waits for the transfer, too: its memory could
+/// otherwise be handed out there again.
 ///
 /// A failure that NCCL reports is thrown as CommError by the next start_*, wait() or barrier(),
 /// with the call's number, rank, row counts and NCCL's text. The communicator is aborted first

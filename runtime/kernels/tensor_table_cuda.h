@@ -13,9 +13,10 @@ struct TensorTable {
   TensorChunks chunks;
 };
 
-/// Describes one or more non-empty lists of contiguous tensors of equal sizes on one GPU. Tensor i
-/// stacks num_matrices[i] matrices in dimension 0, by default 1. Does not wait for the GPU.
-/// Throws TORCH_CHECK unless the first list's dtypes are float32, float64 or bfloat16.
+/// Describes one or more non-empty lists of contiguous tensors on one GPU, such as weights,
+/// gradients and moments; tensor i has the same size in each list. It stacks num_matrices[i]
+/// matrices, such as experts, in dimension 0, by default 1. Does not wait for the GPU. Throws
+/// TORCH_CHECK unless the first list's dtypes are float32, float64 or bfloat16.
 TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists,
                               at::IntArrayRef num_matrices = {});
 

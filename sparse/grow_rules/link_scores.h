@@ -21,10 +21,13 @@ namespace shoal {
 ///     L3p, CH3:  1 / sqrt((1 + e_c) (1 + e_r))
 ///     L3p, CH2:  sqrt((1 + i_c) (1 + i_r) / ((1 + e_c) (1 + e_r)))
 ///
-/// L3n uses pairs of nodes in place of paths. For rows a and b with C(a, b) > 0 common columns, 1 +
-/// e = max(links(b) - C(a, b), 1); CH3 is 1 / (1 + e), CH2 (1 + C(a, b)) / (1 + e). The score of
-/// (u, v) is the sum of (u, b) over the rows b linked to v, plus likewise the sum of (v, c) over
-/// the columns c linked to u.
+/// L3n scores pairs of rows, and of columns, in place of paths. Two nodes a and b with C(a, b) > 0
+/// common neighbours have, not symmetrically,
+///
+///     1 + e = max(links(b) - C(a, b), 1);  pair(a, b) = 1 / (1 + e)  or  (1 + C(a, b)) / (1 + e)
+///
+/// for CH3 and CH2, and the score of (u, v) is the sum of pair(u, b) over the rows b linked to v,
+/// plus the sum of pair(v, c) over the columns c linked to u.
 ///
 /// Source: Zhang et al. 2024 (Cannistraci-Hebb training, CHT) for L3p, 2025 (CHTs) for L3n.
 enum class LinkScore { kCh3L3p, kCh2L3p, kCh3L3n, kCh2L3n };
@@ -39,8 +42,8 @@ struct EnumNames<LinkScore> {
 /// Returns the scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero
 /// where a link exists. Sums of products are exact: bits are independent of the number of threads.
 ///
-/// Cost in multiply-adds: L3n 2 m n (m + n); L3p m n (m + n), and d² m² n² at density d, in one
-/// matrix product for each node of the smaller side.
+/// Cost in multiply-adds: L3n 2 m n (m + n); L3p m n (m + n) + d² m² n² at density d, of which the
+/// second term is min(m, n) matrix products.
 torch::Tensor link_scores(const torch::Tensor& mask_mn, LinkScore kind);
 
 }  // namespace shoal

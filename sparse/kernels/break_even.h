@@ -7,7 +7,7 @@
 namespace shoal {
 
 /// Break-even densities of a sparse kernel by number of tokens: below them it is faster than the
-/// dense product. The one for 1 token is for a forward pass, others for forward and backward.
+/// dense product. Defaults for 1 token hold for a forward pass, others for forward and backward.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
   double few = 0.0;   ///< 2 to kFewTokens tokens
@@ -41,8 +41,8 @@ struct BreakEvens {
     }
     return {};
   }
-  /// For training, which never multiplies 1 token: a kernel that is faster for 1 token alone is not
-  /// used, so that the layer keeps its fused dense products.
+  /// Returns a copy for training, which never multiplies 1 token: with `one` set to 0, a layer
+  /// whose kernel would be faster for 1 token alone keeps its fused dense products.
   BreakEvens for_training() const {
     BreakEvens changed = *this;
     changed.rows.one = changed.diagonals.one = changed.blocks.one = 0.0;

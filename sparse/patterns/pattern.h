@@ -55,9 +55,9 @@ class Pattern {
   virtual bool takes_any_weights() const { return false; }
   /// True if a mask may temporarily have more than num_on() cells.
   virtual bool can_exceed_density() const { return true; }
-  /// True if a row's number of weights limits the input directions that the rows of a mask span, as
-  /// in a band. Read by the bound on linear regions of PA-DST (paper: Efficient Dynamic Structured
-  /// Sparse Training with Learned Shuffles), section 3.4.
+  /// True if the rows of a mask together reach only a part of the input directions, whose number a
+  /// row's number of weights bounds, as in a band. Read by the bound on linear regions of PA-DST
+  /// (paper: Efficient Dynamic Structured Sparse Training with Learned Shuffles), section 3.4.
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
   /// Side of the blocks with MaskStorage::kBlocks, in weights.
