@@ -13,10 +13,10 @@ namespace shoal {
 /// Step rule for sparsity.rule: soft_top_k. Trains the scores of soft cells (weights of a matrix
 /// that will be on or off together, such as a diagonal), and chooses the cells that stay on.
 ///
-/// Each step sets the temperature of the next one. A layer makes its choice once the distance of its
-/// cells' weights from a hard top-k mask (SoftCells::distance) is below `threshold`, at the latest
-/// at `until`; both are keys of the rule. Stacks of experts wait for `until`, because ranks do not
-/// exchange the distances of their experts. PruneGrow masks the cells that are not chosen.
+/// Each step sets the temperature of the next one. A layer makes its choice once the distance of
+/// its cells' weights from a hard top-k mask (SoftCells::distance) is below `threshold`, at the
+/// latest at `until`; both are keys of the rule. Stacks of experts wait for `until`, because ranks
+/// do not exchange the distances of their experts. PruneGrow masks the cells that are not chosen.
 class ChooseCells : public SoftTraining {
  public:
   /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this
