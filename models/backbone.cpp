@@ -87,12 +87,21 @@ void require_tokens(const DataShape& data, const std::string& key, std::string_v
   if (data.sequence == 0 || data.vocabulary == 0) refuse(data, key, who, "tokens");
 }
 
-std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root) {
-  std::vector<std::shared_ptr<MoeStage>> stages;
+template <class T>
+static std::vector<std::shared_ptr<T>> modules_of(const torch::nn::Module& root) {
+  std::vector<std::shared_ptr<T>> found;
   for (const auto& module : root.modules(/*include_self=*/false)) {
-    if (auto stage = std::dynamic_pointer_cast<MoeStage>(module)) stages.push_back(stage);
+    if (auto one = std::dynamic_pointer_cast<T>(module)) found.push_back(one);
   }
-  return stages;
+  return found;
+}
+
+std::vector<std::shared_ptr<Backbone>> backbones_of(const torch::nn::Module& root) {
+  return modules_of<Backbone>(root);
+}
+
+std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root) {
+  return modules_of<MoeStage>(root);
 }
 
 torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims) {

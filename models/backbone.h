@@ -131,6 +131,8 @@ ImageShape require_images(const DataShape& data, const std::string& key, std::st
 /// Throws ConfigError, `key: who needs tokens`, if data.source gives none.
 void require_tokens(const DataShape& data, const std::string& key, std::string_view who);
 
+/// All backbones below `root`, in order of registration.
+std::vector<std::shared_ptr<Backbone>> backbones_of(const torch::nn::Module& root);
 /// All modules below `root` that route tokens to experts or memory units, in order of registration.
 std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& root);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "moe/exchange/dispatch.h"
 #include "moe/exchange/slot_exchange.h"
 #include "moe/kernels/count_ids.h"
 #include "moe/layer_problems.h"
@@ -27,7 +28,7 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
   Parts parts;
   parts.bank = Registry<UnitBank>::create(options.experts, bank_context);
   const torch::TensorOptions& tensors = bank_context.tensor_options;
-  const torch::Dtype dtype = wide_dtype(torch::typeMetaToScalarType(tensors.dtype()));
+  const torch::Dtype dtype = wide_dtype(tensors);
   const Router::Context router_context{bank_context.width, parts.bank->placement().num_units(),
                                        tensors.dtype(dtype), layer};
   parts.router = Registry<Router>::create(options.router, router_context);
@@ -193,7 +194,7 @@ void MoeLayer::list_products(double rows, ProductList& list) const {
 }
 
 int64_t MoeLayer::num_memory_units() const {
-  return bank_->values_per_row() > 0 ? bank_->placement().num_units() : 0;
+  return bank_->are_memory_units() ? bank_->placement().num_units() : 0;
 }
 
 MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step) {

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "moe/build_context.h"
-#include "moe/exchange/dispatch.h"
+#include "moe/exchange/exchange_options.h"
+#include "moe/exchange/row_route.h"
 #include "moe/experts/shared_expert.h"
 #include "moe/experts/unit_bank.h"
 #include "moe/losses/balance_losses.h"

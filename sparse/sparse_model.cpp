@@ -8,7 +8,6 @@
 
 #include "runtime/base/error.h"
 #include "runtime/module/extended_weights.h"
-#include "runtime/module/module.h"
 #include "runtime/module/weight_form.h"
 #include "sparse/layer_chains.h"
 #include "sparse/layers/low_rank_branch.h"
@@ -192,8 +191,7 @@ std::vector<std::shared_ptr<Permutation>> SparseModel::make_permutations() const
 
 std::vector<SparseLayerInfo> SparseModel::describe() const {
   std::vector<SparseLayerInfo> infos;
-  std::vector<std::string> mistakes;
-  check_execution(mistakes);
+  std::vector<std::string> mistakes = execution_mistakes();
   for (size_t l = 0; l < layers().size(); ++l) {
     const SparseLayer& layer = layers()[l];
     const Pattern& pattern = *layer.pattern;
@@ -225,8 +223,9 @@ void SparseModel::require_masks_fit() const {
   masks_.require_fit(rule_ != nullptr && rule_->may_exceed_density());
 }
 
-void SparseModel::check_execution(std::vector<std::string>& mistakes) const {
-  if (options_.execution != SparseExecution::kSparse) return;
+std::vector<std::string> SparseModel::execution_mistakes() const {
+  std::vector<std::string> mistakes;
+  if (options_.execution != SparseExecution::kSparse) return mistakes;
   for (const SparseLayer& layer : layers()) {
     if (const auto reason = obstacle(options_, layer, compute_dtype_)) {
       mistakes.push_back(
@@ -234,12 +233,12 @@ void SparseModel::check_execution(std::vector<std::string>& mistakes) const {
                       layer.parameter.name, *reason));
     }
   }
+  return mistakes;
 }
 
 void SparseModel::run_by(const BreakEvens& break_evens) {
   if (options_.execution == SparseExecution::kMaskedDense) return;
-  std::vector<std::string> mistakes;
-  check_execution(mistakes);
+  const std::vector<std::string> mistakes = execution_mistakes();
   if (!mistakes.empty()) throw ConfigError(mistakes);
   const bool always = options_.execution == SparseExecution::kSparse;
   for (size_t l = 0; l < layers().size(); ++l) {

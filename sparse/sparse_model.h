@@ -30,6 +30,7 @@ class SparseModel {
   /// by make_rules() or loaded. Nothing is allocated for a model on `meta`. Throws ConfigError for
   /// frozen layers, and for sizes that cannot be permuted.
   SparseModel(const SparsityOptions& options, SparsePlan plan, const SparseScope& scope);
+  SparseModel(const SparseModel&) = delete;  // step rules hold references to its masks
 
   const SparsePlan& plan() const { return plan_; }
   const std::vector<SparseLayer>& layers() const { return masks_.layers(); }
@@ -63,7 +64,8 @@ class SparseModel {
   const SoftChoice* soft_choice() const { return rule_ ? rule_->soft_choice() : nullptr; }
   std::vector<std::shared_ptr<Permutation>> make_permutations() const;
   void set_forms(const SparseScope& scope);
-  void check_execution(std::vector<std::string>& mistakes) const;
+  /// Messages on layers that sparse kernels cannot run though sparsity.execution is `sparse`.
+  std::vector<std::string> execution_mistakes() const;
 
   SparsityOptions options_;
   SparsePlan plan_;

@@ -204,16 +204,18 @@ class Planner {
 
 std::vector<SparseLayer> SparsePlan::of(const std::vector<Parameter>& parameters) const {
   std::vector<SparseLayer> found;
+  std::vector<std::string> mistakes;
   for (const Layer& layer : layers) {
     const auto own = std::ranges::find(parameters, layer.name, &Parameter::name);
     TORCH_CHECK(own != parameters.end(), "the model has no parameter ", layer.name);
     if (!own->tensor.requires_grad()) {
-      throw ConfigError(
+      mistakes.push_back(
           "sparsity.layers: " + layer.name.substr(0, layer.name.size() - kWeight.size()) +
           " is frozen by optimizer.rules; name the layers without it");
     }
     found.push_back({*own, layer.is_transposed, layer.density, layer.pattern});
   }
+  if (!mistakes.empty()) throw ConfigError(mistakes);
   return found;
 }
 

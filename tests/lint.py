@@ -48,7 +48,7 @@ MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
                      r"|sparse/(patterns|grow_rules|permutations)"
                      r"|models/(backbones|tasks|hspmn|attention_experts|moco))/")
 MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}
-REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+\{\s*"(\w+)"')
+REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+[{(]\s*"(\w+)"')
 COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/shared_options.cpp",
                  "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
@@ -78,6 +78,7 @@ FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"[\w.-]+\.(h|cpp|cu|cuh|py|sh|md|txt|yaml|json)")
 FILE_PATH = re.compile(r"[\w.-]+(/[\w.-]+)+/?")
+LISTED_FILE = re.compile(r"[\w.-]+(/[\w.-]+)*/[\w-]+\.(h|cpp|cu|cuh|py)\b")
 BRACES = re.compile(r"(.*)\{([^{}]*)\}(.*)")
 NAME = re.compile(r"([A-Za-z]\w*(?:::\w+)*)(?:\(\))?")
 IDENTIFIER = re.compile(r"\w*[a-z]\w*[A-Z_]\w*|[A-Z]\w*[a-z]\w*")
@@ -335,12 +336,16 @@ class Linter:
                 was_doc = bool(match)
 
     def check_design_pages(self):
-        """The files and names in code spans of the pages for developers exist."""
+        """The files and names in code spans of the pages for developers exist, and the files in listings."""
         for page in (name for name in DESIGN_PAGES if name in self.files):
-            text = FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), self.read(page))
-            for span in CODE_SPAN.finditer(text):
-                line = text.count("\n", 0, span.start()) + 1
-                for missing in self.missing_from(span.group(1)):
+            text = self.read(page)
+            spans = [(match.start() + at.start(), at.group()) for match in FENCE.finditer(text)
+                     for at in LISTED_FILE.finditer(match.group())]
+            text = FENCE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+            spans += [(span.start(), span.group(1)) for span in CODE_SPAN.finditer(text)]
+            for start, code in spans:
+                line = text.count("\n", 0, start) + 1
+                for missing in self.missing_from(code):
                     self.report(page, line, f"{missing} does not exist")
 
     def missing_from(self, code):

@@ -27,6 +27,12 @@ int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
   return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
 }
 
+/// A model on the meta device (tensors have shapes but no memory) and its counts.
+struct CheckedModel {
+  BuiltModel built;
+  ModelCounts counts;
+};
+
 /// Runs a rule and adds what it throws, lines of `PATH: what`.
 template <class Rule>
 void apply(const Rule& rule, Problems& problems) {
@@ -44,9 +50,7 @@ void apply(const Rule& rule, Problems& problems) {
 ModelCounts count(const BuiltModel& model) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
-  for (const auto& module : model.task->modules()) {
-    const auto* backbone = dynamic_cast<const Backbone*>(module.get());
-    if (backbone == nullptr) continue;
+  for (const auto& backbone : backbones_of(*model.task)) {
     std::ranges::move(backbone->notes_on_accumulation(),
                       std::back_inserter(counts.notes_on_accumulation));
   }

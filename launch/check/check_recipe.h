@@ -31,18 +31,12 @@ struct ModelCounts {
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
 };
 
-/// A model on the meta device (tensors have shapes but no memory) and its counts.
-struct CheckedModel {
-  BuiltModel built;
-  ModelCounts counts;
-};
-
 /// A recipe without mistakes, as far as can be told before data is opened. Code that needs the
 /// model's shapes reads `model` instead of building another one.
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
-  BuiltModel model;                          ///< on the meta device
+  BuiltModel model;  ///< on the meta device: tensors have shapes but no memory
   ModelCounts counts;
 };
 

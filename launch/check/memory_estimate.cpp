@@ -12,7 +12,6 @@
 #include "launch/recipe/recipe.h"
 #include "launch/step/activation_probe.h"
 #include "runtime/base/text.h"
-#include "runtime/data/loader/data_order.h"
 #include "runtime/device/tensor_memory.h"
 
 namespace shoal {

@@ -19,7 +19,6 @@
 #include "launch/weights/open_checkpoint.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
-#include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"

@@ -13,7 +13,6 @@
 #include "launch/maps/gate_maps.h"
 #include "launch/pages/heat_map.h"
 #include "launch/runs/expert_records.h"
-#include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"

@@ -31,19 +31,17 @@ struct GatedModel {
   OpenedCheckpoint checkpoint;
   std::shared_ptr<const DataSource> source;
   BuiltModel model;
-  std::vector<std::shared_ptr<Backbone>> backbones = {};
+  std::vector<std::shared_ptr<Backbone>> backbones;
   std::vector<const TokenGateImpl*> gates = {};  ///< in forward order
 
   GatedModel(const CheckpointChoice& choice, const Environment& environment)
       : checkpoint(open_checkpoint_alone(choice, environment)),
         source(make_source(checkpoint.recipe, environment)),
-        model(build_model(checkpoint.recipe, source->shape(), {&checkpoint.grid, torch::kCPU})) {
+        model(build_model(checkpoint.recipe, source->shape(), {&checkpoint.grid, torch::kCPU})),
+        backbones(backbones_of(*model.task)) {
     for (const auto& module : model.task->modules()) {
       const auto* gate = dynamic_cast<const TokenGateImpl*>(module.get());
       if (gate != nullptr) gates.push_back(gate);
-      if (auto backbone = std::dynamic_pointer_cast<Backbone>(module)) {
-        backbones.push_back(std::move(backbone));
-      }
     }
     if (gates.empty()) {
       throw Error(ExitCode::kUsage,

@@ -30,12 +30,8 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model) {
   Task& task = *model.task;
   SparseScope scope{.root = task, .parameters = model.parameters};
-  for (const auto& module : task.modules()) {
-    if (const auto* backbone = dynamic_cast<const Backbone*>(module.get())) {
-      scope.usual_layers = backbone->sparse_layers();
-      break;
-    }
-  }
+  const auto backbones = backbones_of(task);
+  if (!backbones.empty()) scope.usual_layers = backbones.front()->sparse_layers();
   scope.dense = task.untrained();
   if (!scope.dense.empty()) scope.task_of_followers = recipe.task.name();
   for (const auto& child : task.named_children()) {
@@ -92,9 +88,8 @@ std::shared_ptr<MoeStage> stage_of(const Parameter& parameter, const BuiltModel&
 
 LayerLogs layer_logs_of(const BuiltModel& model) {
   LayerLogs logs;
-  for (const auto& module : model.task->modules()) {
-    const auto* backbone = dynamic_cast<const Backbone*>(module.get());
-    if (backbone != nullptr) std::ranges::move(backbone->layer_logs(), std::back_inserter(logs));
+  for (const auto& backbone : backbones_of(*model.task)) {
+    std::ranges::move(backbone->layer_logs(), std::back_inserter(logs));
   }
   if (!model.sparse) return logs;
   const SparseState& forms = model.sparse->forms();

@@ -9,12 +9,12 @@
 #include "launch/recipe/recipe.h"
 #include "models/task.h"
 #include "parallel/comm/rank_grid.h"
-#include "runtime/data/data_source.h"
+#include "runtime/data/data_shape.h"
+#include "runtime/records/layer_log.h"
 
 namespace shoal {
 
 class SparseModel;
-class TokenGateImpl;
 struct SparsePlan;
 struct SparseScope;
 

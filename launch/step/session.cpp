@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +63,7 @@ StepOutcome Session::step(StepFlags own) {
   sync_.zero_grad();
   if (step_ > 0) save_moving_state();
   for (const auto& rule : rules_) rule->before_forward(step_);
-  // Step 0 copies the query encoder into the key encoder; a skipped step 0 keeps that copy.
+  // What rules set at step 0 is their start, which a skipped step keeps.
   if (step_ == 0) save_moving_state();
   run_micro_steps(outcome);
   phase_ = "sum of gradients";

@@ -1,6 +1,5 @@
 #include "launch/train/train.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -109,9 +108,11 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
     console.finish();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
     run.log.detail(describe_failure(error, guard.rank()).text);
-    signals.reset();
-    run.folder.lock.reset();
-    if (guard.size() > 1) end_job(error, guard);
+    if (guard.size() > 1) {
+      signals.reset();
+      run.folder.lock.reset();
+      end_job(error, guard);
+    }
     std::rethrow_exception(error);
   }
 }

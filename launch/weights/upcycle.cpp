@@ -20,7 +20,6 @@
 #include "runtime/base/error.h"
 #include "runtime/options/config.h"
 #include "runtime/options/config_keys.h"
-#include "runtime/options/config_reader.h"
 
 // D width  H hidden width
 namespace shoal {

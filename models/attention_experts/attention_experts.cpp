@@ -195,8 +195,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
   Router::Context router;
   router.width = sizes.width;
   router.num_units = num_experts;
-  router.tensor_options = context.tensor_options.dtype(
-      wide_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype())));
+  router.tensor_options = context.tensor_options.dtype(wide_dtype(context.tensor_options));
   router.layer = grid_ == nullptr ? "" : path;
   router_ = register_module("router", Registry<Router>::create(options.router, router));
   const bool shares_keys = options.mixing == Mixing::kHardSharedKv;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/attention_experts/kernels/top_k_attention.h"
+#include "models/attention_experts/kernels/key_candidates.h"
 #include "moe/exchange/unit_placement.h"
 #include "parallel/comm/collectives.h"
 

@@ -10,7 +10,6 @@
 #include "models/blocks/recompute.h"
 #include "models/decoder_shape.h"
 #include "models/hspmn/gate_log.h"
-#include "runtime/base/error.h"
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_width.h"
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/error.h"
 #include "runtime/data/images/shapes.h"
 
 namespace shoal::timm {

@@ -163,10 +163,15 @@ void exchange_counts(std::vector<NodeRows>& chunks, Communicator& inter_node) {
   }
 }
 
-/// Sends the choices to their nodes. Returns the arriving pairs' assignments to the node's own
-/// units, without weights; choice_A: each row's arriving choice. Collective over `inter_node`.
-TokenAssignments exchange_choices(const NodeRows& rows, int64_t num_units,
-                                  Communicator& inter_node) {
+/// Choices that arrived at a node: their pairs' assignments to the node's own units, without
+/// choice_A and weights, and which choice each of these rows is.
+struct ArrivedChoices {
+  TokenAssignments inside;
+  torch::Tensor order_B;
+};
+
+/// Sends the choices to their nodes. Collective over `inter_node`.
+ArrivedChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communicator& inter_node) {
   const torch::Device device = rows.unit_A.device();
   const DispatchPlan& plan = rows.plan;
   const torch::Tensor choice_B2 = all_to_all(torch::stack({rows.unit_A, rows.pair_A}, 1),
@@ -178,11 +183,11 @@ TokenAssignments exchange_choices(const NodeRows& rows, int64_t num_units,
                                /*dim=*/0, /*output_size=*/sum(plan.recv_weights));
   const torch::Tensor unit_B = choice_B2.select(1, 0).contiguous();
   TokenAssignments inside;
-  inside.choice_A = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-  inside.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, inside.choice_A);
+  const torch::Tensor order_B = unit_B.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  inside.token_A = (choice_B2.select(1, 1) + first_B).index_select(0, order_B);
   inside.rows_U = count_ids(unit_B, num_units);
   inside.num_tokens = sum(plan.recv_rows);
-  return inside;
+  return {std::move(inside), order_B};
 }
 
 /// Starts routes in two levels.
@@ -198,10 +203,11 @@ PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
   std::vector<RowRoute> routes;
   std::vector<TokenAssignments> inside;
   for (const NodeRows& chunk : rows) {
-    inside.push_back(exchange_choices(chunk, units.placement.num_units(), inter_node));
+    ArrivedChoices arrived = exchange_choices(chunk, units.placement.num_units(), inter_node);
+    inside.push_back(std::move(arrived.inside));
     routes.push_back({{chunk.plan, &inter_node, payload},
                       RowRoute::Level{{}, grid.intra_node.get(), Payload::kSame},
-                      inside.back().choice_A});
+                      arrived.order_B});
   }
   const auto last_plans = start_plans(inside, units.placement, *grid.intra_node, /*num_parts=*/1);
   for (size_t c = 0; c < chunks.size(); ++c) {

@@ -64,9 +64,9 @@ class PendingRoutes {
 /// Collective over the expert ranks, even with zero rows: one exchange of counts for all routes;
 /// with two levels one on each level, and one of the choices for each chunk. The last exchange is
 /// in flight when this returns; on a GPU the host waits at most once for each exchange of counts. A
-/// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; neither does a
-/// group that knows all counts (TokenAssignments::rows_per_unit_E, padded capacity). TORCH_CHECK if
-/// `placement` is of other units or ranks. `grid` must outlive the graph.
+/// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; with one
+/// level neither does a group that knows all counts (TokenAssignments::rows_per_unit_E).
+/// TORCH_CHECK if `placement` is of other units or ranks. `grid` must outlive the graph.
 PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
                            const UnitPlacement& placement, const RankGrid& grid,
                            const ExchangeOptions& options, int64_t num_parts = 1);

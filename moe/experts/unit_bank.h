@@ -59,8 +59,8 @@ class UnitBank : public ModuleBase {
   virtual std::vector<ForwardWeighted> split(int64_t num_parts);
   /// For a rank that has all units: gathers rows, applies units, sums by token: [T, D].
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
-  /// Returns the number of values that are summed per row if units are key-value tables, else 0.
-  virtual int64_t values_per_row() const { return 0; }
+  /// True if units are memory units (key-value tables), not experts.
+  virtual bool are_memory_units() const { return false; }
   /// Returns the shape of units that are MLPs, for copying a dense model's into them; else nullopt.
   virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
   /// Returns which rank holds each unit of the layer.

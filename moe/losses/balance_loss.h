@@ -24,7 +24,6 @@ class Scope {
  public:
   /// `world`: all ranks; used by kGlobal only, whose one instance every rank holds.
   Scope(ScopeKind kind, const TokenContext& context, Communicator& world);
-  int64_t num_instances() const { return static_cast<int64_t>(length_S_.size()); }
   /// Sums over each instance's tokens: [T, U] -> [S, U], differentiable. kGlobal: collective.
   torch::Tensor sum(const torch::Tensor& value_TU) const;
   /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.

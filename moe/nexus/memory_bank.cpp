@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "moe/nexus/kernels/memory_lookup.h"
+
 namespace shoal {
 namespace {
 

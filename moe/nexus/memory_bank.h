@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "moe/experts/unit_bank.h"
-#include "moe/nexus/kernels/memory_lookup.h"
 #include "moe/nexus/slot_router.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/module/products.h"
@@ -46,7 +45,7 @@ class MemoryBank : public UnitBank, public CountsProducts {
   static double cost(const Options& options, int64_t width);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  int64_t values_per_row() const override { return k_; }
+  bool are_memory_units() const override { return true; }
   const UnitPlacement& placement() const override { return placement_; }
   void list_products(double rows, ProductList& list) const override;
 

@@ -99,8 +99,7 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
                           problems);
     problems.throw_if_any();
   }
-  const torch::Dtype dtype =
-      wide_dtype(torch::typeMetaToScalarType(context.tensor_options.dtype()));
+  const torch::Dtype dtype = wide_dtype(context.tensor_options);
   router_ = register_module(
       "router",
       std::make_shared<SlotRouter>(options.variant, options.router_scale,

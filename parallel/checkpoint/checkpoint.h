@@ -58,7 +58,7 @@ class CheckpointWriter {
     std::string run_id;
     std::string recipe;                             ///< the recipe (configuration), canonical text
     std::map<std::string, std::string> written_by;  ///< facts to record: versions, numbers of ranks
-    Warn warn = [](const std::string&) {};          ///< receives warnings; called on rank 0
+    Warn warn = [](const std::string&) {};          ///< receives warnings
   };
   /// On rank 0 removes the temporary folders of interrupted saves. No communication.
   CheckpointWriter(Options options, Communicator& world, FileSystem& files);

@@ -176,7 +176,10 @@ std::string write_score(FileSystem& files, const std::string& folder, int64_t st
   write_manifest(files, temporary, manifest);
   rename_path(files, temporary + "/" + kManifestName, path + "/" + kManifestName);
   sync_directory(files, path);
-  remove_folder(files, temporary);
+  try {
+    remove_folder(files, temporary);
+  } catch (const StorageError&) {  // The score is written; remove_leftovers takes the folder later.
+  }
   return path;
 }
 

@@ -179,7 +179,8 @@ void remove_leftovers(FileSystem& files, const std::string& folder) {
 }
 
 void remove_folder(FileSystem& files, const std::string& path) {
-  if (!is_folder(path)) return;
+  if (kind_of(path) == PathKind::kNothing) return;
+  if (!is_folder(path)) return check_call("remove", path, files.remove_file(path));
   for (const std::string& name : UntrustedFolder(path).names()) {
     check_call("remove", path + "/" + name, files.remove_file(path + "/" + name));
   }

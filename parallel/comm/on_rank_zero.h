@@ -15,9 +15,10 @@ namespace shoal {
 /// every rank, with class, text, exit code and hint; another exception as Error with code 70.
 std::string on_rank_zero(Communicator& world, const std::function<std::string()>& work);
 
-/// Collective. Calls `work` on every rank; `work` itself must not call collectives. If it throws on
-/// some ranks, every rank rethrows the exception of the lowest of them like on_rank_zero. In a
-/// world of several ranks "(on rank N)" is appended to the text.
+/// Collective. Calls `work` on every rank; collective calls in `work` must come before anything
+/// that may throw on one rank alone, or the others would hang. If it throws on some ranks, every
+/// rank rethrows the exception of the lowest of them like on_rank_zero. In a world of several ranks
+/// "(on rank N)" is appended to the text.
 void on_every_rank(Communicator& world, const std::function<void()>& work);
 
 /// (name, value) pairs that must be equal on all ranks, e.g. {"binary", "1.2.0 a1b2c3"}.

@@ -16,7 +16,7 @@ namespace shoal {
 
 /// A schedule relative to the training's end, such as a momentum that rises to 1.
 struct Course {
-  std::string name;                        ///< the recipe key, for messages
+  std::string name;                        ///< recipe key, or words for it, for messages
   std::function<double(int64_t step)> at;  ///< its value at an optimizer step, from 0
 };
 
@@ -38,7 +38,8 @@ class StepRule : public Stateful {
     return {};
   }
   /// Called before the forward passes of a step. Of the saved state it may change only buffers and
-  /// moved_weights(), which get their old values back if the step is skipped.
+  /// moved_weights(), which get their old values back if the step is skipped, but at step 0, where
+  /// the values that the rule starts from are kept.
   virtual void before_forward(int64_t step) { (void)step; }
   /// Returns the weights without gradients that before_forward changes; default: none.
   virtual std::vector<torch::Tensor> moved_weights() const { return {}; }

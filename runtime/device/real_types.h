@@ -49,6 +49,9 @@ Real* data_or_null(const torch::Tensor& tensor) {
 inline torch::Dtype wide_dtype(torch::Dtype dtype) {
   return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
+inline torch::Dtype wide_dtype(const torch::TensorOptions& options) {
+  return wide_dtype(torch::typeMetaToScalarType(options.dtype()));
+}
 
 /// Returns x, converted to float32 if it is bfloat16.
 inline torch::Tensor at_least_float32(const torch::Tensor& x) {

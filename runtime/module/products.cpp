@@ -1,7 +1,5 @@
 #include "runtime/module/products.h"
 
-#include <utility>
-
 namespace shoal {
 
 void ProductList::apply(const torch::Tensor& weight, double rows) {

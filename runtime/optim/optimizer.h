@@ -77,7 +77,7 @@ class Optimizer : public Stateful {
 
   /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
   /// one device; their state has that dtype. Without shards, throws ConfigError if an entry of
-  /// `no_decay` or `rules` matches no parameter, or if all are frozen.
+  /// `no_decay` or `rules` matches no parameter (nor buffer, with `freeze`), or if all are frozen.
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.

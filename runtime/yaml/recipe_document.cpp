@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr int kMaxFiles = 64;
 
 /// The first MiB and one byte of a file; nothing, with errno set, if it cannot be read.
-std::optional<std::string> text_of_file(const std::string& path) {
+std::optional<std::string> read_recipe_text(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     errno = EISDIR;
@@ -73,7 +73,7 @@ class FileLoader {
     const std::string_view key = asked_at ? "include" : "";
     if (num_files_ > kMaxFiles) return fail(blame, key, "more than 64 files are included");
     if (is_named_pipe(path)) return fail(blame, key, "'" + path + "' is a named pipe, not a file");
-    const std::optional<std::string> text = text_of_file(path);
+    const std::optional<std::string> text = read_recipe_text(path);
     if (!text) {
       const std::string reason = errno ? std::strerror(errno) : "read error";
       return fail(blame, key, "cannot read '" + path + "': " + reason);

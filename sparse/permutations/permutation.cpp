@@ -3,8 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
-
 #include "runtime/base/error.h"
 #include "runtime/device/autograd_function.h"
 #include "runtime/random/random.h"
@@ -157,14 +155,10 @@ void Permutation::visit_state(StateVisitor& visitor) {
   visitor.tensor(state_like(is_soft() ? kSoftPrefix : kIndexPrefix, place_.parameter, value));
 }
 
-std::string Permutation::name_of_first() const {
-  const Parameter& weight = place_.parameter;
-  return weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
-}
-
 void Permutation::fit_to(const SavedNames& saved) {
   const Parameter& weight = place_.parameter;
-  const std::string name = name_of_first();
+  const std::string name =
+      weight.unit_ids.empty() ? weight.name : name_of_unit(weight.name, weight.unit_ids[0]);
   if (is_soft() && saved(kIndexPrefix + name)) {
     set_index(
         torch::empty({num_matrices_, place_.size()}, weight.tensor.options().dtype(torch::kInt64))

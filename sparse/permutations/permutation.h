@@ -59,9 +59,6 @@ class Permutation : public WeightForm, public Stateful {
   const Parameter& weight() const { return place_.parameter; }
   const std::string& name() const { return place_.parameter.name; }
 
-  /// The weight's name; for a stack the name of its first matrix on this rank.
-  std::string name_of_first() const;
-
   /// Replaces all matrices by random hard permutations, keyed by (seed, matrix).
   void shuffle(uint64_t seed);
   /// Makes the permutation soft, initialised by (seed, matrix) with a share `mix` of the identity;

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 /// Parts of tar archives, whose bytes depend on names and sizes only: time and owner 0, mode 0644.
 namespace shoal {
