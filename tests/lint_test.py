@@ -163,7 +163,8 @@ class Lint(unittest.TestCase):
             return lint({"moe/a.h": "#pragma once\nstruct RowSum {\n  int num_rows;\n};\n",
                          "moe/a.cpp": "int a;\n", "docs/design.md": text})[1]
         self.assertEqual(design("`moe/a.{h,cpp}`, `a.h`, `moe/`, `RowSum::num_rows`, `RowSum()`, `mpirun`,\n"
-                                "`shoal check`, `build/release/shoal`, `other/place`\n```\n`moe/b.h`\n```\n"), [])
+                                "`shoal check`, `build/release/shoal`, `other/place`\n```\nsum   moe/a.cpp   RowSums\n```\n"), [])
+        self.assertEqual(design("```\nmoe/c.cpp\n```\n"), ["docs/design.md:2: moe/c.cpp does not exist"])
         self.assertEqual(design("Text\n`moe/b.h` `moe/attic` `b.cpp` `moe/a.{h,cu}` `RowSums` `RowSum::num_row`"),
                          [f"docs/design.md:2: {name} does not exist" for name in
                           ["moe/b.h", "moe/attic", "b.cpp", "moe/a.cu", "RowSums", "num_row"]])
