@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/equality_text.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -126,6 +127,19 @@ TEST_F(RecipeNotes, NameAnOptimizerStateThatOnlySparseTrainingUses) {
       ElementsAre(HasSubstr(
           "optimizer: without sparsity all weights have the same age, so that the state t")));
   EXPECT_THAT(of({optimizer, "sparsity={density: 0.5}"}), Not(Contains(HasSubstr("same age"))));
+}
+
+TEST_F(RecipeNotes, NameALossOfLearnedGatesThatDependsOnAccumulation) {
+  const auto of_gates = [this](const std::string& gate, const std::string& accumulate) {
+    std::vector<std::string> overrides = testing::with_hspmn(testing::answers(), gate);
+    overrides.push_back("train.accumulate=" + accumulate);
+    return of(overrides);
+  };
+  EXPECT_THAT(of_gates("rate: 0.4", "2"),
+              ElementsAre(AllOf(HasSubstr("model.gate.rate_weight: the loss of the gates' rate"),
+                                HasSubstr("depends on train.accumulate"))));
+  EXPECT_THAT(of_gates("rate: 0.4", "1"), IsEmpty());
+  EXPECT_THAT(of_gates("rate: 0.4, select: random", "2"), IsEmpty());
 }
 
 class ScheduleWarnings : public RecipeWarnings {

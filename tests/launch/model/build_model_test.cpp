@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "launch/data/recipe_source.h"
+#include "runtime/base/error.h"
 #include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/ranks.h"
@@ -12,34 +15,6 @@ namespace shoal {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// Sequences of labelled tokens, each by itself.
-class Sentences : public DataSource {
- public:
-  DataShape shape() const override {
-    return {.source = "sentences", .sequence = 6, .vocabulary = 9, .token_labels = 6};
-  }
-  std::unique_ptr<SampleSet> open(Split) const override { return nullptr; }
-};
-
-TEST(CheckStride, IsForWindowsOfAStream) {
-  const auto problem = [](const Recipe& recipe, const DataSource& source) -> std::string {
-    try {
-      check_stride(recipe, source);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const auto with = [](const std::string& stride) {
-    return testing::equality_recipe(testing::joined(testing::text_data(), {stride}));
-  };
-  const Recipe recipe = with("evaluate.stride=3"), coarse = with("evaluate.stride=7");
-  EXPECT_EQ(problem(recipe, *make_source(recipe)), "");
-  EXPECT_THAT(problem(coarse, *make_source(coarse)), HasSubstr("7 would leave tokens out"));
-  EXPECT_THAT(problem(recipe, Sentences()), HasSubstr("data.source sentences are not windows"));
-  EXPECT_EQ(problem(with("evaluate.every=1ep"), Sentences()), "");
-}
 
 TEST(BuildModel, TakesThePlanOfSparseLayersThatWasMadeOnMeta) {
   const Recipe recipe = testing::equality_recipe(
@@ -60,6 +35,25 @@ TEST(BuildModel, TakesThePlanOfSparseLayersThatWasMadeOnMeta) {
     EXPECT_FALSE(layers[l].parameter.tensor.is_meta());
   }
   EXPECT_EQ(built.parameters.size(), planned.parameters.size());
+}
+
+TEST(CheckUnits, NamesAStageWithMoreUnitsThanAGpuRoutesTo) {
+  const auto refusal = [](int64_t experts, c10::DeviceType device) -> std::string {
+    const Recipe recipe = testing::equality_recipe(
+        {"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
+    const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
+    try {
+      check_units(model.stages, device);
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kTopology);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(6000, torch::kCUDA), "");
+  EXPECT_EQ(refusal(6001, torch::kCPU), "");
+  EXPECT_THAT(refusal(6001, torch::kCUDA),
+              HasSubstr("blocks.1.moe_c: 6001 units, a GPU routes to at most 6000"));
 }
 
 }  // namespace

@@ -241,24 +241,5 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
   }
 }
 
-TEST(Model, NamesAStageWithMoreUnitsThanAGpuRoutesTo) {
-  const auto refusal = [](int64_t experts, c10::DeviceType device) -> std::string {
-    const Recipe recipe =
-        equality_recipe({"model.sparse.channel_moe.experts.count=" + std::to_string(experts)});
-    const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
-    try {
-      check_units(model.stages, device);
-    } catch (const ConfigError& error) {
-      EXPECT_EQ(error.code(), ExitCode::kTopology);
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(refusal(6000, torch::kCUDA), "");
-  EXPECT_EQ(refusal(6001, torch::kCPU), "");
-  EXPECT_THAT(refusal(6001, torch::kCUDA),
-              ::testing::HasSubstr("blocks.1.moe_c: 6001 units, a GPU routes to at most 6000"));
-}
-
 }  // namespace
 }  // namespace shoal

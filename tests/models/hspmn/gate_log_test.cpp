@@ -20,7 +20,7 @@ std::vector<GateReport> two_gates() {
           {.layer = "blocks.1.gate", .probability = 0.25, .entropy = 0.25}};
 }
 
-TEST(GateMetrics, AreMeansOverLayersAndTheNumberOfDeadOnes) {
+TEST(GateLog, HasMeansOverLayersAndTheNumberOfDeadOnes) {
   const LayerLog::Report report = report_of(two_gates(), 7);
   EXPECT_EQ(nlohmann::json::parse(report.means.to_json()),
             nlohmann::json({{"gate_rate", 0.25},
@@ -31,14 +31,14 @@ TEST(GateMetrics, AreMeansOverLayersAndTheNumberOfDeadOnes) {
   EXPECT_EQ(report.shown, "attend 25.0%");
 }
 
-TEST(GateMetrics, AreNoneWithoutGates) {
+TEST(GateLog, IsEmptyWithoutGates) {
   const LayerLog::Report report = report_of({}, 7);
   EXPECT_TRUE(report.records.empty());
   EXPECT_TRUE(report.means.entries().empty());
   EXPECT_EQ(report.shown, "");
 }
 
-TEST(GateRecord, HoldsAllOfOneGate) {
+TEST(GateLog, HasARecordWithAllOfOneGate) {
   EXPECT_EQ(nlohmann::json::parse(report_of(two_gates(), 7).records.at(0).to_json()),
             nlohmann::json({{"step", 7},
                             {"layer", "blocks.0.gate"},

@@ -17,8 +17,8 @@ using testing::make_pattern;
 using testing::make_rule;
 
 std::vector<double> cosine_fractions(const std::vector<int64_t>& steps) {
-  const ReplaceRule& rule =
-      dynamic_cast<const ReplaceRule&>(*make_rule("{name: rigl, until: 1000step}"));
+  const auto made = make_rule("{name: rigl, until: 1000step}");
+  const auto& rule = dynamic_cast<const ReplaceRule&>(*made);
   std::vector<double> fractions;
   for (const int64_t step : steps) fractions.push_back(rule.fraction(step));
   return fractions;

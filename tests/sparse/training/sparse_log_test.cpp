@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
+#include "tests/sparse/patterns/pattern_fixture.h"
+
 namespace shoal {
 namespace {
 
@@ -13,7 +18,7 @@ std::shared_ptr<Permutation> permutation(const std::string& name) {
   return std::make_shared<Permutation>(Permutation::Place{weight, false, PermutationAxis::kInputs});
 }
 
-TEST(PermutationMetrics, AreMeansOverTheLayers) {
+TEST(SparseLog, HasALineForEachPermutationAndTheirMeans) {
   const auto moved = permutation("a.weight"), soft = permutation("b.weight");
   moved->set_index(torch::tensor({{1, 2, 3, 0}}));
   soft->soften(1, 0.5, 1);
@@ -30,6 +35,24 @@ TEST(PermutationMetrics, AreMeansOverTheLayers) {
   const SparseLog none({}, {});
   EXPECT_EQ(none.file(), "");
   EXPECT_EQ(none.report(7, true).means.to_json(), "{}");
+}
+
+TEST(SparseLog, CountsSoftCellsAndHasTheirMeanDistance) {
+  const auto equal_cells = [](const std::string& name) {
+    const Parameter weight{name, torch::ones({4, 8}, torch::kFloat64), 0, {}, {}};
+    return std::make_shared<SoftCells>(
+        SparseLayer{weight, false, 0.25, testing::make_pattern("{name: diagonal}", 4, 8, 0.25)},
+        /*temperature=*/1.0);
+  };
+  const auto soft = equal_cells("a.weight"), chosen = equal_cells("b.weight");
+  chosen->harden();
+  const SparseLog log({}, {soft, chosen});
+  EXPECT_EQ(log.file(), "");
+  const LayerLog::Report report = log.report(7, true);
+  EXPECT_TRUE(report.records.empty());
+  // 2 of 8 diagonals are kept, and each has a weight of 0.25: (2 * 0.75 + 6 * 0.25) / 2 = 1.5, and
+  // 0 once chosen.
+  EXPECT_EQ(report.means.to_json(), R"({"cells_soft":1,"cells_distance":0.75})");
 }
 
 }  // namespace
