@@ -23,11 +23,11 @@ using ::testing::IsEmpty;
 constexpr int64_t kSwitchSteps = 5;
 constexpr double kSwitchTolerance = 1e-12;
 
-struct Shape {
+struct SwitchShape {
   int64_t expert_ranks, replicas;
 };
 
-TrainingTrace switched_on_threads(const Overrides& overrides, const Shape& shape) {
+TrainingTrace switched_on_threads(const Overrides& overrides, const SwitchShape& shape) {
   TrainingTrace trace;
   std::mutex mutex;
   run_owning_ranks(shape.expert_ranks * shape.replicas, [&](std::unique_ptr<Communicator> world) {
@@ -49,7 +49,8 @@ TEST_P(SpeedSwitchesRanks, ChangeNoResult) {
   const TrainingTrace expected =
       train_and_trace(kEqualityRecipe, test.what, kSwitchSteps, make_self_communicator());
   const bool has_nodes_of_two = std::ranges::count(test.how, "parallel.ranks_per_node=2") > 0;
-  for (const Shape& shape : {Shape{4, 1}, Shape{2, 2}, Shape{2, 1}, Shape{1, 2}, Shape{3, 1}}) {
+  for (const SwitchShape& shape : {SwitchShape{4, 1}, SwitchShape{2, 2}, SwitchShape{2, 1},
+                                   SwitchShape{1, 2}, SwitchShape{3, 1}}) {
     if (has_nodes_of_two && shape.expert_ranks == 3) continue;
     SCOPED_TRACE(fmt::format("{} expert ranks x {} replicas", shape.expert_ranks, shape.replicas));
     EXPECT_THAT(differences(expected, switched_on_threads(joined(test.what, test.how), shape),
@@ -65,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, SpeedSwitchesRanks, ::testing::ValuesIn(speed_ca
 TEST(SpeedSwitchesRanks, OverlapAloneChangesNoBit) {
   for (const Overrides& how :
        {Overrides{"parallel.overlap_gradients=false"}, Overrides{"train.recompute=true"}}) {
-    for (const Shape& shape : {Shape{2, 2}, Shape{1, 2}}) {
+    for (const SwitchShape& shape : {SwitchShape{2, 2}, SwitchShape{1, 2}}) {
       const TrainingTrace plain = switched_on_threads(noisy(), shape);
       const TrainingTrace other = switched_on_threads(joined(noisy(), how), shape);
       EXPECT_THAT(differences(plain, other, /*tolerance=*/0.0), IsEmpty()) << how.front();
