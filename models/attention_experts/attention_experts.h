@@ -12,6 +12,7 @@
 
 #include "models/attention_experts/image_exchange.h"
 #include "models/attention_experts/kernels/key_candidates.h"
+#include "models/attention_experts/kernels/top_k_attention.h"
 #include "moe/build_context.h"
 #include "moe/losses/balance_losses.h"
 #include "moe/moe_stage.h"
