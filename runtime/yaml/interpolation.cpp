@@ -23,7 +23,7 @@ struct Piece {
   std::string text;
 };
 
-/// Nothing for a `${` without its end.
+/// Cuts a text at its variables; nullopt for a `${` without its end.
 std::optional<std::vector<Piece>> cut(const std::string& text) {
   std::vector<Piece> pieces;
   std::string literal;

@@ -47,7 +47,7 @@ struct Lookup {
   }
 };
 
-/// More choices than the kernel finds, by a stable sort. Places without a score above minus
+/// Finds more choices than the kernel can, by a stable sort. Places without a score above minus
 /// infinity hold the keys 0, 1, ..., as on the CPU.
 void choose_sorted(const Tensor& score_RK, Tensor key_Rk, Tensor best_Rk) {
   const int64_t k = key_Rk.size(1);

@@ -43,7 +43,7 @@ class ExpressionTry {
   ExpressionTry(const ListOpsRule& rule, const Stream& stream, uint64_t id)
       : rule_(rule), draws_(stream), id_(id) {}
 
-  /// Nothing if it does not have the length asked for.
+  /// Draws an expression; nullopt if it does not have the length asked for.
   std::optional<ListOpsExpression> draw() {
     expression_.value = draw_node(1);
     if (is_too_long() || num_tokens() <= rule_.min_length) return std::nullopt;

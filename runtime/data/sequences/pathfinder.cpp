@@ -41,7 +41,7 @@ class CurveLayout {
     half_turn_ = half.sin / half.cos;
   }
 
-  /// Nothing if the curves did not find room.
+  /// Draws a scene; nullopt if the curves did not find room.
   std::optional<CurveScene> draw(bool is_connected) {
     const std::optional<Curve> way = draw_anywhere(options_.length);
     if (!way) return std::nullopt;
@@ -169,7 +169,7 @@ class CurveLayout {
 /// Comparisons of places: what a recipe may need per image (milliseconds), and a far higher limit.
 constexpr int64_t kUsualBudget = int64_t{1} << 20, kLargestBudget = int64_t{1} << 30;
 
-/// Nothing if no scene was found within the budget.
+/// Draws scenes until the curves of one find room; nullopt if none did within `budget` comparisons.
 std::optional<CurveScene> draw_curves(const PathfinderSource::Options& options, Split split,
                                       int64_t index, int64_t budget) {
   for (uint64_t attempt = 0; budget > 0; ++attempt) {
