@@ -20,7 +20,8 @@ struct ModelWeights : Stateful {
 
 /// Every parameter, then every buffer, and sparse_forms.
 ModelWeights weights_of(const BuiltModel& model);
-/// Permutations, and soft cells (trained factors of weights until masks are chosen); may be empty.
+/// Permutations of sparse layers, and their soft cells: trained factors of weights, until masks are
+/// chosen. Empty without sparse layers.
 const SparseState& sparse_forms(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 

@@ -28,9 +28,10 @@ struct GenerateArguments {
 
 /// Generates text with the language model of a checkpoint, on any number of ranks: `parallel` of
 /// the recipe is ignored, and experts are sharded over all ranks. Of the data only the tokenizer's
-/// files are opened. Rank 0 prints each prompt with its text to `out`, a single sequence token by
-/// token; or one JSON object. Throws ConfigError (exit 10) if the checkpoint's task is not lm,
-/// Error (exit 2) for a prompt that is empty or as long as the model's context.
+/// files are opened. Rank 0 prints each prompt with its text to `out`; if there is only one
+/// sequence, token by token as they are generated; with `json`, one JSON object instead. Throws
+/// ConfigError (exit 10) if the checkpoint's task is not lm, Error (exit 2) for a prompt that is
+/// empty or as long as the model's context.
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out);
 

@@ -24,7 +24,8 @@
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 
-// B images on this rank  N tokens of an image  D width  T = B N tokens  U experts
+// B images on this rank  I images with a token for a unit of this rank  N tokens of an image
+// D width  T = B N tokens  U experts
 namespace shoal {
 
 /// How the outputs of attention experts are mixed.

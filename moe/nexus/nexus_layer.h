@@ -61,7 +61,7 @@ struct NexusOptions {
 /// A Nexus layer: experts (MLPs) and memory units behind one soft router; without memory units it
 /// is Soft MoE (Puigcerver et al. 2024). Each unit has s slots. The router mixes an image's tokens
 /// into slots (dispatch), units process their slots, outputs are mixed back into tokens (combine):
-/// z = Dᵀ x, y = C unit(z), where D and C are softmaxes over tokens and over slots. Source:
+/// z = Pᵀ x, y = C unit(z), where P and C are softmaxes over tokens and over slots. Source:
 /// "OneSparse: A Unified Framework for Sparse Activation Layers in Vision Models", algorithm A1.
 ///
 /// Units 0 to E - 1 are experts, E to U - 1 memory units. They are placed on ranks together; the

@@ -21,8 +21,9 @@ Node to_node(const Options& options) {
 /// router, say) shows its name unless it is the default one.
 Node to_minimal_node(const Type& type, const void* options);
 
-/// Copies values that need an unset environment variable, as `${env:X}/data`, from the recipe
-/// `document` to the same paths in `written`, which to_node or to_minimal_node made of the options.
+/// Keeps unset environment variables in a recipe that is written: where `document`, the recipe as
+/// it was read, has `${env:X}/data` and X is not set, puts that text into `written` at the same
+/// path. `written`: made by to_node or to_minimal_node of the options.
 void keep_unset_variables(Node& written, const Node& document);
 
 /// Returns the comment that emit prints behind the value at a dotted path; "" for none.

@@ -46,7 +46,8 @@ class EventFile : public GrowingFile {
   /// `first_step` and later in the older files. Throws StorageError.
   EventFile(const std::string& folder, int64_t first_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError while events wait in memory, as on a full disk; later calls write them.
+  /// If the disk refuses the event, as a full one does, keeps it in memory and throws StorageError;
+  /// the next call that can write writes all kept events first.
   void write(const StepEvent& event);
 };
 
