@@ -71,8 +71,8 @@ inline constexpr auto kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
 
 /// Section `run` of a recipe, the YAML file that configures a run: where and how to run. In
-/// fields(), on_resume() says whether a resumed run may change a key (default: no);
-/// keeps_evaluation() marks keys that an evaluation of trained weights does not depend on.
+/// fields(), on_resume() marks keys that a resumed run may change; keeps_evaluation() marks keys
+/// that an evaluation of trained weights does not depend on.
 struct RunOptions {
   std::string name = "run";
   std::string root = "runs";

@@ -49,8 +49,8 @@ OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInf
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 
-/// Fills the model, built for the opened recipe, and lets sparse kernels compute its sparse layers
-/// as sparsity.execution says; returns the number of layers that they compute. Collective. Throws
+/// Fills the model, built for the opened recipe, and chooses by sparsity.execution which of its
+/// sparse layers sparse kernels compute. Returns the number of these layers. Collective. Throws
 /// as load_weights; ConfigError for layers that these kernels cannot run; Error (exit 12) if a
 /// router assigns tokens by run.seed and the recipe's differs from the checkpoint's, or if the
 /// model computes something else than the checkpoint's own (describe_other_function). With

@@ -65,7 +65,7 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Counts as many open gates as the rate of the gate's options says.
+  /// Counts attention for as many tokens as open_tokens() of the gate expects to attend.
   void list_products(double rows, ProductList& list) const override;
   /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }

@@ -12,7 +12,7 @@ enum class PathKind { kNothing, kFolder, kOther };
 
 // Reading of checkpoints and of weights of other programs, which may be damaged or forged. A file
 // that is missing, too short or of another kind is a CheckpointError. A failed read (EIO, ESTALE,
-// EMFILE …) says nothing about the file: it is retried after pauses, then a StorageError.
+// EMFILE …) does not mean that the file is bad: it is retried after pauses, then a StorageError.
 
 /// Returns what lies at `path`, links followed. Throws CheckpointError or StorageError if the
 /// system cannot tell: an unreachable folder is not reported as missing.

@@ -16,8 +16,8 @@ namespace shoal {
 
 /// Base of linear layers, with one W [out, in] and one b [out], which may be undefined. Sparse
 /// training extends it at three places: W may get a form, a function that is applied to W in each
-/// forward pass (a learned permutation, say); another kernel may compute x Wᵀ; and a branch, such
-/// as a low-rank product, may run beside it.
+/// forward pass (such as a learned permutation); another kernel may compute x Wᵀ; and a branch,
+/// such as a low-rank product, may run beside it.
 class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSparsePlaces {
  public:
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;

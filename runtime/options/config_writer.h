@@ -17,8 +17,8 @@ Node to_node(const Options& options) {
   return to_node(type_of<Options>(), &options);
 }
 
-/// Returns what differs from a default-constructed struct, and required keys. A choice (of a
-/// router, say) shows its name unless it is the default one.
+/// Returns what differs from a default-constructed struct, and required keys. A choice, such
+/// as of a router, shows its name unless it is the default one.
 Node to_minimal_node(const Type& type, const void* options);
 
 /// Keeps unset environment variables in a recipe that is written: where `document`, the recipe as

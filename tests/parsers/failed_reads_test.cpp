@@ -186,6 +186,21 @@ TEST_F(UnusableCheckpoint, IsReadFromTheDiskAfterASave) {
   EXPECT_EQ(num_read, 3);  // two shards and the manifest
 }
 
+TEST_F(UnusableCheckpoint, HasItsScoreThoughATemporaryFolderStays) {
+  testing::FailingFileSystem counting, failing;
+  write_score(counting, ckpt_, 40, 0.25);
+  ASSERT_THAT(counting.log().back(), ::testing::StartsWith("remove_directory"));
+  failing.fail_at = counting.calls() - 1;
+  EXPECT_EQ(write_score(failing, ckpt_, 40, 0.75), path(40));
+  EXPECT_EQ(CheckpointReader(path(40)).manifest().score, 0.75);
+  const auto entries = [&] {
+    return std::distance(std::filesystem::directory_iterator(ckpt_), {});
+  };
+  EXPECT_EQ(entries(), 5);
+  remove_leftovers(files_, ckpt_);
+  EXPECT_EQ(entries(), 4);
+}
+
 TEST_F(UnusableCheckpoint, NeverComesFromAScoreThatIsAdded) {
   const std::string digest = content_digest(CheckpointReader(path(40)));
   for (int64_t deaths = 0;; ++deaths) {
