@@ -14,6 +14,7 @@
 #include "sparse/training/choose_cells.h"
 #include "sparse/training/learn_permutations.h"
 #include "sparse/training/prune_grow.h"
+#include "sparse/training/sparse_log.h"
 
 namespace shoal {
 namespace {
@@ -217,6 +218,32 @@ SparseState SparseModel::state() {
   state.masks = &masks_;
   for (size_t l = 0; l < layers().size(); ++l) state.masked.push_back(l);
   return state;
+}
+
+bool SparseModel::has_soft_forms() const {
+  const auto is_soft = [](const auto& form) { return form->is_soft(); };
+  return std::ranges::any_of(forms_.soft_cells, is_soft) ||
+         std::ranges::any_of(forms_.permutations, is_soft);
+}
+
+LayerLogs SparseModel::layer_logs() const {
+  if (forms_.permutations.empty() && forms_.soft_cells.empty()) return {};
+  return {std::make_shared<SparseLog>(forms_.permutations, forms_.soft_cells)};
+}
+
+std::vector<SafetensorsEntry> SparseModel::moments_of(
+    const std::vector<SafetensorsEntry>& weights) {
+  std::vector<SafetensorsEntry> moments;
+  const auto add = [&](const std::string& prefix, const std::string& moment_prefix) {
+    for (SafetensorsEntry moment : weights) {
+      if (!moment.name.starts_with(prefix)) continue;
+      moment.name.replace(0, prefix.size(), moment_prefix);
+      moments.insert(moments.end(), 2, moment);
+    }
+  };
+  add(Permutation::kSoftPrefix, LearnPermutations::kMomentPrefix);
+  add(SoftCells::kScorePrefix, ChooseCells::kMomentPrefix);
+  return moments;
 }
 
 void SparseModel::require_masks_fit() const {

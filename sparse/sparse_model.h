@@ -7,6 +7,8 @@
 
 #include "parallel/gradients/step_rule.h"
 #include "parallel/gradients/weight_average.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/records/layer_log.h"
 #include "sparse/kernels/break_even.h"
 #include "sparse/layers/sparse_masks.h"
 #include "sparse/layers/sparse_state.h"
@@ -39,6 +41,13 @@ class SparseModel {
   const SparseState& forms() const { return forms_; }
   /// Permutations, soft cells, and the masks of all layers.
   SparseState state();
+  /// True while a permutation is a trained matrix or a layer's cells are not chosen yet.
+  bool has_soft_forms() const;
+  /// Returns the log of permutations and soft cells (SparseLog); empty if there are none.
+  LayerLogs layer_logs() const;
+  /// Returns the entries of the moments that the step rules save for these weights: two, of Adam,
+  /// for each trained permutation and for the scores of each layer's soft cells.
+  static std::vector<SafetensorsEntry> moments_of(const std::vector<SafetensorsEntry>& weights);
   /// Returns what `shoal check` reports of the layers. Throws ConfigError for layers that
   /// sparsity.rule does not support, or that sparse kernels cannot run though they must.
   std::vector<SparseLayerInfo> describe() const;

@@ -45,7 +45,7 @@ ROOMS = {
 # The rooms of routers, sources, backbones and papers, and the rooms of launch/ that may know them: what they
 # save and record is read there.
 MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
-                     r"|sparse/(patterns|grow_rules|permutations)"
+                     r"|sparse/(patterns|grow_rules|permutations|training)"
                      r"|models/(backbones|tasks|hspmn|attention_experts|moco))/")
 MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}
 REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+[{(]\s*"(\w+)"')

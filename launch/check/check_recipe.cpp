@@ -13,8 +13,6 @@
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/state_list.h"
 #include "sparse/sparse_model.h"
-#include "sparse/training/choose_cells.h"
-#include "sparse/training/learn_permutations.h"
 
 namespace shoal {
 namespace {
@@ -62,18 +60,6 @@ ModelCounts count(const BuiltModel& model) {
   return counts;
 }
 
-/// Adds two entries, of both moments, for each tensor whose name begins with `prefix`.
-void add_moments(const std::string& moment_prefix, const std::string& prefix,
-                 std::vector<SafetensorsEntry>& entries) {
-  const size_t count = entries.size();
-  for (size_t i = 0; i < count; ++i) {
-    if (!entries[i].name.starts_with(prefix)) continue;
-    SafetensorsEntry moment = entries[i];
-    moment.name = moment_prefix + moment.name.substr(prefix.size());
-    entries.insert(entries.end(), 2, moment);
-  }
-}
-
 /// The size of weights, their averages, masks and optimizer state: nearly all of a checkpoint.
 CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer& optimizer,
                         int64_t ranks) {
@@ -83,8 +69,7 @@ CheckpointSize estimate(const BuiltModel& model, const Recipe& recipe, Optimizer
   };
   ModelWeights weights = weights_of(model);
   add(weights);
-  add_moments(LearnPermutations::kMomentPrefix, Permutation::kSoftPrefix, entries);
-  add_moments(ChooseCells::kMomentPrefix, SoftCells::kScorePrefix, entries);
+  std::ranges::move(SparseModel::moments_of(entries), std::back_inserter(entries));
   add(optimizer);
   if (recipe.train.average) {
     WeightAverage average(*recipe.train.average, model.parameters);

@@ -42,6 +42,10 @@ void offer_values(CLI::Option& option, const std::vector<std::string>& values) {
       CLI::Validator([](std::string&) { return ""; }, "{" + join_words(values, ",") + "}"));
 }
 
+void add_json(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "one JSON object on stdout");
+}
+
 void add_raw_weights(CLI::App& command, bool& raw_weights) {
   command.add_flag("--raw-weights", raw_weights,
                    "the weights themselves, not their averages, where the checkpoint has both "
@@ -195,7 +199,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_overrides(*command, arguments->checkpoint.overrides);
   command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
   add_model_override(*command, arguments->checkpoint.override_model);
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  shoal inspect runs/tiny_cifar10\n"

@@ -84,7 +84,7 @@ void add_check(CLI::App& app, ExitCode& code) {
       "how many linear regions the sparse MLPs can have, with and without permutations");
   command->add_flag("--memory", arguments->memory,
                     "estimate a rank's memory by two small trial steps, which take some seconds");
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  shoal check configs/quickstart.yaml --memory\n"
@@ -120,7 +120,7 @@ void add_doctor(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
   const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "one JSON object on stdout");
+  add_json(*command, *as_json);
   const auto calibrates = std::make_shared<bool>(false);
   command->add_flag("--calibrate", *calibrates,
                     "instead, measure which sparse layers dense products are faster for, and keep "
@@ -160,7 +160,7 @@ void add_eval(CLI::App& app, ExitCode& code) {
   add_weights(*command, arguments->checkpoint);
   add_overrides(*command, arguments->checkpoint.overrides);
   add_model_override(*command, arguments->checkpoint.override_model);
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   auto* images =
       command
           ->add_option("--images", arguments->images.folder,
@@ -279,7 +279,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
       command->add_flag("--override", arguments->pass_unreadable,
                         "of a run, the newest or best checkpoint that can be read");
     }
-    command->add_flag("--json", arguments->json, "one JSON object on stdout");
+    add_json(*command, arguments->json);
     command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
   }
 }
@@ -298,7 +298,7 @@ void add_import(CLI::App& app, ExitCode& code) {
       ->type_name("FORMAT")
       ->required();
   add_overrides(*command, arguments->overrides);
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
@@ -323,7 +323,7 @@ void add_export(CLI::App& app, ExitCode& code) {
       ->add_option("--dtype", arguments->dtype,
                    "float32, float64, bfloat16 or float16; default: each tensor's own")
       ->type_name("DTYPE");
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
@@ -338,7 +338,7 @@ void add_fold(CLI::App& app, ExitCode& code) {
   const auto arguments = std::make_shared<FoldArguments>();
   add_weights(*command, *arguments);
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of\n"
       "the permutation P. OUT has S P as its weight, so that all outputs are the same bits,\n"
@@ -392,7 +392,7 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
                    "alone")
       ->type_name("X.bin")
       ->required();
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Each file is encoded on its own, and nothing is put between them.\n"
       "Examples:\n"
@@ -433,7 +433,7 @@ void add_pack(CLI::App& data, ExitCode& code) {
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,
                     "subfolders are classes, numbered in order of name, and samples have labels");
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
       "same\n"
@@ -452,7 +452,7 @@ void add_verify(CLI::App& data, ExitCode& code) {
       ->type_name("DIR|FILE.tar")
       ->required();
   command->add_flag("--decode", arguments->decodes, "decode every image, too");
-  command->add_flag("--json", arguments->json, "one JSON object on stdout");
+  add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
       "  shoal data verify shards/train shards/val\n"

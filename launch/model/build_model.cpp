@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
 #include "sparse/sparse_model.h"
-#include "sparse/training/sparse_log.h"
 
 namespace shoal {
 
@@ -91,11 +90,7 @@ LayerLogs layer_logs_of(const BuiltModel& model) {
   for (const auto& backbone : backbones_of(*model.task)) {
     std::ranges::move(backbone->layer_logs(), std::back_inserter(logs));
   }
-  if (!model.sparse) return logs;
-  const SparseState& forms = model.sparse->forms();
-  if (!forms.permutations.empty() || !forms.soft_cells.empty()) {
-    logs.push_back(std::make_shared<SparseLog>(forms.permutations, forms.soft_cells));
-  }
+  if (model.sparse) std::ranges::move(model.sparse->layer_logs(), std::back_inserter(logs));
   return logs;
 }
 

@@ -133,13 +133,11 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
     sparse->run_by(chosen->values.for_training());
   }
-  const auto is_soft = [](const auto& form) { return form->is_soft(); };
-  const bool has_soft_forms = std::ranges::any_of(sparse->forms().soft_cells, is_soft) ||
-                              std::ranges::any_of(sparse->forms().permutations, is_soft);
   log.info(fmt::format(
       "{} of {} sparse layers run by sparse kernels{}{}", sparse->masks().run_by_kernels(),
       sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
-      has_soft_forms ? "; others may once their cells are chosen and their orders hard" : ""));
+      sparse->has_soft_forms() ? "; others may once their cells are chosen and their orders hard"
+                               : ""));
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 

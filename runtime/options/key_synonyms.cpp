@@ -129,7 +129,8 @@ void add_keys(const std::array<Synonyms, kCount>& table, std::string_view word,
   }
 }
 
-std::string lower_case(std::string_view word) {
+/// Writes a word as a key is written: in lower case, with _ for -.
+std::string as_key(std::string_view word) {
   std::string lower;
   for (const char c : word) {
     lower += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -145,7 +146,7 @@ bool has_word(std::string_view words, std::string_view word) {
 }  // namespace
 
 std::string_view difference_of(std::string_view word, std::string_view key) {
-  const std::string lower = lower_case(word);
+  const std::string lower = as_key(word);
   for (const KnownDifference& line : kDifferences) {
     if (has_word(line.words, lower) && has_word(line.keys, key)) return line.text;
   }
@@ -153,7 +154,7 @@ std::string_view difference_of(std::string_view word, std::string_view key) {
 }
 
 std::vector<std::string_view> keys_for_word(std::string_view word, std::string_view section) {
-  const std::string lower = lower_case(word);
+  const std::string lower = as_key(word);
   const bool is_in_model = section.substr(0, section.find('.')) == "model";
   if (lower == "channels" && !is_in_model) return {};  // of images, elsewhere
   std::vector<std::string_view> keys;
@@ -164,7 +165,7 @@ std::vector<std::string_view> keys_for_word(std::string_view word, std::string_v
 }
 
 std::string value_for_word(std::string_view word, const std::vector<std::string>& values) {
-  const std::string lower = lower_case(word);
+  const std::string lower = as_key(word);
   for (const Synonyms& line : kValueWords) {
     const bool is_value = std::ranges::find(values, line.keys) != values.end();
     if (is_value && has_word(line.words, lower)) return std::string(line.keys);
