@@ -43,7 +43,7 @@ struct ModelInput {
 
 /// The model input of one view (augmented copy) of a batch; views are numbered from 0.
 ModelInput input_of(const Batch& batch, int64_t view = 0);
-/// The batch's step context for the pass over one view; the view keys the noise.
+/// The batch's step context for the pass over one view; each view has random numbers of its own.
 StepContext context_of(const Batch& batch, int64_t view);
 
 /// What a task gets from a backbone: one feature vector per sample, or one per token.
@@ -92,12 +92,12 @@ class Backbone : public ModuleBase {
     /// kNone: it has no experts; kMay: a section `moe` may add them; kMust: its `lines` have them.
     enum class Experts { kNone, kMay, kMust };
     Experts experts = Experts::kMay;
-    /// Error hint when `shoal new` is asked for experts of a kNone backbone, or for none of a kMust
-    /// one, such as "mixer is the dense model".
+    /// Error hint when `shoal new` is asked for a kNone backbone with experts or a kMust backbone
+    /// without, such as "mixer is the dense model".
     std::string_view why = "";
     std::string_view task = "";  ///< usual task of a backbone for images; "": it reads tokens
-    /// YAML of the section `model`, in which {patch} becomes the side of a patch, {stage} the keys
-    /// of a MoE stage, and {top_k} an entry such as `{k: 8}` for each expert.
+    /// YAML of the section `model`, in which {patch} becomes the side of a patch, {stage} the
+    /// recipe keys of a MoE layer, and {top_k} an entry such as `{k: 8}` for each expert.
     std::string_view lines = "";
   };
   static constexpr std::string_view kNameKey = "backbone";
@@ -118,9 +118,9 @@ class Backbone : public ModuleBase {
 };
 
 /// Function with which a task makes the recipe's backbone, once or, for a momentum encoder, twice;
-/// the task registers the result under `name`. Paths of layers key noise, metrics and expert loads.
-/// To be unique within a task, they begin with `name.`, except in the backbone named `backbone`.
-/// All backbones of a task place their experts on the same ranks.
+/// the task registers the result under `name`. A layer's path identifies its random numbers,
+/// metrics and expert loads. To be unique within a task, paths begin with `name.`, except in the
+/// backbone named `backbone`. All backbones of a task place their experts on the same ranks.
 using BackboneFactory =
     std::function<std::shared_ptr<Backbone>(const std::string& name, Features features)>;
 BackboneFactory backbone_factory(const Choice<Backbone>& choice, const ModelContext& build,

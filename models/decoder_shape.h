@@ -15,7 +15,7 @@ inline constexpr double kDecoderEps = 1e-5;  ///< epsilon of decoders' norms
 int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,
                         std::string_view who);
 
-/// Returns `build` for the layers of a decoder: with reads_tokens set, and is_causal as given.
+/// Returns `build` with is_causal as given and reads_tokens set: routers may use vocabulary ids.
 ModelContext decoder_build(ModelContext build, bool is_causal = true);
 
 }  // namespace shoal

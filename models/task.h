@@ -154,11 +154,11 @@ class Task : public ModuleBase, public Stateful {
   virtual int64_t views() const { return 1; }
   /// True if the loss compares samples of a micro-batch, and so depends on `train.accumulate`.
   virtual bool compares_samples() const { return false; }
-  /// True if training samples are mixed within their routing group (train.group samples that are
-  /// routed together), which must have at least two.
+  /// True if training samples are mixed within their routing group, train.group samples that are
+  /// routed together. The group must then have at least two samples.
   virtual bool mixes_samples() const { return false; }
-  /// Modules that are not trained by gradients, such as a momentum encoder. They stay dense and do
-  /// not take part in AfterStep.
+  /// Modules that are not trained by gradients, such as a momentum encoder. Sparse training leaves
+  /// these modules dense, and no AfterStep updates (such as of router biases) are made in them.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> untrained() const { return {}; }
   /// Returns a rule that changes the model beside the optimizer in each step, such as the update of
   /// a momentum encoder; default: null. `scale` has the length of the training.
@@ -168,7 +168,7 @@ class Task : public ModuleBase, public Stateful {
   }
   /// Training samples to be collected before each evaluation; default: null, none.
   virtual References* references() { return nullptr; }
-  /// Number of parameters in the classifier's head, which `parameters_headless` leaves out.
+  /// Number of parameters in the head, left out of `parameters_headless` in `shoal check`.
   virtual int64_t head_parameters() const { return 0; }
   /// State besides parameters and buffers; default: none.
   void visit_state(StateVisitor& visitor) override { (void)visitor; }

@@ -58,7 +58,7 @@ struct MoeOptions {
 /// A Mixture-of-Experts layer with expert parallelism: route -> apply_capacity -> dispatch ->
 /// experts -> combine, plus the output of shared experts, computed while the first all-to-all is in
 /// flight. A row is one token on its way to one unit. Rows are exchanged in `exchange.chunks`
-/// parts: experts compute one while the next is in flight; this changes only rounding.
+/// parts: experts compute one while the next is in flight. Their number changes only rounding.
 ///
 /// Parameters: `<path>.router.*`, `<path>.experts.*` for the routed units, `<path>.shared.*` for
 /// the shared experts. Evaluation drops no tokens and uses neither noise nor losses. The output of
@@ -87,14 +87,14 @@ class MoeLayer : public MoeStage, public CountsProducts {
   /// Applies capacity to each chunk of tokens; in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
-  /// True if nothing is exchanged: this rank has all units, and rows are not rounded.
+  /// True if rows skip the exchange: this rank has all units, and `payload` keeps the rows' dtype.
   bool is_local() const;
   /// Returns each token's output, [T, D], without an exchange.
   torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
   /// Returns each token's output, [T, D], with rows exchanged along `pending`'s routes.
   torch::Tensor run_exchanged(const torch::Tensor& x_TD,
                               const std::vector<TokenAssignments>& chunks, PendingRoutes pending);
-  /// Numbers of chunks that rows are cut into, by tokens or by units: at least one of the two is 1.
+  /// Numbers of chunks into which rows are cut, by tokens and by units. One of the two is 1.
   struct Cuts {
     int64_t of_tokens, of_units;
   };

@@ -15,20 +15,20 @@
 namespace shoal {
 
 // A unit is an expert or a memory unit (a table of keys and values). A choice is one of the K units
-// that a token is routed to. Capacity may drop a choice; the others are sent to their unit as rows.
+// that a token is routed to. The router may mask it or capacity drop it; else it becomes a row.
 
 /// Sums over this rank's tokens of one forward pass through a MoE layer, for make_stats.
 struct StatSums {
-  torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked ones
+  torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked tokens
   int64_t tokens = 0;
-  int64_t choices = 0;  ///< both sent and dropped
+  int64_t choices = 0;  ///< sent, dropped and masked ones
   /// int64 scalar: choices that were sent; undefined means all.
   torch::Tensor kept;
   /// int64 scalar: tokens without a row; undefined means 0.
   torch::Tensor unrouted;
-  /// float64 scalar: entropy of the clean router scores, in nats; undefined without scores.
+  /// float64 scalar: entropy of the router scores without noise, in nats; undefined without scores.
   torch::Tensor entropy;
-  /// float64 [U]: sum of each unit's clean router scores; undefined without scores.
+  /// float64 [U]: sum of each unit's router scores without noise; undefined without scores.
   torch::Tensor score_U;
   double multiply_adds = 0;  ///< work of the units for these tokens; 0 means not counted
   /// Scalars: each balance loss, unweighted, summed over items: tokens or samples (Scope::total).
@@ -43,12 +43,12 @@ struct MoeStats {
   std::vector<std::string> loss_names;  ///< [L]
   torch::Tensor sums;                   ///< float64, laid out by make_stats
   bool has_scores = false;              ///< true if the router computes scores; equal on all ranks
-  /// True if the layer routes the samples' tokens, in order; else channels or mixtures of tokens.
+  /// True if rows are the samples' tokens in order, false if channels or mixed tokens (Sparse-MLP).
   bool rows_are_tokens = true;
   /// True if a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
   bool load_is_work = true;
   int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
-  /// In evaluation: int64 [T], the first choice of each token, -1: none.
+  /// In evaluation: int64 [T], the best choice of each token; -1 if it has none.
   torch::Tensor first_unit_T = {};
 
   /// Adds the sums of another micro-step of the same layer.
@@ -77,8 +77,8 @@ struct MoeReport {
   /// equal scores, ln U if all scores are 0 or 1 and units get equally many tokens. Unset without
   /// scores or without tokens.
   std::optional<double> mutual_information;
-  int64_t dead_units = 0;  ///< units no token chose
-  double dropped = 0;      ///< share of choices that were dropped, [0, 1]
+  int64_t dead_units = 0;  ///< units that no token chose
+  double dropped = 0;      ///< share of choices that were not sent, [0, 1]
   double unrouted = 0;     ///< share of tokens that no unit computed, [0, 1]
   int64_t tokens = 0;
   std::optional<double> multiply_adds;  ///< work of the units per token; unset if not counted
@@ -93,7 +93,7 @@ struct MoeReport {
 /// Computes the metrics from `stats` whose sums were all-reduced. Zero tokens give zeros.
 MoeReport report(const MoeStats& stats);
 
-/// Adds one forward pass, one entry a layer, to `total`, which is empty before the first.
+/// Adds one forward pass, one entry per layer, to `total`, which is empty before the first.
 void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& pass);
 
 /// Sums over ranks that reduce() returns.

@@ -16,14 +16,14 @@ struct RegionLayer {
 /// What limits the input directions in which a layer's neurons can bend.
 enum class RegionMixing {
   kNone,      ///< each layer is limited to the span of its own mask
-  kPermuted,  ///< a permutation before each layer adds its span to those of earlier layers
+  kPermuted,  ///< layers are permuted: the limit of layer l is the sum of spans of layers 1 to l
 };
 
 /// Lower bound on the number of linear regions of a ReLU MLP, a measure of its expressivity.
 struct RegionBound {
   std::vector<int64_t> directions;  ///< k of each layer, see bound_regions
   double log10_regions = 0.0;
-  /// First layer, counted from 1, from which on masks allow all input directions; nullopt: none.
+  /// First layer, counted from 1, from which on no mask limits the directions; nullopt: none.
   std::optional<int64_t> layers_to_catch_up;
 };
 

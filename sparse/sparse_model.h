@@ -81,7 +81,7 @@ class SparseModel {
   torch::nn::Module& root_;
   torch::Dtype compute_dtype_;
   uint64_t seed_;
-  /// Rule for a training of any length, to check layers; null if its options are wrong.
+  /// Rule for checks and soft_choice(); make_rules() makes its own. Null if its options are wrong.
   std::shared_ptr<const GrowRule> rule_;
   SparseMasks masks_;
   SparseState forms_;

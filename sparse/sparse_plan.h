@@ -20,10 +20,10 @@ struct SparseScope {
   const std::vector<Parameter>& parameters;  ///< of root
   /// Layers that are sparse if sparsity.layers names none: the backbone's default.
   std::vector<std::string> usual_layers = {};
-  /// Modules that stay dense with all modules inside them, beside those that are StaysDense.
+  /// Modules that stay dense with their submodules, besides modules derived from StaysDense.
   std::vector<std::shared_ptr<torch::nn::Module>> dense = {};
-  /// Name of a task whose momentum encoder follows weights and masks, but cannot follow
-  /// permutations, soft cells or low-rank products; empty: no such encoder.
+  /// Name of the task if it has a momentum encoder, which follows weights and masks alone; else
+  /// empty. If set, permutations, soft cells and low-rank products are refused.
   std::string task_of_followers = {};
   torch::Dtype compute_dtype = torch::kFloat32;
   uint64_t seed = 0;  ///< run.seed
@@ -59,8 +59,8 @@ struct SparseLayerInfo {
   double density;         ///< target density
   int64_t weights;        ///< of one matrix: those that are on, and those of a low-rank product
   int64_t low_rank;       ///< rank of a dense product beside the mask; 0: none
-  /// Input directions that the rows of a mask span: weights per row, rounded up, plus low_rank;
-  /// nullopt if the pattern does not limit them (Pattern::limits_span).
+  /// Limit on the layer's input directions in the bound on linear regions (linear_regions.h): mean
+  /// weights per row, rounded up, plus low_rank. Nullopt: no limit (Pattern::limits_span).
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
   int64_t bytes = 0;   ///< of one matrix's weights and mask in memory

@@ -27,7 +27,7 @@ struct EnumNames<DensityDistribution> {
 
 /// Implementation of the products of sparse layers.
 enum class SparseExecution {
-  kAuto,         ///< sparse kernels where they are faster
+  kAuto,         ///< on CPUs sparse kernels where they are faster; on GPUs dense
   kMaskedDense,  ///< a dense matrix with zeros
   kSparse,       ///< sparse kernels
 };
@@ -74,7 +74,7 @@ struct SparsityOptions {
               "how it is shared out among the layers: all alike, or small ones denser (erk)"),
         field("layers", &SparsityOptions::layers,
               "layers by a part of their names, * for any characters: mlp, attention.proj, "
-              "blocks.0.*; none given: those of the backbone that the paper makes sparse"),
+              "blocks.0.*; none given: the backbone's default"),
         field("densities", &SparsityOptions::densities, "layers that have a density of their own"),
         field("pattern", &SparsityOptions::pattern, "which weights are on or off together"),
         field("rule", &SparsityOptions::rule, "which of them are dropped and grown, and when"),
@@ -85,10 +85,10 @@ struct SparsityOptions {
               "keep their variance"),
         field(
             "execution", &SparsityOptions::execution,
-            "products of the layers by sparse kernels, in float32 or float64; with a dense matrix "
-            "that has zeros; or by whichever is faster, on GPUs dense. The pattern n_m, stacks of "
-            "experts, soft permutations and updates that read gradients of weights that are off "
-            "always take a dense one",
+            "sparse: products by sparse kernels, in float32 or float64; masked_dense: with a dense "
+            "matrix that has zeros; auto: on CPUs by whichever is faster, on GPUs dense. Always "
+            "dense are the pattern n_m, stacks of experts, soft permutations, and updates that "
+            "read gradients of weights that are off",
             on_resume(OnResume::kWarned))};  // sums in another order
   }
 };

@@ -21,11 +21,11 @@ namespace shoal {
 struct ModelCounts {
   int64_t parameters = 0;
   int64_t parameters_headless = 0;      ///< without the classifier's weight and bias
-  int64_t active_parameters = 0;        ///< used for one token: of routed units, only its choices
-  std::vector<MoeStageInfo> stages;     ///< layers with routed units, such as MoE layers
+  int64_t active_parameters = 0;        ///< used for one token; experts that it skips do not count
+  std::vector<MoeStageInfo> stages;     ///< layers with routed units (experts or memory units)
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
-  /// Kinds of optimizer state ("m", "v"), and those among them that count a weight's updates.
+  /// Kinds of optimizer state (m, v, t), and the kinds that count the updates of each weight (t).
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
@@ -40,9 +40,9 @@ struct CheckedRecipe {
   ModelCounts counts;
 };
 
-/// Reads a recipe and checks all that can be known without data or allocation: the rules of its
-/// sections, model and optimizer, durations in units that the data do not have (such as tokens, for
-/// images), overlap of training and validation data, and the number of ranks, `world` (default:
+/// Reads a recipe and checks all that needs neither data nor allocation: the rules of its sections,
+/// model and optimizer, durations in units that the data lack (such as tokens, for images), overlap
+/// of training and validation data, and the number of ranks, `world` (default:
 /// parallel.expert_ranks). `unset`: whether a value that needs an unset environment variable is a
 /// mistake. Skips a rule if a section that it reads already has a mistake. Throws one ConfigError
 /// with every mistake: exit 11 if only the ranks do not fit, else 10.
@@ -50,9 +50,9 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
                            std::optional<int64_t> world);
 
 /// True if a place in the training, such as the end of a warm-up, lies behind the training's end.
-/// `place` returns the place's step, given the training's StepScale (samples per step and epoch,
-/// steps). `scale`: the StepScale, or only its tokens_per_sample while the data is not opened. An
-/// epoch then has an unknown length, and the place must lie behind the end for every length.
+/// `place` computes the step of the place from a StepScale. Once the data is opened, `scale` is
+/// complete. Before, it has only tokens_per_sample, since the length of an epoch is unknown. The
+/// result is then true only if the place is behind the end for a short and for a very long epoch.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

@@ -25,8 +25,8 @@ struct MemoryEstimate {
   int64_t page_cache_bytes = 0;
   int64_t samples = 0;            ///< samples in the largest micro-batch of a rank
   double bytes_of_sample = 0;     ///< bytes that one more sample would take; 0: not measured
-  bool has_activations = false;   ///< false: `activations` lacks samples, total() is too low
-  std::string not_measured = {};  ///< why activations are missing or cover some samples only
+  bool has_activations = false;   ///< activations cover all samples; if false, total() is too low
+  std::string not_measured = {};  ///< why has_activations is false
 
   int64_t total() const;  ///< sum of the classes
 };
@@ -34,28 +34,29 @@ struct MemoryEstimate {
 /// Estimates all classes but the measured ones, for `world` ranks. Allocates nothing.
 MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 
-/// Adds the classes activations and process, by two trial trainings of some seconds on this CPU
-/// with different numbers of generated samples, extrapolated to estimate.samples. `available`:
-/// bytes that a trial may use. Sets not_measured if memory or time do not suffice or a trial fails;
-/// if only one is fast enough, activations cover only its samples. Call after
-/// recycle_tensor_memory.
+/// Adds the classes activations and process. Runs two short trial trainings on this CPU with
+/// different numbers of generated samples and extrapolates to estimate.samples. If a second trial
+/// would take too long, activations cover only the first trial's samples. Adds neither class if
+/// memory or time do not suffice or a trial fails. Sets not_measured in all these cases.
+/// `available`: bytes that a trial may use. Call recycle_tensor_memory first: it counts the bytes
+/// of the trials' tensors.
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate);
 
 /// Removes the classes that do not use GPU memory: batches, checkpoint and process.
 void keep_device_classes(MemoryEstimate& estimate);
 
-/// Returns an upper bound of the activations, without a trial: one byte per multiply-add, since
-/// each number that a layer keeps takes far more multiply-adds than bytes. nullopt if their number
-/// is not known.
+/// Upper bound of the activations' bytes, without a trial: the number of multiply-adds of the
+/// forward pass. Computing an activation takes more multiply-adds than it has bytes. nullopt if the
+/// number of multiply-adds is not known.
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 
 /// Table of the classes, their sum, and the memory of `ranks` such ranks on one machine.
 std::string to_text(const MemoryEstimate& estimate, int64_t ranks);
 
-/// Advice for a training of `world` ranks that does not fit: the largest train.batch that does, if
-/// activations were measured, and other keys. `available_of_rank`: bytes that each rank may use.
+/// Advice for a training of `world` ranks that does not fit: the largest train.batch that fits, if
+/// bytes_of_sample is known, and other keys. `available_of_rank`: bytes that each rank may use.
 std::string memory_hint(const CheckedRecipe& checked, const MemoryEstimate& estimate,
                         int64_t available_of_rank, int64_t world);
 

@@ -12,17 +12,17 @@
 
 namespace shoal {
 
-/// Reads a checkpoint's weights with permutations folded in, to export or run them without: a layer
-/// with sparse weight S and a permutation P of its inputs has the weight S P (of its outputs: P S).
-///
-/// Training multiplies by S P as well (Permutation), so dense products of the folded model give
-/// equal bits. Other layers do not change. PA-DST ("Efficient Dynamic Structured Sparse Training
-/// with Learned Shuffles"), whose kernels need the structure of S, folds P into the layer before.
+/// Reads a checkpoint's weights with permutations folded in, to export or run them without
+/// permutations. A layer with sparse weight S and a permutation P of its inputs gets the weight
+/// S P; with a permutation P of its outputs it gets P S. Other layers do not change. With dense
+/// products the folded model gives the same bits as the original, which multiplies by S P too.
+/// PA-DST ("Efficient Dynamic Structured Sparse Training with Learned Shuffles") instead folds P
+/// into the layer before, since its kernels need the structure of S.
 class FoldedWeights {
  public:
-  /// `model`: built from `recipe`, on meta. `reader` must outlive this. Throws Error (exit 12) for
-  /// a layer with a soft permutation (a trained matrix; names the step at which it becomes hard),
-  /// with soft cells (the mask is not chosen yet), or without a stored permutation.
+  /// `model`: built from `recipe`, on meta. `reader` must outlive this. Throws Error (exit 12) if
+  /// the permutation of a layer is soft (a trained matrix) or not stored, or if a layer still has
+  /// soft cells (trained factors of groups of weights, until its mask is chosen).
   FoldedWeights(const Recipe& recipe, const BuiltModel& model, const CheckpointReader& reader);
 
   /// Names, shapes and dtypes of the weights and buffers; permutations are not among them.

@@ -40,8 +40,8 @@ struct VerifyArguments {
   bool json = false;
 };
 
-/// Checks the headers, classes and indices of shards; prints their contents and every finding.
-/// Throws DataError (exit 13) with the first finding.
+/// Checks shards: tar headers, classes of samples, and index files (lists of a shard's samples).
+/// Prints totals and the findings. Throws DataError (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -7,8 +7,8 @@
 
 namespace shoal {
 
-/// Makes the recipe's data source without opening its files. `environment` gives XDG_CACHE_HOME or
-/// HOME, below which the source may cache encoded files; without them nothing is cached.
+/// Makes the recipe's data source without opening files. Token ids of texts, unless they are bytes,
+/// are cached below XDG_CACHE_HOME or HOME of `environment`. Without both, such texts fail to open.
 std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                               const config::Environment& environment = {});
 

@@ -20,8 +20,8 @@ struct InspectArguments {
   bool experts = false;  ///< prints the run's expert loads at the checkpoint's step
   /// With `experts`: draws the loads up to that step into this .svg file, replacing it.
   std::string heat_map = {};
-  /// Folders for draw_activation_maps (tokens that units of Nexus layers attend to) and
-  /// draw_expert_maps (experts that image patches are routed to), each empty or new:
+  /// Empty or new folders for draw_activation_maps (tokens that Nexus layers, the soft MoE layers
+  /// of OneSparse, mix) and for draw_expert_maps (experts that image patches are routed to).
   std::string activation_maps = {}, expert_maps = {};
   int64_t images = 8;  ///< number of images, from the start of the validation split
   /// Prints or draws masks and permutations of sparse layers (draw_sparsity).
@@ -35,9 +35,9 @@ struct InspectArguments {
 
 /// `shoal inspect PATH [--tensors | --diff OTHER | --experts [--heat-map FILE.svg] | …]`: prints
 /// the contents of a checkpoint, or draws pictures of its model at work. `--diff` returns 0 if the
-/// checkpoints are equal, else 1. `--experts` reads experts.jsonl of the run; DataError (exit 13)
-/// if it has no record up to the step. Error (exit 2) if the model has nothing of the kind to draw;
-/// StorageError (exit 21) if a drawing cannot be written.
+/// checkpoints are equal, else 1. `--experts` reads experts.jsonl of the run. Throws DataError
+/// (exit 13) if experts.jsonl has no record up to the step, Error (exit 2) if the model has nothing
+/// of the kind to draw, StorageError (exit 21) if a drawing cannot be written.
 ExitCode inspect(const InspectArguments& arguments, const Environment& environment,
                  std::ostream& out);
 

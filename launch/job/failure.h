@@ -27,14 +27,14 @@ Failure describe_failure(const std::exception_ptr& error, std::optional<int64_t>
 std::exception_ptr locate_allocation(const std::exception_ptr& error, const std::string& what);
 
 /// Waits up to `patience` for the signal by which the launcher ends the job after a rank has
-/// failed. Call on a rank that fails before it has joined the others, since these probably fail
-/// alike. Returns true if the signal came: another rank has printed the failure, and this one may
-/// leave silently. Returns false if none came: this rank has to print its own failure.
+/// failed. For errors before the ranks are connected, such as a recipe mistake, which usually occur
+/// on every rank. Returns true if the signal came: another rank has printed the failure, and this
+/// rank may leave silently. Returns false if none came: this rank has to print its own failure.
 bool wait_for_end_of_job(std::chrono::milliseconds patience);
 
 /// Prints the failure of a rank and ends the whole job with its exit code, so that peers do not
-/// hang. Ranks other than 0 wait a moment first: all usually fail alike, and then only rank 0
-/// prints. Returns only in a process that runs alone.
+/// hang. Ranks other than 0 wait a moment first, so that only rank 0 prints a failure that all
+/// ranks share. Returns only in a process that runs alone.
 ExitCode end_job(const std::exception_ptr& error, Communicator& world);
 
 /// Runs `work` on every rank; if it throws, ends the job.

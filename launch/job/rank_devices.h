@@ -17,7 +17,7 @@ struct RankDevices {
   DeviceChoice own;                    ///< device of this rank
   std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also the placement of ranks
   std::shared_ptr<NcclWatch> watch;    ///< must outlive communicators split from gpu_world
-  /// Communicator of all ranks by NCCL, or of a single rank without it; null on CPUs.
+  /// Communicator of all ranks. Uses NCCL unless there is a single rank; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
 };
 
@@ -36,7 +36,7 @@ void use_exact_products();
 /// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
 /// uses the one whose index is its local rank; a requested GPU is never silently replaced.
 /// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
-/// anything that may ask LibTorch for CUDA. A transfer between GPUs that fails while the host waits
+/// anything that may ask LibTorch for CUDA. If an NCCL transfer fails later, the result's `watch`
 /// ends the job with the failure's exit code.
 ///
 /// Throws Error (exit 11) without plug-in, GPU or NCCL, if ranks share a GPU and parallel.share_gpu

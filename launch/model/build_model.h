@@ -23,13 +23,13 @@ struct BuiltModel {
   std::shared_ptr<Task> task;         ///< owns all modules
   std::vector<Parameter> parameters;  ///< of the task, in registration order
   std::vector<Parameter> buffers;     ///< saved with the parameters, not trained by gradients
-  std::vector<std::shared_ptr<MoeStage>> stages;  ///< layers with routed units, of all backbones
+  std::vector<std::shared_ptr<MoeStage>> stages;  ///< layers that route tokens, of all backbones
   std::shared_ptr<SparseModel> sparse;            ///< masks and permutations; null if not sparse
 };
 
 /// Where a model is built. By default on the meta device, where nothing is allocated or filled.
 struct ModelPlace {
-  RankGrid* grid = nullptr;  ///< ranks that share the experts; null: only on meta
+  RankGrid* grid = nullptr;  ///< ranks that share the experts; may be null on meta
   torch::Device device = torch::kMeta;
 };
 
@@ -44,7 +44,7 @@ void check_units(const std::vector<std::shared_ptr<MoeStage>>& stages, torch::De
 BuiltModel build_model(const Recipe& recipe, const DataShape& data, const ModelPlace& place = {},
                        const UnitLoads& unit_load = {}, const SparsePlan* plan = nullptr);
 
-/// Collects what decides which layers are sparse. Needs the task and the parameters of `model`.
+/// Input of plan_sparsity, which chooses sparse layers. Refers to task and parameters of `model`.
 SparseScope sparse_scope(const Recipe& recipe, const BuiltModel& model);
 
 /// The stage whose units a stacked parameter holds (one slice per unit); null for other parameters.

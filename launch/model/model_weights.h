@@ -20,8 +20,9 @@ struct ModelWeights : Stateful {
 
 /// Every parameter, then every buffer, and sparse_forms.
 ModelWeights weights_of(const BuiltModel& model);
-/// Permutations of sparse layers, and their soft cells: trained factors of weights, until masks are
-/// chosen. Empty without sparse layers.
+/// Forms of sparse weights (functions that are applied to a weight before its product):
+/// permutations, and soft cells (trained factors of groups of weights, until a mask is chosen).
+/// Empty without sparse layers.
 const SparseState& sparse_forms(const BuiltModel& model);
 int64_t count_elements(const std::vector<Parameter>& parameters);
 

@@ -13,16 +13,16 @@ namespace shoal {
 /// Work of a model for one training sample with all its views, computed from the shapes of its
 /// parameters. Model FLOPs utilisation (MFU) is based on it.
 struct ModelWork {
-  /// Forward pass of all encoders and the head. Of a MoE layer, counts the units that a token is
-  /// routed to, also if it is dropped; of a sparse layer, the weights that the mask keeps; of
-  /// attention, the pairs that are not masked.
+  /// Forward pass of all encoders and the head. In a MoE layer counts the units (such as experts)
+  /// that a token is routed to, dropped choices included; in a sparse layer the weights that the
+  /// mask keeps; in attention the pairs that are not masked.
   double multiply_adds = 0;
-  /// A multiply-add counts 2 in the forward pass, 2 more if a trained weight gets a gradient, and 2
-  /// more if the gradient continues to something trained below. So layers below the first trained
-  /// one count 2, frozen ones above it 4, the first trained one 4, and all others 6. A product
-  /// between activations, such as attention's, counts 6 if something trained precedes it, else 2.
-  /// In the first block with something trained, parallel layers, such as a router and its experts,
-  /// count as sequential. Recomputation (train.recompute) is not counted.
+  /// A multiply-add counts 2 in the forward pass, 2 more if its weight is trained, and 2 more if a
+  /// trained weight precedes it. So layers count 2 before the first trained one, which counts 4;
+  /// later layers count 6 if trained, 4 if frozen. A product between activations, such as
+  /// attention's, counts 6 after a trained weight, else 2. Parallel layers, such as a router and
+  /// its experts, count as sequential: the second counts 2 too many if nothing trained precedes
+  /// both. Recomputation (train.recompute) is not counted.
   double training_flops = 0;
   /// Part of training_flops in routed units, by the path of their MoE layer. Dropped choices are
   /// counted; MFU subtracts their share.
@@ -31,9 +31,9 @@ struct ModelWork {
   double routed_numbers = 0;
 };
 
-/// Computes the work; nullopt if a backbone does not list its products (CountsProducts). A task
-/// lists the products of its head; else each layer of the head counts one row a sample. The model
-/// may be on `meta`; `sparse`: its sparse layers, by SparseModel::describe.
+/// Computes the work; nullopt if a backbone does not list its products (CountsProducts). For a task
+/// that does not list the products of its head, each layer of the head counts one row per sample.
+/// The model may be on `meta`. `sparse`: its sparse layers, as SparseModel::describe returns them.
 std::optional<ModelWork> work_of(const BuiltModel& model,
                                  const std::vector<SparseLayerInfo>& sparse);
 

@@ -9,12 +9,13 @@
 namespace shoal::config {
 
 /// Prints the overview of `shoal keys`: for each section of a recipe (a run's YAML file) its keys
-/// and its choices (keys that select one of several members, such as a router, which may add keys),
-/// then the choices in nested sections. Lines have at most `columns`, unless one word is longer.
+/// and choices, then the choices in nested sections. A choice, such as `router`, is a key that
+/// selects an implementation (member), such as top_k; a member may add keys. Lines have at most
+/// `columns`, unless one word is longer.
 void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
 
-/// Prints the keys that the member `owner` adds, a line each; for a nested section only how many
-/// keys it has. Returns the number of lines.
+/// Prints the keys that the member `owner` adds, one line each; a nested section takes one line
+/// with the number of its keys. Returns the number of lines.
 std::size_t print_member(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
                          std::ostream& out);
 

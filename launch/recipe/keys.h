@@ -19,10 +19,10 @@ struct KeysArguments {
   std::optional<int64_t> columns = {};
 };
 
-/// Documents recipe keys. With `name`: the keys at or below this path, else those of this name in
-/// other sections, else those for what other programs call `name`. With `all`: every key. With
-/// neither: the keys that the chosen members add, or an overview of all sections. Throws Error
-/// (exit 2), with the nearest name, if there is no such key or member.
+/// Documents recipe keys. With `name` tries in turn: keys at or below this path; keys of this name
+/// in other sections; keys that other programs call `name`, such as batch_size for train.batch.
+/// With `all`: every key. With neither: keys of the given backbone, task, router and data source
+/// or, without any, an overview. Throws Error (exit 2), with the nearest name, for an unknown name.
 ExitCode keys(const KeysArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

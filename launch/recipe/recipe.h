@@ -63,7 +63,7 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
-/// Largest batch, and largest number of parts it is cut into: their products do not overflow.
+/// Largest train.batch, train.group and train.accumulate: a product of two does not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 
 /// Units of durations that can be converted to optimizer steps: no times, no percentages.
@@ -100,18 +100,18 @@ struct RunOptions {
         field("deterministic", &RunOptions::deterministic,
               "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
         field("stop_after", &RunOptions::stop_after,
-              "stop in order, counted from the start of the process", unset_word("never"), above(0),
-              accepts(DurationUnit::kStep, DurationUnit::kSecond)),
+              "orderly stop (saves and ends) so many steps, or so long, after the process starts",
+              unset_word("never"), above(0), accepts(DurationUnit::kStep, DurationUnit::kSecond)),
         field("grace", &RunOptions::grace,
-              "time for the last save and its retries, from the signal that stops a run; after it "
-              "any signal ends the run at once, as a second INT or TERM always does",
+              "grace period for the last save and its retries, from the signal that stops a run; "
+              "any signal after this period, and any second INT or TERM, ends the run at once",
               above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
               "write the metrics for TensorBoard as well, into tb/"),
         field(
             "peak_tflops", &RunOptions::peak_tflops,
-            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: on CPUs measured at "
-            "the start, of GPUs the maker's number",
+            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: CPUs are measured at "
+            "the start, GPUs have their maker's number",
             unset_word("auto"), above(0)),
         field("memory_check", &RunOptions::memory_check,
               "refuse to start where the estimated memory is more than the machine has; false: "
@@ -191,8 +191,8 @@ struct TrainOptions {
         required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
                  in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
-              "samples that are compared with each other while routing", in_range(1, kMostSamples),
-              unit("samples")),
+              "samples of a routing group; routers and capacity compare tokens only within a group",
+              in_range(1, kMostSamples), unit("samples")),
         field("accumulate", &TrainOptions::accumulate, "micro-steps of a step",
               in_range(1, kMostSamples)),
         field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
@@ -214,8 +214,8 @@ struct TrainOptions {
               kCountedUnits, on_resume(OnResume::kFree)),
         field(
             "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
-            "steps in a row with a loss or gradients that are not finite after which training ends "
-            "(exit 30)",
+            "training ends (exit 30) after so many steps in a row whose loss or gradients are not "
+            "finite",
             at_least(1), on_resume(OnResume::kWarned))};
   }
   /// Checks that batch / accumulate is a multiple of group.
@@ -232,13 +232,13 @@ struct EvaluateOptions {
         field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
               above(0), unset_word("never")),
         field("stride", &EvaluateOptions::stride,
-              "of text: windows begin this far apart, and of each but the first only as many last "
-              "tokens are scored; none: windows do not overlap",
+              "stride of sliding-window perplexity on text: windows after the first score only "
+              "their last `stride` tokens; none: windows do not overlap",
               at_least(1), unit("tokens"), unset_word("none"), changes_scores())};
   }
 };
 
-/// `checkpoint`: how often to save, and which checkpoints to keep. Training always ends with one.
+/// `checkpoint`: how often to save, and which checkpoints to keep. Training ends with a save.
 struct CheckpointOptions {
   std::optional<Duration> every = Duration::epochs(1);
   int64_t keep_last = 2;
@@ -274,13 +274,12 @@ struct ParallelOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
-              "neighbouring ranks over which units are spread", at_least(1)),
+              "neighbouring ranks over which units (such as experts) are spread", at_least(1)),
         field("uneven", &ParallelOptions::uneven,
-              "allow numbers of units that the ranks do not divide; placement by_cost always does"),
-        field(
-            "placement", &ParallelOptions::placement,
-            "which rank holds which unit; by_cost, by_load: so that ranks have equal work, by the "
-            "cost of a row or by the load logged before a resume"),
+              "allow ranks to hold unequal numbers of units; placement by_cost always allows it"),
+        field("placement", &ParallelOptions::placement,
+              "which rank holds which unit; by_cost evens out what a row costs in a rank's units, "
+              "by_load how often a rank's units were chosen before a resume"),
         field("ranks_per_node", &ParallelOptions::ranks_per_node,
               "neighbouring ranks that hierarchical exchanges take for one node; auto: those of a "
               "machine",

@@ -9,13 +9,13 @@
 namespace shoal {
 
 /// Runs `shoal recipes`: lists the recipes (YAML files that configure runs) below `folder`, each
-/// with the first sentence of its comment, and the next one if that is only a name. With `words`
-/// lists only recipes with all words in path or sentence; throws Error (exit 2) if there are none.
+/// with the first sentence of its comment, or two if the first is only a name. With `words` lists
+/// only recipes with all words in path or sentence; throws Error (exit 2) if no recipe has them.
 ExitCode recipes(const std::string& folder, const std::vector<std::string>& words,
                  std::ostream& out);
 
-/// Returns at most three existing recipes to suggest for a missing `path`, as a user types them:
-/// those in its folder of the same name, else of the nearest; without any, those below `folder`.
+/// Suggests at most three recipes for a missing `path`, as a user types them: files of that name,
+/// or else of the most similar name, in the folder of `path`, or else below `folder`.
 std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder);
 
 /// Returns the folder of recipes of the program at path `program`: `configs` of its source tree, or

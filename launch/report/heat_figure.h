@@ -9,9 +9,9 @@
 
 namespace shoal {
 
-/// HTML of a heat map of the loads of experts over steps, in the colours of `scale`. Columns are
-/// equal parts of the steps from 0 to the last step of `panel`. `rows` names what a row stands for,
-/// "unit" or "expert rank". `id` must be unique in the page.
+/// HTML of a heat map of loads over steps, in the colours of `scale`. Columns of `panel` must be
+/// equal parts of the steps from 0 to its last step (StepColumns). `rows` names a row: "unit"
+/// (expert or memory unit) or, for loads of ranks, "expert rank". `id` must be unique in the page.
 std::string load_figure_html(const LoadPanel& panel, const LoadScale& scale,
                              const std::string& rows, const std::string& id);
 

@@ -24,12 +24,12 @@ class FigureIds {
 
 using Runs = std::vector<RunData>;
 
-/// How the runs ended, with their last metrics; and notes on what users should look into.
+/// How the runs ended, with their last metrics.
 Section overview_section(const Runs& runs);
+/// Notes on what users should look into.
 Section notes_section(const Runs& runs);
 
-/// Figures of training and evaluation metrics, one per metric with the curves of all runs; a
-/// section per MetricGroup.
+/// Sections by MetricGroup, and of evaluations and pictures. A figure shows one metric of all runs.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
 /// Puts the run's name as a heading before `html`, if there are several runs.
@@ -38,7 +38,7 @@ std::string with_heading(const RunData& run, const Runs& runs, const std::string
 /// Arranges figures side by side, as many as fit; "" without figures.
 std::string plots_html(const std::string& figures);
 
-/// Metrics per layer, run by run: loads of units and expert ranks; gates; permutations.
+/// Metrics by layer, run by run: experts, token gates, learned permutations of sparse layers.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);

@@ -19,9 +19,10 @@ struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// The range of steps that each logged value stands for: from the last step of the previous value
-/// to its own. Where values are missing in between, the range begins later: it reaches back at most
-/// as far as neighbouring values are apart. `logged`: first and last step of each value, ascending.
+/// Returns the range of steps that each value stands for: from the last step of the previous value,
+/// or 0, to its own last step. Where values are missing a gap remains: a range reaches back at most
+/// by the distance to the next value or that between the two values before, whichever is longer.
+/// `logged`: first and last step of each value, ascending.
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
 /// Columns of a heat map over steps: equal parts of 0 to `last_step`, one per step, at most kMost.

@@ -16,7 +16,7 @@ namespace shoal {
 struct LayerRecords {
   std::string layer;
   CurveSet numbers;                          ///< metrics with one number per record
-  std::map<std::string, ListHistory> lists;  ///< by key, such as loads and rates by position
+  std::map<std::string, ListHistory> lists;  ///< metrics with a list, such as each unit's load
 };
 
 /// What a report shows of a checkpoint, or the reason why it cannot be read.

@@ -43,8 +43,8 @@ struct StepOutcome {
 struct StepReport {
   double loss = 0.0;
   std::vector<MoeReport> moe;
-  /// Share of the model's training FLOPs that was computed since the last report: those of dropped
-  /// choices (token-expert assignments) were not.
+  /// Share of the model's training FLOPs that was computed since the last report; dropped choices
+  /// (token-expert assignments) are not computed. reduce() returns 1, Trainer sets the share.
   double computed_share = 1.0;
 };
 
@@ -85,10 +85,10 @@ class Session : public Stateful {
   RankGrid& grid() const { return grid_; }
   /// The part of a step that runs, for messages: `forward pass`.
   const char* phase() const { return phase_; }
-  /// Throws CommError if ranks have lost each other; values read on the host must not be used then.
+  /// Call before using values copied from a GPU: throws CommError if a collective has failed.
   void throw_if_failed() const { control_.throw_if_failed(); }
-  /// Seconds that this rank has waited for exchanges between expert ranks. Unset on a GPU: its host
-  /// waits for none of them, and the GPU's own waiting is not measured.
+  /// Seconds that this rank has waited for exchanges between expert ranks. Unset on a GPU, where
+  /// the host does not wait and the GPU's waiting is not measured.
   std::optional<double> exchange_wait_seconds() const;
 
   void visit_state(StateVisitor& visitor) override;
@@ -122,8 +122,8 @@ class Session : public Stateful {
   std::unique_ptr<OptimizerShards> shards_;  ///< null unless parallel.shard_optimizer
   std::shared_ptr<Optimizer> optimizer_;
   GradientShare share_;  ///< the gradients whose norm this rank computes
-  /// Tensors that change before the gradients are known (buffers and StepRule::moved_weights), and
-  /// their values before the step. The first num_frozen_ are buffers that optimizer.rules freeze.
+  /// Tensors that change before the gradients are known (buffers, StepRule::moved_weights), and
+  /// their old values. Skipped steps restore all, others the first num_frozen_: frozen buffers.
   std::vector<torch::Tensor> moving_, saved_;
   size_t num_frozen_ = 0;
   StepScale scale_;

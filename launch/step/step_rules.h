@@ -14,11 +14,11 @@ namespace shoal {
 using StepRules = std::vector<std::unique_ptr<StepRule>>;
 
 /// Makes the rules that each training step applies beside the optimizer's update, in the order of
-/// their calls: the task's rule (a momentum encoder), learned permutations and soft cells of sparse
-/// layers (mask cells that are still being chosen), prune-and-grow, the weight average, and the
-/// AfterStep hook of trained modules (such as a router that updates its balancing bias). Call it
-/// after a sharded optimizer has moved the weights into its shards. Throws ConfigError for a rule
-/// with a duration that `scale` cannot convert to steps, and for sparse layers that cannot be made.
+/// their calls: the task's rule (a momentum encoder); the rules of sparse layers
+/// (SparseModel::make_rules), such as prune-and-grow of masks; the weight average; and the
+/// AfterStep hook of trained modules, such as a router that updates its balancing bias. Call it
+/// after a sharded optimizer has moved the weights into its shards. Throws ConfigError
+/// as SparseModel::make_rules.
 StepRules make_step_rules(const Recipe& recipe, const BuiltModel& model, const StepScale& scale);
 
 /// A function that makes the rules of a Session's steps, by default make_step_rules.

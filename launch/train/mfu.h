@@ -15,7 +15,7 @@ namespace shoal {
 /// The work and the peak that model FLOPs utilisation (MFU) is relative to.
 struct MfuBasis {
   ModelWork work;
-  double samples_per_second_at_peak = 0.0;  ///< of all ranks, without dropped tokens
+  double samples_per_second_at_peak = 0.0;  ///< of all ranks together, if no token is dropped
 };
 
 /// Times matrix products on the ranks' cores (GPUs are not timed), warns of crowded cores, and logs

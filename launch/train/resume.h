@@ -11,20 +11,21 @@
 namespace shoal {
 
 struct ResumeOptions {
-  /// Resume even if fixed recipe keys differ, and pass over unreadable checkpoints.
+  /// Resume even if fixed recipe keys, the data or the tokenizer differ, and pass over checkpoints
+  /// that cannot be read (StorageError). Damaged checkpoints are passed over in any case.
   bool override_fixed = false;
   Log& log;
 };
 
 /// Loads the weights that model.init_from names into the session and applies masks to them. Returns
-/// a line for the log, "" without that key. Collective.
+/// a line for the log, "" without model.init_from. Collective.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the
 /// folder has no checkpoint. Returns options for writing further checkpoints. Collective.
 ///
 /// Unless run.on_existing is `resume`, the caller must have called load_initial_weights before the
-/// folder was made. Under `resume` it must not: this function does so if it begins the run.
+/// folder was made. Under `resume` this function calls it instead, if it begins the run.
 ///
 /// Throws Error (exit 12) if the recipe, the data or the tokenizer differs from the checkpoint's,
 /// CheckpointError if none is valid, StorageError if the one to resume from cannot be read.

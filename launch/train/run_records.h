@@ -24,13 +24,13 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before this start
 };
 
-/// True if this process trained no step, because the run was past its end, or at it with a summary
-/// in the folder. The run's records must then stay as they are.
+/// True if this process trained no step of a run that had more steps than train.duration, or just
+/// as many and a summary in its folder. The run's records must then stay as they are.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
-/// ranks, threads, device, and `starts`, one for each start of the run with its first step, time,
-/// ranks and command. Collective. Throws StorageError.
+/// ranks, threads, device, and `starts`, a list of the run's starts with first step, time, ranks
+/// and command. Collective. Throws StorageError.
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 
@@ -47,7 +47,7 @@ struct RunStart {
   const std::string& weights;  ///< checkpoint that weights were loaded from; "": none
 };
 
-/// Logs devices, notes and warnings on the recipe, the placement of units, where the training
+/// Logs devices, notes and warnings on the recipe, the placement of experts, where the training
 /// begins and ends, and what is wrong with the data.
 void log_start(const RunStart& start, Log& log);
 

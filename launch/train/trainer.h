@@ -102,12 +102,12 @@ class Trainer {
   std::optional<ComputedWork> computed_;  ///< unset without mfu_
   RouterAgreement agreement_;
   TrainingResult result_;
-  const char* pause_ = nullptr;  ///< what delays steps, an evaluation or a save; else null
+  const char* pause_ = nullptr;  ///< the evaluation or save that runs between steps, or null
   int64_t evaluated_step_ = -1;  ///< the step of result_.evaluation
   int64_t begun_step_ = -1;      ///< the step of the newest save that was begun
   int64_t saved_step_ = 0;       ///< the step of the newest save that is on disk
   bool is_interrupted_ = false;  ///< true if a stop was agreed on during an evaluation
-  std::optional<double> best_score_, begun_score_;  ///< best on disk; of the save begun last
+  std::optional<double> best_score_, begun_score_;  ///< best on disk; that of the newest begun save
 };
 
 }  // namespace shoal

@@ -31,21 +31,21 @@ class TrainingLog {
   struct Start {
     const RunFolder& folder;
     Communicator& world;
-    int64_t first_step = 0;            ///< steps done
+    int64_t first_step = 0;            ///< steps done before
     std::vector<std::string> metrics;  ///< names of the task's metrics, columns of metrics.csv
     LayerLogs layers = {};             ///< of the session's model
     bool has_tensorboard = false;      ///< true if tb/ is written
-    /// Rate of all ranks at peak FLOP/s without dropped tokens. If unset, no MFU is logged.
+    /// Rate of all ranks together at peak FLOP/s if no token is dropped. Unset: no MFU is logged.
     std::optional<double> samples_per_second_at_peak = {};
   };
-  /// Removes records of steps after start.first_step from the files. Lines that a full disk refuses
-  /// wait for space, with one warning a file. Throws StorageError if a file cannot be opened.
+  /// Removes records of steps after start.first_step from the files. While the disk is full, lines
+  /// are kept in memory, with one warning a file. Throws StorageError if a file cannot be opened.
   TrainingLog(const Start& start, Console& console, Log& log);
 
   /// Writes a logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
-  /// Shows on a terminal, between logged steps, the steps done and what they wait for (`activity`).
+  /// Updates the progress line on a terminal. `activity`: progress of an evaluation; "": none runs.
   void pulse(const Session& session, const std::string& activity = "");
   /// Call at the end of a training. Throws StorageError if lines are lost because the disk is full.
   void finish();

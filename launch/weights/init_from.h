@@ -18,8 +18,8 @@ namespace shoal {
 ///
 /// Throws CheckpointError if the checkpoint is corrupt. Throws Error (exit 12) if a partial load
 /// finds no weight or a pattern no match; if names, shapes or the tokenizer differ in any other
-/// load; and if a router assigns tokens by run.seed and the layer's name (Router::assigns_by_seed)
-/// and its experts would be loaded under another of these. With model.upcycle throws as
+/// load; and if experts of a router that assigns tokens by run.seed and the layer's name
+/// (Router::assigns_by_seed) come from another seed or layer. With model.upcycle throws as
 /// load_upcycled and, if keys of `model` other than those of experts differ, Error (exit 12).
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);

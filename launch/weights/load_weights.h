@@ -31,19 +31,19 @@ void require_own_seed(const Manifest& manifest, const Recipe& recipe, const Buil
 /// True if the checkpoint has moving averages (EMA) of its weights (train.average).
 bool has_averages(const Manifest& checkpoint);
 
-/// Returns the name of a weight's average if the checkpoint has one, else the weight's own. For a
-/// weight that stacks units (experts), pass the name of one unit.
+/// Returns the name of the average of `weight` if the checkpoint has one, else `weight`.
+/// Checkpoints store a stack of experts one by one, so pass the name of a single expert's weight.
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
 /// Fills `weights`, listed by the checkpoint's names, and loads no other state, such as the
 /// optimizer's. Loads each weight's average where there is one, unless `raw_weights`. Sparse layers
 /// also get their masks, permutations, and trained scores of mask cells that are not chosen yet.
-/// Collective. Throws Error (exit 12) if names or shapes differ, or if a weight would come without
-/// its permutation, scores or low-rank product; CheckpointError if the checkpoint is corrupt.
+/// Collective. Throws Error (exit 12) if names or shapes differ, or if the model has no place for a
+/// weight's permutation, scores or low-rank term U V; CheckpointError if the checkpoint is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 
-/// Second half of load_weights: fills the weights and the sparse state that `weights` lists, with
+/// Second half of load_weights: fills the weights and the sparse state that `weights` lists, from
 /// averages unless `raw_weights`. `manifest`: the checkpoint's. Collective. Throws as load_weights.
 void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
                   Communicator& world, bool raw_weights);

@@ -22,8 +22,8 @@ struct CheckpointChoice {
 };
 
 /// Returns the path of the checkpoint to open: `path` itself or, if that is a run, its newest, with
-/// `best` its best one. `pass_unreadable`: passes over unreadable ones. Warns on standard error of
-/// each one passed over. Throws CheckpointError if there is none to open, StorageError.
+/// `best` its best one. `pass_unreadable`: passes over checkpoints that cannot be read. Warns on
+/// standard error of each one passed over. Throws CheckpointError if there is none, StorageError.
 std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
 
 /// A checkpoint's recipe, and the ranks that run its model.
@@ -39,22 +39,22 @@ struct OpenedCheckpoint {
 
 /// Opens a checkpoint for commands that use its model without training it, such as eval: reads the
 /// recipe and binds this job's ranks to it. The recipe's `parallel` is ignored: experts are spread
-/// over all ranks. Collective over `guard`, which joins all ranks. Throws CheckpointError,
+/// over all ranks. Collective over `guard`, the communicator of all ranks. Throws CheckpointError,
 /// StorageError, ConfigError, and Error if ranks differ in installation or recipe.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 
 /// Opens a checkpoint for one process without other ranks, on the CPU even if run.device is cuda.
-/// Throws the errors above, and Error (exit 11) for bfloat16 on a processor without it.
+/// Throws as open_checkpoint, and Error (exit 11) for bfloat16 on a processor without it.
 OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
                                        const Environment& environment);
 
 /// Fills the model, built for the opened recipe, and chooses by sparsity.execution which of its
-/// sparse layers sparse kernels compute. Returns the number of these layers. Collective. Throws
-/// as load_weights; ConfigError for layers that these kernels cannot run; Error (exit 12) if a
-/// router assigns tokens by run.seed and the recipe's differs from the checkpoint's, or if the
-/// model computes something else than the checkpoint's own (describe_other_function). With
-/// `override_model` rank 0 only warns of the latter.
+/// sparse layers run by sparse kernels. Returns the number of these layers. Collective. Throws as
+/// load_weights; ConfigError for layers that these kernels cannot run; Error (exit 12) if a router
+/// assigns tokens by run.seed and the recipe's differs from the checkpoint's, or if the model
+/// computes something else than the checkpoint's own (describe_other_function). `override_model`
+/// allows another model: rank 0 then warns on standard error.
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model);
 
 }  // namespace shoal

@@ -30,7 +30,7 @@ namespace shoal {
 
 /// How the outputs of attention experts are mixed.
 enum class Mixing {
-  kSoft,          ///< every expert computes every token; router scores weight the outputs
+  kSoft,          ///< every expert computes every token; outputs are weighted by router scores
   kHard,          ///< an expert computes its routed tokens only, over keys and values of all tokens
   kHardSharedKv,  ///< kHard, with one projection to keys and values for all experts
 };
@@ -54,8 +54,8 @@ struct AttentionExpertOptions {
               "keys a query attends to, those of its highest logits; null: all candidates",
               in_range(1, kMostWidth)),
         field("share", &AttentionExpertOptions::share,
-              "the same as a share of an image's tokens, rounded up", in_range(above(0), 1)),
-        field("candidates", &AttentionExpertOptions::candidates, "which keys it chooses among")};
+              "k as a share of an image's tokens, rounded up", in_range(above(0), 1)),
+        field("candidates", &AttentionExpertOptions::candidates, "keys a query chooses among")};
   }
   void validate(Problems& problems) const;
   /// Number of keys that each query attends to, for images with this grid of patches.
@@ -76,7 +76,7 @@ struct AttentionExpertsOptions {
         field("mixing", &AttentionExpertsOptions::mixing, "how their outputs are mixed"),
         field("soft_steps", &AttentionExpertsOptions::soft_steps,
               "with hard mixing, optimizer steps at the start that train with soft mixing",
-              at_least(0), keeps_evaluation()),
+              at_least(0), keeps_evaluation()),  // no effect on what an evaluation computes
         field("router", &AttentionExpertsOptions::router, "which experts a token is routed to"),
         field("losses", &AttentionExpertsOptions::losses,
               "balance losses, which even out the load of units; auto: those that are usual for "
@@ -95,10 +95,10 @@ struct AttentionExpertsOptions {
 /// and values for images with such a token. `soft_steps` never applies to evaluation.
 ///
 /// Experts are sharded over the expert-parallel ranks, which exchange whole images (ImageExchange),
-/// and are placed by their cost per token. Parameters: `<path>.router.*`; stacked over experts,
-/// `<path>.experts.*`: `query.weight`, `key.weight`, `value.weight`, `out.weight`, each [in, out] =
-/// [D, D], and biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer D -> 2
-/// D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
+/// and are placed by their cost per token. Parameters: `<path>.router.*`; `<path>.experts.*`,
+/// stacked over experts: `query.weight`, `key.weight`, `value.weight`, `out.weight`, each [in, out]
+/// = [D, D], and biases [D]; with shared keys and values `<path>.key_value.*`, a linear layer D ->
+/// 2 D. All are drawn from U(-a, a), a = 1 / sqrt(D). Load is an expert's number of tokens, or with
 /// soft mixing the sum of its weights. There is no capacity limit; only routers drop tokens.
 /// Source: Adaptive Sparse Attention MoE Architecture (a denoiser), components 3 to 6.
 class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsProducts {
@@ -151,7 +151,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsP
   void project_keys_of_some_images(const torch::Tensor& x_IND,
                                    const std::vector<UnitTokens>& tokens_u, Projections& to) const;
   /// Weighted sum of the experts' outputs, [B, N, D], when this rank has all experts and each
-  /// computes every token. Weights precede the output projections, which are then one product.
+  /// computes every token. Applies weights before the output projections, to fuse these into one.
   torch::Tensor mix_all(const torch::Tensor& x_BND, const torch::Tensor& weight_TU,
                         const ImageExchange& exchange) const;
   /// The weighted sum if experts are on several ranks or compute only the tokens routed to them.
@@ -160,7 +160,7 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsP
   /// Outputs of this rank's experts before weighting, concatenated in expert order.
   torch::Tensor run_experts(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   TopKOptions attention_of(int64_t expert) const;
-  /// Multiply-adds of one query of this expert: its logits and sums over all keys.
+  /// Multiply-adds of a query's logits and weighted sum of values in this expert, over all keys.
   double between_activations_of_query(int64_t expert) const;
   /// Multiply-adds of one query, with its query and output projections.
   double multiply_adds_of_query(int64_t expert) const;

@@ -47,15 +47,15 @@ class ImageExchange {
   /// is_routed_bUN: bool, true for a token and a unit it is routed to. Collective. The host waits
   /// once for the GPU. TORCH_CHECK unless placement and images_of_rank match the group.
   ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout);
-  /// Routes every token to every unit; no wait. `num_tokens`: tokens of an image.
+  /// Routes every token to every unit; the host does not wait. `num_tokens`: tokens of an image.
   ImageExchange(int64_t num_tokens, const torch::Device& device, Layout layout);
 
   /// Sends images to units: [b, N, D] -> [I, N, D]. Differentiable; both passes are collective.
   torch::Tensor to_units(const torch::Tensor& x_bND) const;
-  /// Tokens of this rank's units, in the order of their ids.
+  /// Tokens of this rank's units, in the order of unit ids.
   const std::vector<UnitTokens>& tokens_u() const { return tokens_u_; }
-  /// Returns outputs to the ranks of their images: rows [sum of R, D], sorted by unit, image and
-  /// token -> [A, D], sorted by unit id, image and token. Differentiable; collective both ways.
+  /// Returns outputs to the ranks of their images: rows of own units [sum of R, D] -> of own images
+  /// [A, D], both sorted by unit id, image and token. Differentiable; both passes are collective.
   torch::Tensor to_images(const torch::Tensor& rows_RD) const;
   /// int64 [A]: token, in [b N], and unit of each row that to_images returns.
   const torch::Tensor& token_A() const { return token_A_; }
@@ -77,14 +77,14 @@ class ImageExchange {
   UnitPlacement placement_;
   std::vector<int64_t> images_of_rank_;
   Communicator* expert_;
-  torch::Tensor sent_image_;  ///< int64: images, by the rank they are sent to; undefined: all, once
+  /// int64: images to send, concatenated over destinations. Undefined: all, in a group of one rank.
+  torch::Tensor sent_image_;
   RowCounts send_images_, recv_images_;
   RowCounts send_rows_, recv_rows_;  ///< of to_images
-  torch::Tensor to_ranks_R_,
-      from_units_R_;  ///< permutation of rows from order by (unit, rank) to order by rank, and its
-                      ///< inverse; undefined: identity
-  torch::Tensor to_ids_A_, from_ids_A_;  ///< permutation of rows from the order received to order
-                                         ///< by unit id, and its inverse
+  /// Permutation of the rows to send, from order by (unit, rank) to (rank, unit), and its inverse.
+  torch::Tensor to_ranks_R_, from_units_R_;
+  /// Permutation of received rows to order by unit id, and its inverse. Undefined: identity.
+  torch::Tensor to_ids_A_, from_ids_A_;
   std::vector<UnitTokens> tokens_u_;
   torch::Tensor token_A_, unit_A_;
   RoutedCounts counts_;

@@ -43,8 +43,8 @@ struct EnumNames<TokenPositions> {
 /// ViT-B/16.
 ///
 /// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from N(0,
-/// 0.02). Weight decay treats positions as a matrix. With `positions: sin_cos` positions are not a
-/// parameter, and zero for the class token, as in MoCo v3.
+/// 0.02). Weight decay applies to positions, a matrix, but not to cls, a vector. With `positions:
+/// sin_cos` positions are not a parameter, and zero for the class token, as in MoCo v3.
 class Vit : public Backbone, public CountsProducts {
  public:
   struct Options {

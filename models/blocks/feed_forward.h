@@ -29,7 +29,7 @@ struct SparseBlocks {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("from", &SparseBlocks::from, "first block of the range; auto: that of the last half",
+        field("from", &SparseBlocks::from, "first block of the range; auto: half of the depth",
               in_range(0, kMostBlocks), unset_word("auto")),
         field("to", &SparseBlocks::to, "last block of the range; auto: the model's last",
               in_range(0, kMostBlocks), unset_word("auto")),
@@ -41,7 +41,7 @@ struct SparseBlocks {
 
 /// Experts or a Nexus layer in place of the MLP of some of a backbone's blocks. By default experts
 /// replace every second MLP of the second half, including the last, as in V-MoE (Riquelme et al.
-/// 2021); Nexus layers all MLPs of the second half, as in Soft MoE (Puigcerver et al. 2024).
+/// 2021), and Nexus layers every MLP of that half, as in Soft MoE (Puigcerver et al. 2024).
 struct FeedForwardOptions {
   std::optional<MoeOptions> moe;
   std::optional<NexusOptions> nexus;
@@ -52,7 +52,7 @@ struct FeedForwardOptions {
                       field("nexus", &FeedForwardOptions::nexus,
                             "experts and memory units behind one soft router in place of MLPs"),
                       field("sparse_blocks", &FeedForwardOptions::sparse_blocks,
-                            "which blocks have them, of those of all stages")};
+                            "which blocks have them, numbered through all stages")};
   }
   /// Validates what depends on `depth`, the number of blocks.
   void check(int64_t depth, Problems& problems) const;

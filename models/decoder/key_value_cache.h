@@ -16,10 +16,10 @@ struct KeyValueCache {
   struct Layer {
     /// Rows from length_b on are masked out, but must be finite.
     torch::Tensor key_bNPH, value_bNPH;
-    /// For blocks with a causal convolution, its input for the last two tokens, at first zeros.
+    /// Input of the layer's causal convolution, if any, for the last two tokens; at first zeros.
     torch::Tensor recent_b2D = {};
-    /// For blocks with a token gate (HSPMN v2.1), two int64: 1 or 0, whether the current block of
-    /// tokens may attend; and how many tokens have attended, without anchors (which always do).
+    /// int64, state of the layer's token gate, which selects the tokens that attend (HSPMN v2.1);
+    /// columns as GateState in models/hspmn/token_gate.h. Undefined without a gate.
     torch::Tensor gate_b2 = {};
   };
   std::vector<Layer> layers;
@@ -33,7 +33,7 @@ struct KeyValueCache {
 /// Up to S new tokens of each sequence.
 struct NewTokens {
   torch::Tensor token_bS;
-  /// Number of new tokens of each sequence, the rest of S is padding; empty: no padding.
+  /// Number of new tokens of each sequence; later columns are padding. Empty: no padding.
   std::vector<int64_t> count_b = {};
 };
 
@@ -52,12 +52,12 @@ class DecodeStep {
   bool is_first() const { return is_first_; }
   /// E, the number of positions in use.
   int64_t end() const { return end_; }
-  /// bool [b, 1, S, E]: true where a new token attends to a position. Undefined without need of a
-  /// mask: if is_first(), where causal attention does, or if new tokens attend to all positions.
+  /// bool [b, 1, S, E]: true where a new token attends to a position. Undefined if is_first(): use
+  /// plain causal attention. Also undefined if each new token attends to all E positions.
   const torch::Tensor& mask_b1SE() const { return mask_b1SE_; }
-  /// Writes keys, values or inputs of the new tokens into a tensor of the cache.
+  /// Writes keys or values of the new tokens into `held_bNPH`, the layer's key_bNPH or value_bNPH.
   void append(const torch::Tensor& new_bNSH, const torch::Tensor& held_bNPH) const;
-  /// Adds the new tokens to the cache's length, after every layer has appended them.
+  /// Adds the new tokens to cache.length_b. Call once every layer has appended them.
   void advance(KeyValueCache& cache) const;
 
  private:

@@ -41,7 +41,7 @@ struct WeightName {
 
 /// Sections of a recipe that an import derives from weights and config.json.
 struct ModelRecipe {
-  /// A recipe key whose value weights and config.json do not determine, and why.
+  /// A recipe key whose value is neither in the weights nor in config.json; `why`: the reason.
   struct Key {
     std::string key, why;
   };
@@ -50,7 +50,7 @@ struct ModelRecipe {
   Choice<Task> task;
   Choice<DataSource> data;
   std::vector<Key> required_keys = {};  ///< keys the user must set, each with the reason
-  /// Keys set to the values of the published model of these sizes; `why` begins with the value.
+  /// Keys set as in the published model of these weights' sizes; `why` begins with the value.
   std::vector<Key> assumed_keys = {};
 };
 
@@ -102,8 +102,8 @@ class WeightFormat {
   virtual std::string config(const ModelToExport& model) const = 0;
 };
 
-/// Throws Error (exit 12) that lists weights of the model that `names` lacks, for which check()
-/// should have refused the model; `hint`: what the user can do.
+/// Throws Error (exit 12) with the weights of `model` that `names` lacks, so that the format cannot
+/// hold the model. `hint`: what the user can do.
 void require_all_named(const std::vector<WeightName>& names, const StateList& model,
                        const std::string& hint = "");
 

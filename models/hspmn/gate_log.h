@@ -10,14 +10,14 @@
 
 namespace shoal {
 
-/// Metrics of token gates, which select the tokens that attend, in one step; empty without gates.
-/// Means over layers: `gate_rate`, the share of tokens that attended, `gate_probability`,
-/// `gate_entropy` (nats), `gate_dropped`. Anchors, which always attend, are left out; an
-/// evaluation's `gate_rate` counts them. `gate_dead`: number of layers in which only anchors
-/// attended.
+/// Metrics of token gates in one step; empty without gates. A gate selects the tokens that attend.
+/// Means over layers: `gate_rate`, the share of tokens that attended; `gate_probability`, the mean
+/// of sigma(logit); `gate_entropy`, in nats; `gate_dropped`, the share of tokens with an open gate
+/// beyond the capacity. Anchors, which always attend, are left out, but counted in an evaluation's
+/// `gate_rate`. `gate_dead`: number of layers in which only anchors attended.
 LayerLog::Report report_of(const std::vector<GateReport>& gates, int64_t step);
 
-/// Log of token gates. A skipped step is not logged: gates then hold an earlier step's numbers.
+/// Log of token gates. A skipped step is not logged, as gates still hold an earlier step's numbers.
 class GateLog : public LayerLog {
  public:
   explicit GateLog(std::vector<TokenGate> gates) : gates_(std::move(gates)) {}

@@ -12,8 +12,8 @@ namespace shoal {
 
 /// Distribution of the noise added to gate logits in training.
 enum class GateNoise {
-  kLogistic,  ///< at a threshold of 0 a gate is open with probability sigma(logit)
-  kGumbel,    ///< one Gumbel draw, as in the paper: with probability 1 - exp(-exp(logit))
+  kLogistic,  ///< a gate with threshold 0 is open with probability sigma(logit)
+  kGumbel,    ///< one Gumbel draw, as in the paper; probability 1 - exp(-exp(logit))
   kNone,
 };
 
@@ -28,8 +28,8 @@ struct EnumNames<GateNoise> {
 enum class GateSelection {
   kThreshold,  ///< logits above a threshold that tracks a quantile of the logits; causal
   kTopK,       ///< the highest logits of a sequence; depends on later tokens, so not causal
-  kPredictor,  ///< as kTopK in training, else by a causal predictor of that choice
-  kRandom,     ///< random draws keyed by token id and position, a baseline of learned gates
+  kPredictor,  ///< training: as kTopK; evaluation: a causal predictor of the choice of kTopK
+  kRandom,     ///< draws keyed by vocabulary id and position; a baseline for learned gates
 };
 
 template <>
@@ -50,7 +50,8 @@ struct EnumNames<GateTemperature> {
 };
 
 /// Options of a token gate, which selects the tokens that attend (HSPMN v2.1; section
-/// `model.gate`). Anchors, one in `anchor_every` tokens, always attend.
+/// `model.gate`). Anchors, one in `anchor_every` tokens, always attend. keeps_evaluation() marks
+/// options that an evaluation of trained weights does not depend on.
 struct GateOptions {
   double rate = 0.2;
   double first_rate = 0.8;
@@ -89,31 +90,30 @@ struct GateOptions {
               "factor of the predictor's loss with select: topk_predictor", at_least(0),
               keeps_evaluation()),
         field("explore_fraction", &GateOptions::explore_fraction,
-              "share of the other tokens whose attention is computed while training, with weight "
-              "0, so that their gates get gradients",
+              "share of the tokens with closed gates whose attention is computed while training, "
+              "but multiplied by 0, so that their gates get gradients",
               in_range(0, 1), keeps_evaluation()),
         field("anchor_every", &GateOptions::anchor_every,
-              "every so many tokens one attends whatever its gate; 0: none", at_least(0)),
+              "one of every so many tokens attends whatever its gate; 0: none", at_least(0)),
         field("block", &GateOptions::block,
               "tokens in a row that share the gate of their first one", at_least(1)),
-        field(
-            "capacity", &GateOptions::capacity,
-            "tokens of a context that may attend, as a multiple of rate (while training of the "
-            "one of the step) times the context; the first ones do; with select: threshold; auto: "
-            "no limit",
-            above(0), unset_word("auto")),
+        field("capacity", &GateOptions::capacity,
+              "at most capacity x rate x model.context tokens of a sequence attend, with anchors; "
+              "training uses the rate of the step; later open tokens are closed; needs select: "
+              "threshold; auto: no limit",
+              above(0), unset_word("auto")),
         field("threshold_decay", &GateOptions::threshold_decay,
-              "of the moving average of the threshold with select: threshold",
+              "decay of the moving average that is the threshold, with select: threshold",
               in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
-  /// Throws ConfigError if a context of so many tokens has more anchors than its capacity.
+  /// Throws ConfigError if more tokens of a context are anchors than may attend at `rate`.
   void check_context(int64_t context) const;
-  /// Number of anchors in a context of so many tokens.
+  /// Number of anchors among the first `context` tokens.
   int64_t anchors_in(int64_t context) const {
     return anchor_every == 0 ? 0 : (context + anchor_every - 1) / anchor_every;
   }
-  /// Number of tokens besides anchors that may attend at a rate; nullopt: no limit.
+  /// Number of tokens besides anchors that may attend at this target rate; nullopt: no limit.
   std::optional<int64_t> most_in(int64_t context, double at_rate) const;
 };
 

@@ -55,7 +55,7 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
     Rotation rotation;
     torch::Tensor position_bS;       ///< int64
     torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
-    /// While decoding, set both: new tokens follow those of the cache.
+    /// Set both while decoding: the tokens of x then follow the cached tokens.
     const DecodeStep* decode = nullptr;
     KeyValueCache::Layer* cache = nullptr;
   };
@@ -65,7 +65,7 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Counts attention for as many tokens as open_tokens() of the gate expects to attend.
+  /// Counts a sample of `rows` tokens; if gated, only gate()->open_tokens(rows) have queries.
   void list_products(double rows, ProductList& list) const override;
   /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }

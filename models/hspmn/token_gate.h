@@ -15,11 +15,12 @@
 #include "runtime/module/sparse_place.h"
 #include "runtime/random/step_context.h"
 
-// b sequences on this rank  S tokens  D width  R tokens that attend, over all sequences
+// b sequences on this rank  S tokens  D width  R tokens of all sequences with computed attention
 namespace shoal {
 
-/// State of a gate for sequences being decoded, int64 [b, 2]: 1 if the current block, tokens that
-/// share a gate, is open; and the number of tokens whose gate was open so far, without anchors.
+/// State of a gate for sequences being decoded, int64 [b, 2]. Column 0: 1 if the last token's block
+/// (a run of tokens that share a gate) is open, else 0. Column 1: number of the sequence's tokens
+/// so far whose gate was open, without anchors.
 using GateState = torch::Tensor;
 
 /// The tokens that a gate decides on.
@@ -35,8 +36,8 @@ struct GateInput {
 struct OpenTokens {
   torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
-  /// Weights of the attention outputs: 1, or 0 for exploring tokens, whose gates are closed but get
-  /// gradients this way; undefined: all 1.
+  /// Factors of the attention outputs; undefined: all 1. Exploring tokens, whose gates are closed,
+  /// have factor 0 with a gradient; open ones have 1.
   torch::Tensor weight_R;
   torch::Tensor auxiliary_loss;  ///< this rank's share of the step's loss; undefined in evaluation
                                  ///< and for random gates
@@ -57,26 +58,25 @@ struct GateReport {
 
 /// Token gate: a learned linear layer, with straight-through gradients, selects tokens to attend.
 ///
-/// A block of tokens shares the gate of its first one, whose logit is l = w u + b, in float32
-/// (float64 in a float64 model); training adds noise to l. With `select: threshold` a gate is open
-/// if its logit is above a threshold, a moving average of the quantile that the target share of
-/// logits exceeds; noisy logits have a threshold of their own. With top k the highest logits of a
-/// sequence are open. Training multiplies attention outputs by straight_through of the gate; the
-/// rate loss reads sigma(l), as in the paper, which has no threshold. Random gates compute none of
-/// this. Anchors, one in anchor_every tokens, are open, without a gradient, and not counted in
-/// rates.
+/// A block of tokens shares the gate of its first token, whose logit is l = w u + b, in float32
+/// (float64 in a float64 model). Training adds noise to l. With `select: threshold` a gate is open
+/// if its logit is above a threshold: the moving average of the (1 - target rate) quantile of
+/// logits. Training and evaluation have separate thresholds, for logits with and without noise.
+/// With top k the highest logits of a sequence are open. Training multiplies attention outputs by
+/// straight_through of the gate. The rate loss uses sigma(l), without noise and threshold, as in
+/// the paper. Random gates have no gradient or loss. Anchors, one in anchor_every tokens, are open
+/// without a gradient and not counted in rates. Sparse training leaves gates dense (StaysDense).
 ///
-/// Noise and exploration are keyed by global token ids. Parameters: weight [D], bias [1], none for
-/// random gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight
-/// [D] and predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates.
-/// Source: HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; the threshold follows
-/// Raposo et al. 2024 (Mixture-of-Depths), section 3.5, and expert thresholds, with which decoding
-/// selects like training.
+/// Noise and exploration are keyed by row_ids(). Parameters: weight [D], bias [1], none for random
+/// gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight [D] and
+/// predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates. Sources:
+/// HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; for the threshold Raposo et al.
+/// 2024 (Mixture-of-Depths), section 3.5, and Sun et al. 2026 (Expert Threshold routing).
 class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
 
-  /// `path`: its path in the model, `blocks.3.gate`. `context`: most tokens of a sequence.
+  /// `path`: the gate's path in the model, `blocks.3.gate`. `context`: most tokens of a sequence.
   TokenGateImpl(const GateOptions& options, int64_t width, int64_t context, const std::string& path,
                 const BuildContext& build);
   /// Selects the tokens that attend. Collective in training. b may be 0.
@@ -85,7 +85,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   GateState make_state(int64_t b) const;
   const std::string& path() const { return path_; }
   bool is_learned() const { return !is_random(); }
-  /// Expected number of tokens of a sample that attend in training, with anchors and exploration.
+  /// Expected number of a sample's tokens with computed attention in training, at the final rate.
   double open_tokens(int64_t tokens) const;
   /// Statistics of the last optimizer step that was not skipped; nullopt before the first.
   std::optional<GateReport> report() const;
@@ -93,7 +93,8 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  private:
   struct Decision;
   Decision decide(const GateInput& input) const;
-  // Value of the first token of each token's block; unspecified if an earlier call had that token.
+  // Value of the first token of each token's block. Unspecified where a decoding block began in an
+  // earlier call; decide() then reads GateState.
   torch::Tensor of_block(const torch::Tensor& value_bS, const GateInput& input) const;
   torch::Tensor logits_of(const GateInput& input) const;
   torch::Tensor predictor_logits(const GateInput& input) const;
@@ -106,8 +107,8 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   /// Closes gates beyond the capacity; the first tokens stay open.
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
-  /// Random closed tokens. Gradients of their gates, not divided by the explored fraction, have on
-  /// average the direction of those of all closed gates, at little variance.
+  /// Random closed tokens, a share explore_fraction. The sum of their gate gradients is on average
+  /// that share of the sum over all closed gates.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;
   torch::Tensor losses(const Decision& decision, const GateSums& sums,

@@ -98,10 +98,10 @@ struct OutputWeights {
   Real* grad_Q;  ///< output
 };
 
-/// Backward pass of a softmax with probabilities p whose output is p times values. Replaces
-/// grad_KQ, the gradients g of p, by those of the logits, p (g - sum of p g), times `factor`. With
-/// `weights` w the output is w p times values, and g are gradients of w p. Then p is replaced by w
-/// p, g by w p (g - sum of p g) times `factor`, and the gradient of w, sum of p g, is written.
+/// Backward pass of attention whose output is w p times values: p are softmax probabilities, w is a
+/// factor per query (`weights`; null: 1). On entry grad_KQ holds the gradients g of w p; d is a
+/// query's sum of p g over keys. grad_KQ becomes w p (g - d) times `factor`, the gradients of the
+/// logits. The probabilities become w p, and weights->grad_Q becomes d, the gradient of w.
 template <class Real>
 void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
                            const OutputWeights<Real>* weights = nullptr);

@@ -32,17 +32,17 @@ struct NormOptions {
   bool bias = true;  ///< for NormKind::kLayer; an RMS norm has no bias
 };
 
-/// Layer norm over the last dimension: (x - mean) / sqrt(var + eps) * weight + bias, with
-/// population variance. Differentiable; x must be contiguous. bfloat16 is computed in float32 and
-/// needs float32 weight and bias; else they have x's dtype.
+/// Layer norm over the last dimension: (x - mean) / sqrt(var + kLayerNormEps) * weight + bias, with
+/// population variance. Differentiable; x must be contiguous; bias may be undefined. bfloat16 is
+/// computed in float32 and needs float32 weight and bias; otherwise both have x's dtype.
 torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias);
 /// layer_norm with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
 torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
                                     const torch::Tensor& bias);
 
-/// Input of a residual branch: the norm of x, and x for the skip connection. The norm's backward
-/// pass adds both gradients in one kernel.
+/// Norm of x (`normed`), and x as a second output of the same autograd node (`residual`). Use
+/// `residual` for the skip connection: the norm's backward pass then adds the gradients of both.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };

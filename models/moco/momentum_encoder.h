@@ -12,7 +12,7 @@
 
 namespace shoal {
 
-/// Course of the momentum m over a training: constant, or a cosine that rises to 1 at its end.
+/// Schedule of the momentum m: constant, or a cosine that rises to 1 at the end of the training.
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
@@ -45,7 +45,7 @@ class MomentumEncoder : public StepRule {
 
   void before_forward(int64_t step) override;
   std::vector<torch::Tensor> moved_weights() const override;
-  /// Returns `task.momentum`, m at each step: a value that depends on where the training ends.
+  /// Returns the schedule of m, `task.momentum`, for resumed runs of another length to compare.
   std::vector<Course> courses(const StepScale& scale) const override;
   void visit_state(StateVisitor& /*visitor*/) override {}
 

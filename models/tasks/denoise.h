@@ -23,14 +23,14 @@ struct DenoiseOptions {
     return std::tuple{
         field("sigma", &DenoiseOptions::sigma, "standard deviation of the noise", at_least(0)),
         field("most_sigma", &DenoiseOptions::most_sigma,
-              "draw each image's standard deviation from sigma to this; auto: sigma for all",
+              "draw each image's standard deviation between sigma and this; auto: sigma for all",
               at_least(0), unset_word("auto")),
         field("clamp_noisy", &DenoiseOptions::clamp_noisy, "clamp noisy images to [0, 1]"),
         field("clamp_loss", &DenoiseOptions::clamp_loss,
-              "compare restored images once they are clamped to [0, 1], which leaves pixels "
-              "outside without a gradient; evaluations clamp always"),
+              "clamp restored images to [0, 1] before the loss; pixels outside then get no "
+              "gradient; evaluations always clamp"),
         field("residual", &DenoiseOptions::residual,
-              "the model's output is subtracted from the noisy image, not the image itself")};
+              "the model outputs the noise to subtract, in place of the restored image")};
   }
   void validate(Problems& problems) const {
     if (most_sigma && *most_sigma < sigma) {

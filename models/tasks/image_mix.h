@@ -23,15 +23,16 @@ struct ImageMixOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("mixup", &ImageMixOptions::mixup,
-              "a of the share's distribution Beta(a, a) in Mixup, the mean of two images; 0: none",
+              "alpha of Mixup, a mean of two images with a weight from Beta(alpha, alpha); 0: none",
               in_range(0, 100)),
         field("cutmix", &ImageMixOptions::cutmix,
-              "the same of CutMix, which pastes a rectangle of the other image; 0: none",
+              "alpha of CutMix, which pastes a rectangle of another image, its share of the area "
+              "drawn from Beta(alpha, alpha); 0: none",
               in_range(0, 100)),
-        field("probability", &ImageMixOptions::probability, "of a step to mix at all",
+        field("probability", &ImageMixOptions::probability, "probability that a step mixes images",
               in_range(0, 1)),
         field("cutmix_share", &ImageMixOptions::cutmix_share,
-              "of the mixing steps that do CutMix, where both are chosen", in_range(0, 1))};
+              "CutMix's share of mixing steps, if mixup and cutmix are both > 0", in_range(0, 1))};
   }
 };
 
@@ -51,10 +52,10 @@ struct ImageMix {
 std::optional<ImageMix> draw_image_mix(const ImageMixOptions& options, uint64_t seed, int64_t step,
                                        int64_t height, int64_t width);
 
-/// Returns for each sample the row of value_b of its mixing partner: the i-th sample of a routing
-/// group (samples that routers compare) is mixed with the i-th from the group's end, the middle one
-/// of an odd group with itself. timm pairs within a rank's whole batch, which depends on the number
-/// of ranks. TORCH_CHECK that b is a multiple of `samples_per_group`.
+/// Returns for each sample the row of value_b of its mixing partner. Partners are the i-th sample
+/// and the i-th sample from the end of a routing group (samples that routers compare); the middle
+/// sample of an odd group is its own partner. Deviation: timm pairs samples of a rank's whole
+/// batch. TORCH_CHECK that b is a multiple of `samples_per_group`.
 torch::Tensor partners(const torch::Tensor& value_b, int64_t samples_per_group);
 
 /// Mixes each image with that of its partner in the routing group.

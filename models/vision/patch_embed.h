@@ -13,7 +13,8 @@ namespace shoal {
 /// Number of patches in an image, S. Throws ConfigError unless `patch` (pixels) divides both sides.
 int64_t num_patches(const ImageShape& image, int64_t patch);
 
-/// Patch embedding: a patch x patch convolution with stride patch.
+/// Patch embedding: a patch x patch convolution with stride patch, computed as a linear layer.
+/// ExtendedWeights is the base of linear layers, through which sparse training may extend them.
 ///
 /// Parameters: weight [C, channels * patch * patch], the convolution's [C, channels, patch, patch]
 /// flattened, by default Glorot-uniform, and bias [C], by default N(0, 1e-6).

@@ -9,10 +9,10 @@
 /// The two all-to-alls of a MoE layer: dispatch sends each token's rows to the ranks of their units
 /// (experts), combine returns the units' outputs and sums them by token. A row is one token on its
 /// way to one unit. Combine weights travel with the rows and are applied by the units, so that no
-/// outputs are kept for the weights' gradients. Rows travel in chunks, each along a RowRoute.
+/// outputs are stored for the weights' gradients. Rows travel in chunks, each along a RowRoute.
 ///
 /// Every function is collective over the route's ranks, forward and backward, even without rows.
-// T tokens of the chunk  D width  R rows at this rank's units  u units on this rank
+// T tokens of the chunk  A its rows  D width  W weights sent  R rows received  u units on this rank
 namespace shoal {
 
 /// The rows that have arrived at this rank's units.
@@ -36,7 +36,7 @@ struct DispatchInFlight {
   StartedExchange started;
   torch::Dtype dtype;      ///< dtype of the tokens
   PackedType type;         ///< dtypes and width of the buffer that is sent
-  torch::Tensor weight_W;  ///< the rows' weights in a group of one rank; else undefined
+  torch::Tensor weight_W;  ///< combine weights; undefined if packed into the buffer (several ranks)
 };
 /// A combine that was started.
 struct CombineInFlight {

@@ -20,8 +20,8 @@ namespace shoal {
 /// How rows reach the ranks of their units, and how the units' outputs return.
 struct DispatchPlan {
   RowIndex index;  ///< token of each row, in the order sent
-  /// int64: index of each combine weight, in the order sent; undefined means 0, 1, 2, ... Rows have
-  /// the same order, except between nodes, where a row may have several weights.
+  /// int64: the i-th combine weight sent is the chunk's weight order_A[i]; undefined: weight i.
+  /// Weights are sent in the order of the rows. Between nodes a row may have several weights.
   torch::Tensor order_A;
   /// Number of rows by rank. In a group of one rank trailing padding rows (GPU) count too.
   RowCounts send_rows, recv_rows;
@@ -58,7 +58,7 @@ torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement
 
 /// True if every rank knows all counts without communication (TokenAssignments::rows_per_unit_E).
 bool has_known_counts(const std::vector<Piece>& pieces);
-/// Returns the counts of `rank`; requires has_known_counts. On CPUs checks them (TORCH_CHECK).
+/// Returns the counts of `rank`; requires has_known_counts. TORCH_CHECK on wrong counts (on CPUs).
 DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
                             int64_t rank);
 
@@ -71,7 +71,7 @@ DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);
 /// Returns the combine weights in the order in which `plan` sends them. Differentiable.
 torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan);
 
-/// Returns int64: for each v the rows_V[v] numbers from first_V[v] on. `total`: the sum of rows_V.
+/// Returns int64: for each v the rows_V[v] integers from first_V[v] on. `total`: the sum of rows_V.
 torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
                               int64_t total);
 

@@ -18,8 +18,8 @@ namespace shoal {
 /// or through one rank on each node (two levels). A row is one token on its way to one unit.
 ///
 /// In two levels a token is sent once to each node with units it is routed to, together with its
-/// combine weights. It goes to the rank of that node that has the same index there as the sender on
-/// its own node. The receiver dispatches the rows inside its node, sums the weighted outputs and
+/// combine weights. The receiver has the same index among that node's ranks as the sender on its
+/// own node. The receiver dispatches the rows inside its node, sums the weighted outputs and
 /// sends one row back; the token's rank sums over nodes. So each pair of a token and another node
 /// costs one row between nodes in each direction. Padding rows are not sent. Outputs are summed
 /// node by node, so sums may round differently from one level; a node's partial sum is sent in the
@@ -34,7 +34,7 @@ struct RowRoute {
   };
   Level first;                  ///< the only level or, of two, the one between nodes
   std::optional<Level> inside;  ///< of two levels the one inside this node; else unset
-  torch::Tensor order_B;        ///< with `inside`: index of the arriving weight of each of its rows
+  torch::Tensor order_B;        ///< with `inside`: its row i takes arriving weight order_B[i]
 };
 
 /// The routes of a MoE layer while the exchange of their row counts is in flight.
@@ -61,12 +61,12 @@ class PendingRoutes {
 /// `num_parts` runs of every rank's units. Two levels are used if `options.hierarchical` is set and
 /// the expert ranks are on several nodes.
 ///
-/// Collective over the expert ranks, even with zero rows: one exchange of counts for all routes;
-/// with two levels one on each level, and one of the choices for each chunk. The last exchange is
-/// in flight when this returns; on a GPU the host waits at most once for each exchange of counts. A
-/// group of one rank exchanges nothing and, on a GPU, copies nothing to the host; with one
-/// level neither does a group that knows all counts (TokenAssignments::rows_per_unit_E).
-/// TORCH_CHECK if `placement` is of other units or ranks. `grid` must outlive the graph.
+/// Collective over the expert ranks, even with zero rows: one exchange of counts for all routes.
+/// With two levels there is one on each level, and between them one of each chunk's choices (unit
+/// ids). The last exchange is in flight when this returns. On a GPU the host waits at most once for
+/// each exchange of counts. A group of one rank or, with one level, a group that knows all counts
+/// (TokenAssignments::rows_per_unit_E) exchanges nothing and copies nothing from a GPU to the host.
+/// TORCH_CHECK if `placement` has other units or ranks. `grid` must outlive the graph.
 PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
                            const UnitPlacement& placement, const RankGrid& grid,
                            const ExchangeOptions& options, int64_t num_parts = 1);

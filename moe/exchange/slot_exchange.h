@@ -19,11 +19,11 @@ namespace shoal {
 std::vector<int64_t> images_of_ranks(const StepContext& step, const RankGrid& grid);
 
 /// The all-to-all of soft routing (Soft MoE, Nexus layers). A unit (expert or memory unit) gets s
-/// slots of each image, weighted means of its tokens. Sends slots to units and outputs back.
+/// slots of each image: weighted means of the image's tokens. Sends slots to units, outputs back.
 ///
 /// Counts are known beforehand, so only slots are exchanged: a rank sends D s (b (U - u) + u (B -
 /// b)) elements to other ranks, there and back together, and as many in the backward pass. One rank
-/// exchanges nothing. Images arrive in stream order, so a unit's input does not depend on ranks.
+/// exchanges nothing. Images arrive in the order of the micro-step's samples, whatever their ranks.
 class SlotExchange {
  public:
   /// `expert`: the ranks over which units are spread; must outlive the graph. TORCH_CHECK unless

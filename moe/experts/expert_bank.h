@@ -16,7 +16,7 @@
 // R rows on this rank  D width  H hidden width  u experts on this rank
 namespace shoal {
 
-/// Defaults of ExpertOptions, and the least number of experts. Kinds of layers differ in them.
+/// Defaults of ExpertOptions, and the least number of experts, for one kind of layer.
 struct ExpertDefaults {
   int64_t least_count, count;
   Activation activation;
@@ -62,7 +62,7 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// The parts' gradients are written straight into those of the whole stack.
+  /// Gradients of the parts are written directly into the gradients of the stacked parameters.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
   /// forward_weighted and forward_local save less for the backward pass than separate steps would.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
@@ -70,8 +70,8 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
   std::optional<MlpForm> mlp_form() const override;
   const UnitPlacement& placement() const override { return placement_; }
-  // For sparse training: a form is a function of a weight (mask, permutation) that products use in
-  // its place; leaves are its trained tensors; a sparse place is a weight that may be sparse.
+  // For sparse training. A form is a function of a parameter, such as a permutation; products use
+  // its result. Leaves: trained tensors of a form. A sparse place: a weight that may be sparse.
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
   std::vector<SparsePlace> sparse_places() const override;
@@ -88,8 +88,8 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
 
 /// Experts that are gated MLPs: (act(x Wg + bg) * (x W1 + b1)) W2 + b2; with silu, SwiGLU.
 ///
-/// Parameters, stacked by expert: `gate.weight` [u, D, H], `gate.bias` [u, H] and those of
-/// ExpertBank, initialised alike. With 2/3 of the hidden width an expert has as many parameters as
+/// Parameters, stacked by expert: `gate.weight` [u, D, H], `gate.bias` [u, H] and ExpertBank's
+/// parameters, initialised alike. With 2/3 of the hidden width an expert has as many parameters as
 /// an ungated one. Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedExpertBank : public ExpertBank {
  public:

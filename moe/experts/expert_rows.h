@@ -11,8 +11,8 @@
 // R rows of one expert  H hidden width  O width out
 
 /// CPU loops of the MLP experts (moe/experts/expert_mlp.h) beside the matrix products: biases,
-/// activation, gate, rows' weights. One thread; float32, float64, and bfloat16 computed in float32;
-/// contiguous rows. To be included by one source, after a `#pragma GCC optimize`.
+/// activation, gate, rows' weights. They run on one thread, on contiguous float32, float64 or
+/// bfloat16 rows (computed in float32). Include this in one source, after a `#pragma GCC optimize`.
 namespace shoal::expert_rows {
 
 using activation_functions::Activated;
@@ -37,11 +37,11 @@ struct Activate {
   Activation activation;
 };
 
-/// Backward pass of Activate: recomputes `hidden` and computes the gradients of `pre` and `gate`,
-/// all times the row's weight, and <hidden, its gradient>, a part of the gradient of the weight.
+/// Backward pass of Activate. Recomputes hidden and computes the gradients of pre and gate. Also
+/// computes dot, a part of the gradient of the row's weight: <grad, unweighted hidden>.
 template <class Value>
 struct ActivateBackward {
-  Value* grad_RH;  ///< gradient of hidden at weight 1; overwritten with that of pre
+  Value* grad_RH;  ///< gradient of hidden; overwritten with the gradient of pre
   const Value* pre_RH;
   const Value* gate_RH;  ///< nullptr: no gate
   Value* hidden_RH;
@@ -52,8 +52,8 @@ struct ActivateBackward {
   Activation activation;
 };
 
-/// Backward pass of a bias added to all rows: adds weight * grad of each row to its gradient, and
-/// <grad, bias> to the gradient of the row's weight.
+/// Backward pass of a bias that is added to rows before their weights. For each row adds weight *
+/// grad to the gradient of the bias, and <grad, bias> to the gradient of the row's weight.
 template <class Value>
 struct WeightedBias {
   const Value* grad_RO;

@@ -39,7 +39,7 @@ class UnitBank : public ModuleBase {
       return UnitPlacement::contiguous(static_cast<int64_t>(cost_U.size()), 1);
     };
     torch::TensorOptions tensor_options;  ///< for the units' parameters
-    std::optional<MlpInits> inits = {};   ///< initial values of MLPs; default: their own
+    std::optional<MlpInits> inits = {};   ///< initial values of MLPs; default: the bank's own
   };
   static constexpr std::string_view kNameKey = "kind";         ///< recipe key that names the choice
   static constexpr std::string_view kNoun = "kind of expert";  ///< in error messages
@@ -55,13 +55,13 @@ class UnitBank : public ModuleBase {
       const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R)>;
   /// Cuts this rank's units into `num_parts` >= 2 runs and returns forward_weighted for each, so
   /// that one can compute while the rows of the next are exchanged. Call each function once per
-  /// forward pass, with counts on the host. Its rows_u lists all units, 0 for those of other runs.
+  /// forward pass, with counts on the host. Each rows_u lists all units, 0 for units of other runs.
   virtual std::vector<ForwardWeighted> split(int64_t num_parts);
   /// For a rank that has all units: gathers rows, applies units, sums by token: [T, D].
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
   /// True if units are memory units (key-value tables), not experts.
   virtual bool are_memory_units() const { return false; }
-  /// Returns the shape of units that are MLPs, for copying a dense model's into them; else nullopt.
+  /// Returns the shape of MLP units, else nullopt. Upcycling copies a dense model's MLPs into them.
   virtual std::optional<MlpForm> mlp_form() const { return std::nullopt; }
   /// Returns which rank holds each unit of the layer.
   virtual const UnitPlacement& placement() const = 0;

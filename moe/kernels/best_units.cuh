@@ -4,8 +4,8 @@
 
 #include "runtime/kernels/row_kernels.cuh"
 
-/// Device code for a router's top-k. The blockDim.x lanes that share a row (a token's scores of all
-/// units, or experts) each keep their best by LaneBest::enter, then take() the best of all k times.
+/// Device code for a router's top-k. A row is a token's scores of all units (experts). Each of
+/// its blockDim.x lanes keeps its best units (enter); k calls of take() then return the row's best.
 namespace shoal::device {
 
 inline constexpr int kNoUnit = 0x7fffffff;  ///< the unit of an empty place
@@ -27,7 +27,7 @@ __device__ inline Real ordered(Real score) {
   return score != score ? Real(-INFINITY) : score;
 }
 
-/// Returns the best over a row's lanes to each of them. All lanes of the warp must call it.
+/// Returns the best over a row's lanes to each lane. All lanes of the warp must call it.
 template <class Real>
 __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   for (int distance = static_cast<int>(blockDim.x) / 2; distance > 0; distance /= 2) {

@@ -28,9 +28,8 @@ class Scope {
   torch::Tensor sum(const torch::Tensor& value_TU) const;
   /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.
   torch::Tensor tokens_S() const;
-  /// Returns the sum of the instances' values, each times its number of items on this rank: [S] ->
-  /// scalar, differentiable. An item is a token; if samples differ in length, it is a sample, since
-  /// the caller divides losses by the step's items, and its number of tokens is not known yet.
+  /// Returns the sum of the instances' values, each times its items on this rank: [S] -> scalar,
+  /// differentiable. Items are tokens or, if samples differ in length, samples (see TokenContext).
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:
@@ -61,13 +60,14 @@ class BalanceLoss {
   static constexpr std::string_view kNameKey = "name";       ///< recipe key that names the choice
   static constexpr std::string_view kNoun = "balance loss";  ///< in error messages
 
-  /// `name`: a string literal for metrics, the registered name plus the variant.
+  /// `name`: a string literal, the name in metrics. It is the registered name, with a suffix if an
+  /// option changes the formula (`switch_first_choice`).
   BalanceLoss(std::string_view name, const BalanceLossOptions& options)
       : name_(name), options_(options) {}
   virtual ~BalanceLoss() = default;
   /// Returns the loss of each instance of `scope`, [S], not multiplied by weight(), differentiable.
   virtual torch::Tensor value_S(const Routing& routing, const Scope& scope) const = 0;
-  /// True if a low value means equal loads; false for losses of each token's own scores.
+  /// True if a low value means equal loads; false if the loss looks at each token's scores alone.
   virtual bool evens_out_loads() const = 0;
   /// Returns why this loss does not work with the router; empty if it does.
   virtual std::string objection(const Router& router) const { return (void)router, ""; }

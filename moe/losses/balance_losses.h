@@ -20,9 +20,9 @@ namespace shoal {
 using LossChoices = std::optional<std::vector<Choice<BalanceLoss>>>;
 
 /// Returns the losses that `auto` selects for this router. `scores_only`: true for a layer that
-/// computes every token by all units, weighted by its scores.
+/// computes every token by all units (experts), weighted by the token's scores.
 std::vector<Choice<BalanceLoss>> usual_losses(const Router& router, bool scores_only);
-/// True if the recipe takes the name of some loss from an environment variable that is not set.
+/// True if a loss has no name: the recipe takes it from an environment variable that is not set.
 bool has_unnamed(const LossChoices& losses);
 
 /// The balance losses of one MoE layer.
@@ -34,7 +34,7 @@ class BalanceLosses {
   void check(const Router& router, std::string_view router_name, Problems& problems) const;
   /// True if a loss of positive weight evens out the loads of units.
   bool evens_out_loads() const;
-  /// Returns the names for metrics; a name that occurs twice is followed by its scope.
+  /// Returns the names for metrics. If two losses have the same name, their scopes are appended.
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
@@ -42,7 +42,7 @@ class BalanceLosses {
     std::vector<torch::Tensor> values;
     torch::Tensor auxiliary_loss;  ///< this rank's share of the step's weighted losses
   };
-  /// Evaluates the losses, at least one. Collective over `world` if one has the scope `global`.
+  /// Evaluates the losses (at least one). Collective over `world` if a loss has scope `global`.
   Sums evaluate(const Routing& routing, const TokenContext& context, Communicator& world) const;
 
  private:

@@ -11,10 +11,10 @@
 // R rows on this rank  D width  K keys of a unit  k keys chosen per row  u units on this rank
 namespace shoal {
 
-/// Memory units of a MoE or Nexus layer: each is a learned table of K keys and values, not an MLP.
-/// For a row (query) it returns the sum of the values of the k keys of highest <query, key>,
-/// weighted by their softmax. Sources: the Nexus layer of "OneSparse: A Unified Framework for
-/// Sparse Activation Layers in Vision Models", algorithm A2; initial keys of Lample et al. 2019.
+/// Memory units of a MoE or Nexus layer: each is a learned table of K keys and values. For a row
+/// (query) a unit sums the values of the k keys of highest <query, key>, weighted by the softmax of
+/// these scores. Sources: the Nexus layer of "OneSparse: A Unified Framework for Sparse Activation
+/// Layers in Vision Models", algorithm A2; initial keys of Lample et al. 2019.
 ///
 /// Parameters, stacked by unit: `keys` [u, K, D], `values` [u, K, D] and, if normalised,
 /// `log_scale` [u, 1]. Normalised variant: the query is the row less its mean, divided by its
@@ -36,7 +36,7 @@ class MemoryBank : public UnitBank, public CountsProducts {
           field("keys", &Options::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
           // With k = 1 the softmax over a single score is constant, and keys would not learn.
           field("k", &Options::k, "keys that a row's result is made of", in_range(2, kMostWidth)),
-          field("variant", &Options::variant, "how queries and first values are scaled")};
+          field("variant", &Options::variant, "scaling of queries, initial keys and values")};
     }
     void validate(Problems& problems) const;
   };

@@ -50,9 +50,9 @@ struct NexusOptions {
         field("memory", &NexusOptions::memory, "units that are key-value tables"),
         field("slots", &NexusOptions::slots, "slots of a unit, for each image",
               in_range(1, kMostUnits)),
-        field("variant", &NexusOptions::variant, "how logits, queries and first values are scaled"),
+        field("variant", &NexusOptions::variant, "scaling of logits, queries and initial values"),
         field("router_scale", &NexusOptions::router_scale,
-              "first scale of the logits, auto: the root of the width", above(0.0),
+              "initial scale of the logits, auto: the root of the width", above(0.0),
               unset_word("auto"), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
@@ -67,10 +67,11 @@ struct NexusOptions {
 /// Units 0 to E - 1 are experts, E to U - 1 memory units. They are placed on ranks together; the
 /// placement rule `by_load` uses their cost per slot, since a unit's work does not depend on its
 /// load. Parameters: `<path>.router.*`, `<path>.experts.*` (ExpertBank), `<path>.memory.*`
-/// (MemoryBank, ids from 0). Initial values of experts: He-normal fc1 and LeCun-normal fc2 (variant
-/// `paper`: N(0, 1)), zero biases. The normalised variant expects the output of a layer norm as
-/// input. No residual connection, balance loss, capacity or drops; training and evaluation compute
-/// the same. Statistics: a unit's load is the sum of its combine weights; entropies are over units.
+/// (MemoryBank, which counts its units from 0). Initial values of experts: He-normal fc1 and
+/// LeCun-normal fc2 (variant `paper`: N(0, 1)), zero biases. The normalised variant expects the
+/// output of a layer norm as input. No residual connection, balance loss, capacity or drops;
+/// training and evaluation compute the same. Statistics: a unit's load is the sum of its combine
+/// weights; entropies are over units.
 class NexusLayer : public MoeStage, public CountsProducts {
  public:
   /// `width`: D; `path`: the module's path in the model. context.grid may be null for a layer that
@@ -85,7 +86,7 @@ class NexusLayer : public MoeStage, public CountsProducts {
   void list_products(double rows, ProductList& list) const override;
   /// Passes the dispatch weights of each following forward pass to the observer, for maps of what
   /// units see: each token's weight in each slot, [B, N, U, s], summing to 1 over N, without
-  /// gradients. An empty observer ends this.
+  /// gradients. An empty observer ends the calls.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 

@@ -16,7 +16,7 @@ namespace shoal {
 /// How closely a Nexus layer (experts and memory units, one soft router) follows its paper.
 enum class NexusVariant {
   kNormalised,  ///< normalised logits and queries, initial values scaled by width
-  kPaper,       ///< as published, with standard normal initial values; does not train
+  kPaper,       ///< as published, with standard normal initial values; training makes no progress
 };
 
 template <>
@@ -33,7 +33,7 @@ struct EnumNames<NexusVariant> {
 /// Normalised variant, as in Soft MoE: logits A = exp(log_scale) <x, Q>, x and Q divided by their
 /// L2 norms; parameters `queries` Q [U, s, D], normal with standard deviation 1/√D, and `log_scale`
 /// [1]. Paper's variant: A = <x, Q>, divided by a temperature for each of the two softmaxes;
-/// `queries` of deviation 1, `temperature` [2] of ones. Computes in its parameters' dtype.
+/// `queries` of standard deviation 1, `temperature` [2] of ones. Computes in its parameters' dtype.
 class SlotRouter : public ModuleBase {
  public:
   struct Context {
@@ -50,7 +50,7 @@ class SlotRouter : public ModuleBase {
     torch::Tensor combine_BNP;   ///< softmax over slots
   };
   /// Returns the weights of x_BND, differentiable, in the dtype of the parameters; slot p belongs
-  /// to unit p / s. is_padding_BN1: bool, true for tokens that get weights of 0; undefined: none.
+  /// to unit p / s. is_padding_BN1: bool, true for tokens that get weights of 0; default: no token.
   Weights route(const torch::Tensor& x_BND, const torch::Tensor& is_padding_BN1 = {}) const;
 
  private:

@@ -33,7 +33,7 @@ class MlpRouter : public ScoreRouter {
   };
 
   MlpRouter(const Options& options, const Context& context);
-  /// For hard routing, returns that document's losses: for even use and for decided tokens.
+  /// For hard routing, the paper's losses: `switch` (even loads) and `entropy` (peaked scores).
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:

@@ -90,8 +90,8 @@ struct TokenAssignments {
   torch::Tensor rows_U;    ///< int64, entries of each unit, padding included
   int64_t num_tokens = 0;
   torch::Tensor num_kept;  ///< int64 scalar: entries that are not padding
-  /// Rows that each expert rank has for any one unit, if known without communication, as padding
-  /// makes them; else empty.
+  /// Number of rows that each expert rank sends to each unit, if known without communication: with
+  /// padding it is the same for all units. Else empty.
   std::vector<int64_t> rows_per_unit_E = {};
 };
 

@@ -23,10 +23,10 @@ struct Chunks {
 
 /// The order in which a routing group's choices take places. Indices count from its start.
 struct Order {
-  /// Choices in this order, `length` entries for each group; nullptr: ordered by the fields below.
+  /// The choices in order, `length` for each group. If null, slot_major and token give the order.
   const int64_t* choice;
-  const int64_t* token;  ///< slot_major: tokens, length / K a group; nullptr: 0, 1, ...
-  bool slot_major;       ///< all first choices, then all second choices, ...; false: as numbered
+  const int64_t* token;  ///< for slot_major: tokens in order, length / K a group; null: as numbered
+  bool slot_major;       ///< true: all first choices, then all second ones, ...; false: as numbered
 };
 
 struct Limit {

@@ -30,12 +30,12 @@ class Router : public ModuleBase, public StaysDense {
     int64_t width = 0;                    ///< D, of the tokens
     int64_t num_units = 0;                ///< U, over all ranks
     torch::TensorOptions tensor_options;  ///< for the router's own parameters
-    std::string layer = {};               ///< module path of the MoE layer; empty if it is not run
+    std::string layer = {};               ///< module path of the MoE layer; empty if never run
   };
   static constexpr std::string_view kNameKey = "name";  ///< recipe key that names the choice
   static constexpr std::string_view kNoun = "router";   ///< in error messages
 
-  /// `k`: units per token; the mean if units choose tokens (expert choice).
+  /// `k`: units per token. In expert choice (units choose tokens) the mean if `factor` is 1.
   Router(int64_t k, const Context& context) : k_(k), num_units_(context.num_units) {}
 
   /// Chooses units for this rank's T tokens. Adds noise only while training. Not collective.
@@ -44,7 +44,7 @@ class Router : public ModuleBase, public StaysDense {
   virtual void after_step(Communicator& world) { (void)world; }
 
   int64_t units_per_token() const { return k_; }
-  /// Returns the mean number of units per token; differs from k if units choose tokens.
+  /// Returns the mean number of units per token: k; in expert choice k times `factor`, at most U.
   virtual double routed_per_token() const { return static_cast<double>(k_); }
   /// Returns int64 [T]: the unit of each token's best choice, -1 if it has none.
   torch::Tensor first_units(const Routing& routing) const;
@@ -69,7 +69,7 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool is_causal() const { return true; }
   /// Returns what makes is_causal() true, for messages: "drop and eval_drop 0"; default: "".
   virtual std::string causal_hint() const { return ""; }
-  /// True if it routes by vocabulary ids (StepContext::token_bS).
+  /// True if vocabulary ids (StepContext::token_bS) decide the units.
   virtual bool needs_token_ids() const { return false; }
   /// True if run.seed and the layer's path determine which tokens a unit gets: units trained with
   /// one seed and path must then not be used with others.
@@ -79,7 +79,7 @@ class Router : public ModuleBase, public StaysDense {
   // The three checks add mistakes to `problems`; `path` is the recipe path of the router's section.
   /// Reports options that do not fit the number of units.
   virtual void check(const std::string& path, Problems& problems) const;
-  /// Reports options without effect in a layer of all units, weighted by a token's scores.
+  /// Reports options without effect if all units compute each token, weighted by its scores.
   virtual void check_scores_only(const std::string& path, Problems& problems) const;
   /// Reports options without effect in a layer without capacity, which drops no tokens.
   virtual void check_without_capacity(const std::string&, Problems&) const {}

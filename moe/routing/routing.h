@@ -52,13 +52,13 @@ struct Routing {
   /// int64: unit_TK before masking, for balance losses; -1 if fewer than K units chose the token.
   torch::Tensor choice_TK;
   torch::Tensor weight_TK;  ///< combine weights, differentiable
-  torch::Tensor score_TK;   ///< scores of the choices without bias, detached; order of capacity
+  torch::Tensor score_TK;   ///< scores of choices without bias, detached; capacity may sort by them
   /// The token's importance: its highest score without bias over all units that it may be routed
   /// to, detached; if undefined, over its choices. Drops and batch priority use it.
   torch::Tensor priority_T;
   torch::Tensor logits_TU;  ///< without noise, differentiable; undefined without scores
   torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
-  /// Scores without noise, differentiable; rows sum to 1 or underflow to 0. Undefined if none.
+  /// Scores without noise, differentiable; rows sum to 1 or underflow to 0. May be undefined.
   torch::Tensor prob_TU;
   double noise_std = 0.0;              ///< standard deviation of the noise; 0: none, or learned
   torch::Tensor count_U;               ///< int64: choices of each unit in choice_TK, if counted

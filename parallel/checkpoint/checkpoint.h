@@ -33,7 +33,7 @@ struct SaveOutcome {
   bool ok = false;
   int64_t step = 0;
   std::string path;   ///< path of the checkpoint
-  std::string error;  ///< names the file, the system's text, bytes needed and free
+  std::string error;  ///< empty if ok; names the file, the system's text, bytes needed and free
   int64_t bytes = 0;  ///< size of all shards
   bool wrote = true;  ///< false if the checkpoint of this step existed already
 };
@@ -53,7 +53,7 @@ class CheckpointWriter {
     std::string folder;     ///< the run's folder of checkpoints, `<run>/ckpt`
     int64_t keep_last = 2;  ///< number of newest checkpoints that are kept
     int64_t keep_best = 1;  ///< number of checkpoints with the best scores that are kept too
-    std::optional<int64_t> resumed_step;  ///< step of the checkpoint resumed from, in `folder`
+    std::optional<int64_t> resumed_step;  ///< step the run resumed from, a checkpoint in `folder`
     std::optional<double> resumed_score;  ///< score of that checkpoint
     std::string run_id;
     std::string recipe;                             ///< the recipe (configuration), canonical text
@@ -66,9 +66,9 @@ class CheckpointWriter {
   /// Waits for the threads. A save in flight is not committed.
   ~CheckpointWriter();
 
-  /// Starts a save: copies the state, which may change as soon as this returns. Collective. Storage
-  /// errors are reported by `commit`. Throws Error (exit 31) if ranks hold different values or
-  /// tensors under one name, TORCH_CHECK while a save is in flight.
+  /// Starts a save: copies the state, which may change as soon as this returns. Collective.
+  /// `commit` reports storage errors. Throws Error (exit 31) if a value, or a tensor's dtype or
+  /// shape, differs between ranks; TORCH_CHECK while a save is in flight.
   void begin(Stateful& state, const SaveInfo& info);
   bool in_flight() const { return pending_.has_value(); }
   /// True once this rank has ended writing or failed, so `commit` need not wait. Not collective.
@@ -123,13 +123,13 @@ class CheckpointWriter {
   int64_t total_bytes() const;
 };
 
-/// Ends the run after kMostFailedSaves failed saves in a row, or if its last save fails.
+/// Ends the run after kMostFailedSaves failed saves in a row, or if the run's last save fails.
 class SaveFailures {
  public:
   static constexpr int64_t kMostFailedSaves = 3;
   /// Records a save's outcome. `is_final`: the run's last. Throws StorageError if the run must end.
   void record(const SaveOutcome& outcome, bool is_final);
-  /// Resets the count of failures in a row, but not the total.
+  /// Resets the failures in a row, so that the save in flight may fail before the run's last save.
   void forget_row() { in_a_row_ = 0; }
   int64_t total() const { return total_; }
 

@@ -31,9 +31,9 @@ struct ShardReport {
   std::vector<uint32_t> tensor_crcs;  ///< in the order of the layout's entries
 };
 
-/// Writes a shard into `folder`. `data`: the bytes behind the header. Returns once it is on the
-/// disk (fsync) and every byte was read back, past the operating system's page cache where
-/// possible, and checked. Throws StorageError, CheckpointError.
+/// Writes a shard into `folder`. `data`: the bytes behind the header. Returns once the shard is on
+/// the disk (fsync) and every byte was read back and checked, if possible from the disk, not from
+/// the page cache. Throws StorageError, CheckpointError.
 ShardReport write_shard(FileSystem& files, const std::string& folder, const ShardLayout& layout,
                         std::string_view data);
 
@@ -47,8 +47,8 @@ std::string make_save_folder(FileSystem& files, const std::string& folder, int64
 /// Turns the temporary folder of a save, which holds every shard, into the checkpoint
 /// `folder`/step-XXXXXXXX: writes the manifest, reads it back, checks that the shards have their
 /// sizes and that no other files lie there, and renames the folder. After a crash the checkpoint is
-/// complete or absent. An older checkpoint of the same step is renamed to `.old-step-XXXXXXXX`.
-/// Returns the path. Throws StorageError, CheckpointError.
+/// complete or absent. If a checkpoint of this step exists, such as a damaged one, it is renamed to
+/// `.old-step-XXXXXXXX` for removal. Returns the path. Throws StorageError, CheckpointError.
 std::string commit_checkpoint(FileSystem& files, const std::string& folder,
                               const std::string& temporary, const Manifest& manifest);
 
@@ -56,8 +56,8 @@ std::string commit_checkpoint(FileSystem& files, const std::string& folder,
 /// manifest is there. Returns the path. Throws StorageError, CheckpointError.
 std::string write_score(FileSystem& files, const std::string& folder, int64_t step, double score);
 
-/// Writes the name of the newest checkpoint, that of `step`, to the file LATEST beside `folder`. It
-/// is for users; no code reads it. Throws StorageError.
+/// Writes the name of the newest checkpoint, that of `step`, to the file LATEST beside `folder`.
+/// LATEST is for users; no code reads it. Throws StorageError.
 void write_latest(FileSystem& files, const std::string& folder, int64_t step);
 
 }  // namespace shoal

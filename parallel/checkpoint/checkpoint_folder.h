@@ -17,11 +17,11 @@ namespace shoal {
 /// Receives one line about a problem that does not stop the work.
 using Warn = std::function<void(const std::string&)>;
 
-/// True if saves or removals make entries of that name. `is_folder`: the entry is a folder.
+/// True for a folder (`is_folder`) named like a checkpoint, one set aside, or a temporary folder.
 bool is_checkpoint_entry(const std::string& name, bool is_folder);
 
 /// Returns the steps of the checkpoints in `folder`, ascending; empty if there is no such folder.
-/// Throws CheckpointError, StorageError if it cannot be read.
+/// Throws StorageError if reading fails, CheckpointError if the path is invalid (a loop of links).
 std::vector<int64_t> list_checkpoints(const std::string& folder);
 
 /// Returns the path of the checkpoint with the largest evaluation score, the earliest of equals;
@@ -30,8 +30,9 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
 /// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the undamaged
-/// one with the largest score. With `pass_unreadable` reads all bytes and skips unreadable ones.
-/// Calls `warn` for each one skipped. Throws CheckpointError if there is none, StorageError.
+/// one with the largest score. By default the newest is returned unread. `pass_unreadable`: reads
+/// each candidate in full and skips unreadable ones. Calls `warn` for each skipped one. Throws
+/// CheckpointError if none is found or the one read is damaged, StorageError if it is unreadable.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
@@ -39,7 +40,7 @@ std::string resolve_checkpoint(const std::string& path, bool best = false,
 /// or of its `ckpt`, or the checkpoint itself. Throws CheckpointError if a run has none.
 std::vector<std::string> list_checkpoint_paths(const std::string& path);
 
-/// Which checkpoints are kept when old ones are removed; the others go.
+/// Which checkpoints are kept when old ones are removed.
 struct Retention {
   int64_t newest = 0;                   ///< the step just committed and verified
   int64_t keep_last = 2;                ///< number of newest checkpoints
@@ -48,8 +49,9 @@ struct Retention {
 };
 
 /// Removes the checkpoints that `retention` does not keep, and those of steps after `newest`, which
-/// the run abandoned by going back. Damaged and unreadable ones stay if the manifest is at fault or
-/// they would be among the best; returns the reasons, or "". Throws StorageError.
+/// the run abandoned by going back. A checkpoint with a damaged or unreadable manifest stays, since
+/// its score is unknown. One whose other files are at fault stays if its score is among the best.
+/// Returns the errors of such checkpoints, or "". Throws StorageError.
 std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
                                    const Retention& retention);
 

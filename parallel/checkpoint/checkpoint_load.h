@@ -31,10 +31,10 @@ LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Commu
 
 /// Loads the newest valid checkpoint of `folder` (`<run>/ckpt`) into `state`. Passes over damaged
 /// ones and calls `warn` on rank 0 for each. Returns nullopt if the folder has no checkpoint.
-/// `pass_unreadable`: also passes over those that cannot be read, and then renames them
-/// (set_aside). Collective. Throws CheckpointError if none is valid; StorageError at one that
-/// cannot be read, with `pass_unreadable` only if no other is valid; NewerFormatError at one of a
-/// newer version of this program; Error (exit 12) like load_checkpoint.
+/// `pass_unreadable`: also passes over unreadable ones, and renames them (set_aside) once another
+/// is loaded. Collective. Throws StorageError at the first unreadable one; with `pass_unreadable`,
+/// if some are unreadable and none is valid. Throws CheckpointError if all are damaged,
+/// NewerFormatError at one of a newer program version, Error (exit 12) like load_checkpoint.
 std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful& state,
                                             Communicator& world, const Warn& warn,
                                             bool pass_unreadable = false);
@@ -43,11 +43,11 @@ std::optional<LoadedCheckpoint> load_newest(const std::string& folder, Stateful&
 /// every rank. Collective. Throws CheckpointError, StorageError on all ranks.
 Manifest read_manifest(const std::string& path, Communicator& world);
 
-/// Returns the newest valid manifest among the checkpoints of `folder`, for comparing recipes
-/// before a state is loaded; nullopt if there is no checkpoint. Collective. Throws the newest
-/// checkpoint's error if none has a valid manifest, since a run must not start anew over
-/// checkpoints; NewerFormatError at a manifest of a newer version of this program; StorageError at
-/// one that cannot be read. `pass_unreadable` passes over unreadable ones instead.
+/// Returns the newest valid manifest among the checkpoints of `folder`; nullopt if there is no
+/// checkpoint. Passes over damaged manifests, with `pass_unreadable` also over unreadable ones.
+/// Collective. Throws StorageError at an unreadable manifest without `pass_unreadable`,
+/// NewerFormatError at a manifest of a newer program version, and the newest checkpoint's error if
+/// no manifest is valid.
 std::optional<Manifest> read_newest_manifest(const std::string& folder, Communicator& world,
                                              bool pass_unreadable = false);
 

@@ -57,7 +57,7 @@ struct Manifest {
   std::optional<double> score;  ///< score of the evaluation at this step; larger is better
   std::string parent;           ///< the checkpoint this run resumed from or wrote before; may be ""
   std::string recipe;           ///< the run's recipe (configuration), canonical text
-  std::map<std::string, std::string> written_by;  ///< versions, ranks, collective settings
+  std::map<std::string, std::string> written_by;  ///< facts: versions, numbers of ranks
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestValue> values;

@@ -31,12 +31,12 @@ struct StateList {
 };
 
 /// Returns what `state` saves. Throws Error (exit 70, a bug) on a name used twice and on dtypes
-/// that checkpoints do not store. For stacks on the meta device the values are undefined tensors.
+/// that checkpoints do not store. StateEntry::value is undefined for an expert on the meta device.
 StateList list_state(Stateful& state);
 
 /// Sets the integers, reals and texts of `state` to those of a checkpoint's manifest (list of
 /// contents). The optional values `data.fingerprint` and `data.tokenizer` stay unchanged if the
-/// manifest lacks them. Throws Error (exit 12) if another is missing; call require_fit before.
+/// manifest lacks them. Throws Error (exit 12) if any other is missing. Call require_fit first.
 void restore_values(Stateful& state, const Manifest& manifest);
 
 /// Throws Error (exit 12) listing the differences if the checkpoint at `path` does not fit the

@@ -13,8 +13,8 @@ namespace shoal {
 /// The process groups of a training: the world as a grid, expert × data parallelism.
 ///
 /// Rank r has index r % expert_ranks on the expert axis and r / expert_ranks on the replica axis.
-/// The units of MoE layers (experts and memory units) are sharded over `expert`, whose ranks are
-/// neighbours in the world. The ranks of `replica` hold copies of one shard.
+/// The units of MoE layers (experts, and memory units: tables of keys and values) are sharded over
+/// `expert`, whose ranks are neighbours in the world. The ranks of `replica` hold equal shards.
 ///
 /// Neighbouring ranks of the world share a node (a machine). An expert group that spans several
 /// nodes is itself a grid, intra_node × inter_node: `intra_node` holds its ranks on this rank's
@@ -24,7 +24,7 @@ struct RankGrid {
   std::unique_ptr<Communicator> world;  ///< all ranks: control data and tensors on the CPU
   /// All ranks, for tensors on GPUs; null without GPUs, or if `world` moves GPU tensors itself.
   std::unique_ptr<Communicator> gpu_world;
-  // These four move tensors on the model's device.
+  // The following four move tensors on the model's device.
   std::unique_ptr<Communicator> expert;
   std::unique_ptr<Communicator> replica;
   std::unique_ptr<Communicator> intra_node;
@@ -49,7 +49,7 @@ std::string quotient(int64_t a, int64_t b);
 
 /// Checks that expert_ranks and ranks_per_node divide the number of ranks, and that one of the two
 /// divides the other. Returns what is wrong, empty if all is well. `world`: number of ranks, unset
-/// if not known yet. `ranks_per_node`: 0 means that all ranks are on one node.
+/// if unknown. `ranks_per_node`: 0 means that all ranks are on one node.
 std::vector<TopologyProblem> topology_problems(std::optional<int64_t> world, int64_t expert_ranks,
                                                int64_t ranks_per_node = 0);
 

@@ -12,7 +12,7 @@ namespace shoal {
 /// NaN). The ranks' shares are disjoint, and together they cover every gradient once.
 struct GradientShare {
   std::vector<Parameter> parameters;  ///< whole or, if the optimizer is sharded, flat pieces
-  std::vector<int64_t> places;        ///< index of each one's parameter in the list of all
+  std::vector<int64_t> places;        ///< for each: index in the list of all parameters
 };
 
 /// Returns this rank's share without a sharded optimizer: of n ranks that hold copies of a group's
@@ -22,9 +22,9 @@ GradientShare share_of(const std::vector<ParameterGroup>& groups);
 /// Sum of squares and first non-finite gradient of this rank's share.
 struct GradientStats {
   double square_sum = 0.0;  ///< the sum over ranks is the square of the global L2 norm
-  /// Name of the first parameter (for stacks: expert) with a NaN or infinity; empty without one.
+  /// Name of the first parameter (in an expert stack: expert) with a NaN or infinity, or "".
   std::string nonfinite;
-  int64_t nonfinite_place = 0;  ///< its index in the list of all parameters
+  int64_t nonfinite_place = 0;  ///< that parameter's index in the list of all
 };
 
 /// Measures a share in one pass, without communication. Sums are float64, in an order that does not

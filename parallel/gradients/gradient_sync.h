@@ -17,8 +17,8 @@ namespace shoal {
 /// reach counts as zero. Groups of one rank communicate nothing. float32 and float64.
 ///
 /// Buckets hold the parameters in reverse order of registration, roughly the order in which a
-/// backward pass completes their gradients. All ranks start all buckets in this order, on
-/// communicators of their own, so that they can overtake other traffic of the backward pass.
+/// backward pass completes their gradients. All ranks start all buckets in this order, on separate
+/// communicators, so that the sums can overtake other traffic of the backward pass.
 class GradientSync {
  public:
   static constexpr int64_t kBucketBytes = 25'000'000;
@@ -29,12 +29,12 @@ class GradientSync {
     int64_t place = 0;       ///< index of the parameter in the list of all parameters
     int64_t begin = 0;       ///< first element in the bucket
     torch::Tensor gradient;  ///< a view into the bucket
-    bool is_ready = false;   ///< true once the last backward pass has added to the gradient
+    bool is_ready = false;   ///< with start_with_backward(): true once the gradient is complete
   };
   struct Bucket {
     torch::Tensor flat;  ///< 1-D: the gradients of all slots, with padding
     std::vector<Slot> slots;
-    Communicator* replicas = nullptr;  ///< ranks that sum it; for gradients only
+    Communicator* replicas = nullptr;  ///< sums `flat` over its ranks; carries no other traffic
     /// With `shards`: this rank's share of the sum, elements [rank * n, (rank + 1) * n) of the
     /// bucket; `flat` itself in a group of one rank. Undefined without `shards`.
     torch::Tensor shard;
@@ -57,8 +57,8 @@ class GradientSync {
   /// forward and backward pass that accumulates gradients) of an optimizer step.
   void zero_grad();
   /// Optional; call before the last micro-step's backward pass. That pass then starts the sum of
-  /// each bucket as soon as it and all earlier ones are complete, so that communication overlaps
-  /// with the rest of the pass. The sums are the same, bit for bit.
+  /// each bucket as soon as the bucket and all earlier ones are complete, so that communication
+  /// overlaps with the rest of the pass. The sums are the same, bit for bit.
   void start_with_backward();
   /// Starts the remaining sums and waits for all. Call after the last micro-step's backward pass.
   /// Afterwards each parameter's gradient (with `shards`: this rank's shard of each bucket) is the

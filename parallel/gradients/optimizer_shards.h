@@ -20,8 +20,8 @@ namespace shoal {
 /// all ranks gather the weights. Source: Rajbhandari et al. 2020 (ZeRO).
 ///
 /// Weights move into flat tensors laid out like the gradient buckets, and parameters become views
-/// of them. A rank's shard of a bucket is thus one range of elements. Its border may cut a matrix
-/// (a parameter, or one expert's part of an expert stack):
+/// of them. A rank's shard of a bucket is thus one range of elements, which may cut a matrix (a
+/// parameter, or one expert's part of an expert stack):
 ///
 ///     bucket  | head.bias | experts.7 | experts.9 | stem.weight     | padding |
 ///     shards  | rank 0            | rank 1                | rank 2            |
@@ -29,12 +29,10 @@ namespace shoal {
 ///               experts.7's begin   experts.9,
 ///                                   stem.weight's begin
 ///
-/// A *piece* is one rank's part of one matrix. A matrix of several pieces is *cut*. The rank of its
-/// first piece *owns* it: checkpoints save and load its optimizer state there.
+/// A *piece* is one rank's part of one matrix. A matrix of several pieces is *cut*. The rank of the
+/// first piece *owns* the matrix: it saves and loads the matrix's optimizer state in checkpoints.
 ///
 /// Lists of pieces, and so all lists of the optimizer, are ordered by bucket, then by element.
-/// Elements that move between the owners of cut matrices and the ranks of their pieces are ordered
-/// by peer rank, then by matrix, as an all-to-all needs them.
 class OptimizerShards : public StateShards {
  public:
   /// `sync` was built with `shards` and outlives this object. No communication.
@@ -47,7 +45,7 @@ class OptimizerShards : public StateShards {
   /// Gathers all ranks' updated pieces into the parameters. Collective. Call after the update.
   void gather_weights();
 
-  /// The part of one parameter that this rank updates; empty if its shard has none of it.
+  /// The part of one parameter that this rank updates; may be empty.
   struct Range {
     torch::Tensor gradient;  ///< 1-D: the summed gradient of the elements from `begin` on
     int64_t begin = 0;       ///< first element, counted in the flattened parameter
@@ -55,14 +53,15 @@ class OptimizerShards : public StateShards {
   /// Throws TORCH_CHECK if no such parameter is trained.
   Range range_of(const std::string& parameter) const;
   /// Joins values of a parameter's elements. `own`: 1-D, one for each element of this rank's Range.
-  /// Returns those of all elements, 1-D. Collective over the ranks with copies.
+  /// Returns the values of all elements, 1-D. Collective over the ranks with copies.
   torch::Tensor gather_ranges(const std::string& parameter, const torch::Tensor& own) const;
 
   torch::Device device() const override { return flats_.front().device(); }
-  /// Replaces each piece's row by the sum over all pieces of its matrix. Collective.
+  /// Row p holds N numbers of piece p, such as its sum of squares. Replaces each row by the sum of
+  /// the rows of all pieces of the same matrix, over all ranks. Collective.
   void sum(torch::Tensor values_PN) override;
-  /// `pieces`: a 1-D tensor for each piece. Returns, at the first pieces of cut matrices that this
-  /// rank owns, the whole matrix, 1-D; undefined tensors elsewhere. Collective.
+  /// `pieces`: a 1-D tensor for each piece. Returns a tensor for each piece: if the piece is
+  /// the first of a cut matrix, the whole matrix, 1-D; undefined otherwise. Collective.
   std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& pieces) override;
   /// Inverts gather: fills `pieces` of cut matrices from the owners' `wholes`. Collective.
   void scatter(const std::vector<torch::Tensor>& wholes,
@@ -86,7 +85,8 @@ class OptimizerShards : public StateShards {
     Communicator* replicas;
     std::vector<CutMatrix> matrices;
   };
-  /// Elements of a cut matrix, from `begin` on, that move between this rank and `peer`.
+  /// Elements of a cut matrix, from `begin` on, that move between this rank and `peer`. Transfers
+  /// are sorted by peer, then by matrix, as an all-to-all needs them.
   struct Transfer {
     size_t matrix;
     int64_t begin, length, peer;

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Parameters of which the same ranks hold copies, and over which their gradients are summed.
+/// Parameters with copies on the same set of ranks. Gradients are summed over these ranks.
 struct ParameterGroup {
   std::vector<Parameter> parameters;
   Communicator* replicas = nullptr;  ///< the ranks that hold copies; not owned
@@ -18,7 +18,7 @@ struct ParameterGroup {
 
 /// Groups a model's parameters by their replicas. Returns at most two groups: first the whole
 /// parameters, copied on all ranks, then the stacked ones (an expert stack: one matrix for each
-/// expert of this rank), copied on the ranks of grid.replica. Each keeps the given order. Empty
+/// expert of this rank), copied on the ranks of grid.replica. Groups keep the given order. Empty
 /// groups and tensors that require no gradient are left out. `grid` must outlive the groups.
 std::vector<ParameterGroup> group_parameters(const std::vector<Parameter>& parameters,
                                              RankGrid& grid);

@@ -15,7 +15,7 @@ struct StepFlags {
   bool stop = false;         ///< another reason to stop, e.g. time. Combined: true if any is
   bool evaluate = false;     ///< an evaluation is due by the clock. Combined: true if any is
   bool save = false;         ///< a checkpoint is due by the clock. Combined: true if any is
-  int64_t written_step = 0;  ///< newest step whose files this rank has written. Combined: the least
+  int64_t written_step = 0;  ///< step of the newest save written by this rank. Combined: the least
   double square_sum = 0.0;   ///< sum of squares of this rank's gradient share. Combined: the
                              ///< sum over ranks, which is not finite if any rank's is not
 

@@ -37,15 +37,15 @@ class StepRule : public Stateful {
     (void)step;
     return {};
   }
-  /// Called before the forward passes of a step. Of the saved state it may change only buffers and
-  /// moved_weights(), which get their old values back if the step is skipped, but at step 0, where
-  /// the values that the rule starts from are kept.
+  /// Called before the forward passes of a step. May change no saved state but buffers and
+  /// moved_weights(). If the step is skipped, both get back their values from before this call. A
+  /// skipped step 0 instead keeps the values that this call set, since the rule starts from them.
   virtual void before_forward(int64_t step) { (void)step; }
-  /// Returns the weights without gradients that before_forward changes; default: none.
+  /// Returns the frozen weights that before_forward changes, such as a momentum encoder's.
   virtual std::vector<torch::Tensor> moved_weights() const { return {}; }
-  /// Called after gradients were summed over ranks, and before their norm is measured and they are
-  /// clipped. A gradient may not be finite, and the step is then skipped: so do not change the
-  /// rule's own state here, and mask gradients by multiplication, which keeps a NaN.
+  /// Called after gradients were summed over ranks, before their norm is measured and they are
+  /// clipped. Must not change the rule's own state: a gradient may not be finite, and the step is
+  /// then skipped. Mask gradients by multiplication, which keeps a NaN.
   virtual void before_norm(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
   /// True if the optimizer's update is left out in this step; equal on all ranks.
   virtual bool replaces_update(int64_t step) {
@@ -54,8 +54,8 @@ class StepRule : public Stateful {
   }
   /// Called when weights are updated and gathered on every rank; not for a skipped step.
   virtual void after_update(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
-  /// Replaces the model's weights for an evaluation, such as by their averages. They are put back
-  /// when the returned handle is destroyed. Default: null, the model keeps its own weights.
+  /// Replaces the model's weights for an evaluation, such as by averages. The model gets its own
+  /// weights back when the returned handle is destroyed. Default: null, replaces nothing.
   virtual std::shared_ptr<void> lend_weights() { return nullptr; }
   /// Returns the rule's schedules for a training of the length in `scale`. A run that resumes with
   /// another length compares them, to warn of values that change. Default: none.

@@ -22,9 +22,8 @@ namespace shoal {
 /// (gradients not finite). Averages have the dtype of the weights, float32 or float64. Each rank
 /// averages the weights that it holds, its own experts among them, without communication.
 ///
-/// Buffers (such as a router's selection bias) and frozen parameters are not averaged; evaluation
-/// uses the model's own beside the averages, as torch.optim.swa_utils does. Gradients do not move
-/// them, so they have no gradient noise to average out.
+/// Buffers (such as a router's selection bias) and frozen parameters are not averaged: they have no
+/// gradient noise. An evaluation uses them as they are, as torch.optim.swa_utils does.
 class WeightAverage : public StepRule {
  public:
   /// Section `train.average` of the YAML recipe.
@@ -33,7 +32,7 @@ class WeightAverage : public StepRule {
     int64_t every = 1;
     bool warmup = true;
 
-    static constexpr std::string_view kShortKey = "decay";
+    static constexpr std::string_view kShortKey = "decay";  ///< `average: 0.999` sets `decay`
     static constexpr auto fields() {
       return std::tuple{
           field("decay", &Options::decay, "share of the average that an update keeps",

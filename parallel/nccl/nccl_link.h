@@ -23,8 +23,8 @@ struct NcclCall {
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
-/// Threads that start collectives hold busy() for each. NcclWatch, a polling thread, calls
-/// is_over() for transfers in flight until its forget() was called for the link.
+/// A thread holds busy() while it starts a collective. NcclWatch, a polling thread, calls is_over()
+/// for transfers in flight until NcclWatch::forget() was called for the link.
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): shares rank 0's NCCL id and connects. Throws
@@ -45,12 +45,12 @@ class NcclLink {
 
   /// Returns the lock of the link, to be held from the start of a call until NCCL has queued it.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
-  /// True once `call` is over: the GPU has reached `finished`, the event behind it, or the link
-  /// failed. False, unchecked, while another thread holds busy(). Throws CommError on an NCCL
-  /// error, or if `waited`, the time since a transfer completed, exceeds NcclLimits::transfer.
+  /// True if `call` is over: the GPU has reached `finished`, the event behind it, or the link
+  /// failed earlier. False, unchecked, while another thread holds busy(). Throws CommError on an
+  /// NCCL error or if `waited`, the time since a transfer completed, exceeds NcclLimits::transfer.
   bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
-  // `call` appears in error messages only. A failure aborts the NCCL communicator before the throw.
+  // The methods below abort the NCCL communicator before they throw; `call` is for messages only.
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.

@@ -26,7 +26,7 @@ enum class ExitCode : int {
   kHang = 40,               ///< reserved: a rank hangs
   kPeerLost = 41,           ///< reserved: a rank died
   kRestartsExhausted = 50,  ///< reserved: the supervisor gave up
-  kInternal = 70,           ///< a bug in Shoal
+  kInternal = 70,           ///< a bug in Shoal, or a collective failed
   kPreempted = 75,          ///< stopped by a signal or run.stop_after; can be resumed
 };
 
@@ -72,15 +72,15 @@ class CommError : public Error {
       : Error(ExitCode::kInternal, what, std::move(hint)) {}
 };
 
-/// A checkpoint cannot be read. Names the file, tensor and byte range.
+/// A checkpoint is damaged, missing or too new. Names the file, tensor and byte range.
 class CheckpointError : public Error {
  public:
   explicit CheckpointError(const std::string& what, std::string hint = "")
       : Error(ExitCode::kCheckpoint, what, std::move(hint)) {}
 };
 
-/// A file could not be read or written. Names the path and the system's text; for writes also the
-/// bytes needed and free.
+/// Reading or writing a file, also of a checkpoint, failed (I/O error, disk full). Names the path
+/// and the system's text; for writes also the bytes needed and free.
 class StorageError : public Error {
  public:
   explicit StorageError(const std::string& what, std::string hint = "")

@@ -21,14 +21,14 @@ Decimal decimal_of(double value);
 int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor);
 int64_t floor_share(int64_t count, const Decimal& share);
 
-/// The exact quotient numerator / denominator.
+/// A quotient, numerator / denominator.
 struct ExactShare {
   __int128 numerator = 0, denominator = 1;
 };
 inline constexpr int64_t kLargestShare = int64_t{1} << 62;  ///< larger results become this
 
-/// Returns count * factor / divisor, unchecked. Exact, as `factor` has at most 17 digits (57 bits):
-/// count * digits fits 120 bits. The loops stop once the quotient reaches 2^62 or falls below 1.
+/// Returns count * factor / divisor, unchecked. Exact from 1 to 2^62: count * digits (at most 17)
+/// fits 120 bits. Otherwise the loops stop early, at a result that also lies below 1 or above 2^62.
 constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t divisor) {
   ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
   if (result.numerator == 0) return result;

@@ -16,12 +16,12 @@ namespace shoal {
 ///
 /// The first signal is kept for caught(), and `notice`, if any, is written to standard error at
 /// once. A second INT or TERM, and any signal later than the grace period after the first, ends the
-/// process at once with exit code 128 + n, by _exit. The other signals may repeat within the grace
-/// period: launchers send USR1 and USR2 ahead of TERM, closing terminals repeat HUP, and limits of
-/// CPU time XCPU. At most one instance at a time (TORCH_CHECK).
+/// process at once with exit code 128 + its number, by _exit. The other signals may repeat within
+/// the grace period: launchers send USR1 and USR2 ahead of TERM, closing terminals repeat HUP, and
+/// CPU time limits repeat XCPU. At most one instance at a time (TORCH_CHECK).
 ///
-/// Construct and destroy it on the main thread, and start other threads by start_thread, which
-/// blocks these signals there. Handlers run on a stack of their own: oneDNN's matrix products
+/// Construct and destroy it on the main thread. Start other threads by start_thread, which blocks
+/// these signals in the new thread. Handlers run on a stack of their own: oneDNN's matrix products
 /// point the stack register into the heap, where a signal's frame would overwrite their data. The
 /// destructor restores the former handlers.
 class StopSignals {
@@ -37,10 +37,10 @@ class StopSignals {
   static int caught();
   /// Sets the grace period of the newest instance, in seconds; 60 by default.
   static void set_grace(double seconds);
-  /// True if a signal came longer ago than the grace period.
+  /// True if the first signal came longer ago than the grace period.
   static bool is_grace_over();
-  /// The signal's name for messages, "Ctrl-C", "SIGTERM"; "a signal" for USR1 and USR2, which
-  /// launchers send in place of others.
+  /// Returns the signal's name for messages, "Ctrl-C" or "SIGTERM"; "a signal" for USR1 and USR2,
+  /// into which launchers translate other signals.
   static const char* name_of(int signal);
 
  private:

@@ -32,8 +32,8 @@ struct AugmentOptions {
               "random changes of the pixels, done in this order after the crops and before the "
               "flip"),
         field("repeats", &AugmentOptions::repeats,
-              "times that each sample follows itself, augmented anew (repeated augmentation): an "
-              "epoch has as many samples, fewer of them different",
+              "times in a row that each sample is used, augmented anew (repeated augmentation); "
+              "1 = once; an epoch stays as long, with fewer different samples",
               in_range(1, 64))};
   }
 };
@@ -50,9 +50,9 @@ struct NormaliseOptions {
   std::optional<std::vector<double>> std;
 
   static constexpr auto fields() {
-    return std::tuple{field("mean", &NormaliseOptions::mean, "one a channel; the source's own",
+    return std::tuple{field("mean", &NormaliseOptions::mean, "one a channel; auto = the source's",
                             unset_word("auto"), in_range(-1e3, 1e3)),
-                      field("std", &NormaliseOptions::std, "one a channel; the source's own",
+                      field("std", &NormaliseOptions::std, "one a channel; auto = the source's",
                             unset_word("auto"), in_range(above(0), 1e3))};
   }
 };
@@ -100,8 +100,8 @@ struct AugmentDraw {
 AugmentDraw draw_augment(const AugmentOptions& options, uint64_t seed, int64_t position,
                          int64_t view);
 
-/// Shifts the image by the draw's rows and columns, filling with black, and sets these to 0, so
-/// that transforms act on the shifted image and PixelWriter does not shift it again.
+/// Shifts the image by draw.down and draw.right, filling with black. Sets both to 0, so that
+/// PixelWriter does not shift the image again.
 void shift(EditedImage& image, AugmentDraw& draw);
 
 /// Writes an image into a batch: converts bytes to normalised values, flipping and shifting in the

@@ -21,12 +21,13 @@ struct CropPlan {
 /// Turns images of any size into squares of one size: recipe keys data.train.crop, data.valid.crop.
 class Crop {
  public:
+  /// What Registry<Crop>::create passes to the constructor of a kind of crop.
   struct Context {
     int64_t image_size = 0;  ///< side of the square, pixels
     std::string key = {};    ///< recipe key, for errors: data.train.crop
   };
-  static constexpr std::string_view kNameKey = "name";
-  static constexpr std::string_view kNoun = "crop";
+  static constexpr std::string_view kNameKey = "name";  ///< recipe key that selects a kind
+  static constexpr std::string_view kNoun = "crop";     ///< word for messages
 
   virtual ~Crop() = default;
   /// Plans the crop for one view of one image. Random numbers are row `id` of `draws`; the loader

@@ -77,20 +77,20 @@ class DataSource {
     /// Recipe key evaluate.stride, 1 to the sequence length: tokens from one evaluation window to
     /// the next. Only for sources with windows.
     std::optional<int64_t> evaluation_stride = {};
-    std::string cache_folder = {};  ///< the user's, to keep tokens of texts in; "": none
+    std::string cache_folder = {};  ///< the user's cache of tokens of texts; "": no cache
   };
   /// How `shoal new`, which prints a starter recipe, writes the section `data` of this source.
   struct Sketch {
-    std::optional<ImageShape> image = {};  ///< nothing for sources of tokens
-    bool has_classes = false;              ///< of tokens: true if each sample has a class
+    std::optional<ImageShape> image = {};  ///< unset for sources of tokens
+    bool has_classes = false;              ///< for token sources: true if each sample has a class
     std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
     std::string_view files = "";   ///< what is in the folder, for a comment
     std::string_view lines = "";   ///< further keys of `data`, in YAML
-    std::string_view change = "";  ///< augmentation of images that are classified, in YAML
-    bool is_usual = false;         ///< true for the default source of images, and of tokens
+    std::string_view change = "";  ///< YAML of `augment`; left out for task `denoise`
+    bool is_usual = false;         ///< the default source of images or of tokens
   };
-  static constexpr std::string_view kNameKey = "source";
-  static constexpr std::string_view kNoun = "data source";
+  static constexpr std::string_view kNameKey = "source";    ///< recipe key that selects a source
+  static constexpr std::string_view kNoun = "data source";  ///< word for messages
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
@@ -102,7 +102,7 @@ class DataSource {
   virtual bool has_windows() const { return false; }
   /// The tokenizer of the text; null without text. Throws DataError if its files are wrong.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
-  /// Augmentation and normalisation of images; nothing without images. Throws ConfigError.
+  /// Augmentation and normalisation of images; nullopt without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
   /// Reports overlap between the training and validation split, at keys of `data`. Called before
   /// training only: an evaluation may use the training data.
@@ -113,7 +113,7 @@ class DataSource {
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };
 
-/// The recipe's section `data`.
+/// The recipe's section `data`. A resumed run may change keys with OnResume::kFree.
 struct DataOptions {
   Choice<DataSource> source;
   int64_t prefetch = 2;

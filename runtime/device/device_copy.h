@@ -9,10 +9,11 @@
 
 namespace shoal {
 
-/// Copies between host and device with as few waits of the host as possible. No copies on the CPU.
+/// Copies between host and GPU with as few waits of the host as possible. If the device is the CPU,
+/// contiguous tensors are not copied: the result shares memory with its source.
 
-/// Returns `host`, or `values` as an int64 tensor [n], on `device`: copied through pinned memory
-/// without waiting, in the order of the current stream.
+/// Returns the first argument on `device`; a vector becomes an int64 tensor [n]. A copy to a GPU
+/// goes through pinned memory, in the order of the current stream, and does not wait.
 torch::Tensor send_to(const torch::Tensor& host, c10::Device device);
 torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device);
 
@@ -20,9 +21,9 @@ torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device);
 class HostCopy {
  public:
   explicit HostCopy(const torch::Tensor& tensor);
-  /// The copy, contiguous, on the CPU. Blocks until it is complete, not for work queued after it.
+  /// Returns the copy, contiguous, on the CPU. Waits for the copy, not for work queued after it.
   const torch::Tensor& wait();
-  /// Number of waits for a GPU's copy since the program started; tests limit it.
+  /// Number of waits for a copy from a GPU since the program started; for tests.
   static int64_t num_waits();
 
  private:

@@ -9,7 +9,7 @@
 namespace shoal {
 
 /// Calls `body(Real{}, Sum{})` with the C++ types of the tensor's values and their sums: (float,
-/// float), (double, double), (Bfloat16, float). Other dtypes: TORCH_CHECK, beginning with `what`.
+/// float), (double, double), (Bfloat16, float). Other dtypes throw TORCH_CHECK, naming `what`.
 template <class Body>
 void for_real_type(const torch::Tensor& tensor, const char* what, Body&& body) {
   switch (tensor.scalar_type()) {
@@ -45,7 +45,7 @@ Real* data_or_null(const torch::Tensor& tensor) {
   return tensor.defined() ? data<Real>(tensor) : nullptr;
 }
 
-/// The dtype for sums and factors of values of `dtype`: float64 for float64, else float32.
+/// Dtype for sums of `dtype` values and factors that scale them: float64 for float64, else float32.
 inline torch::Dtype wide_dtype(torch::Dtype dtype) {
   return dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }

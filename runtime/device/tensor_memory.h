@@ -15,16 +15,16 @@ struct TensorMemory {
 
 /// Makes CPU tensors reuse the memory that earlier tensors freed, like PyTorch's CUDA allocator.
 ///
-/// A training step frees and allocates the same large tensors again; malloc returns large blocks to
-/// the system, so each page is faulted in anew, at about the price of filling it. Here freed blocks
-/// of 64 KiB and more are kept. A new tensor takes a kept block of which it fills at least four
-/// fifths, since an expert's rows vary from step to step. Kept bytes never exceed the peak of bytes
-/// in use, so the sum stays below twice that peak; the oldest blocks are freed first, and all
-/// before an allocation fails. Blocks of 2 MiB and more use huge pages if the kernel has them:
-/// ranks of one machine exchange such rows in half the time. Memory of tensors made before, or by
-/// another allocator, is not kept. New tensors stay uninitialised. Also sets malloc to keep up to
-/// 256 MiB. Call once, at the start of a program that trains, before threads make tensors;
-/// idempotent. Throws c10::Error if another allocator takes precedence.
+/// A training step frees and allocates the same large tensors again. malloc returns large blocks to
+/// the system, so each page would be faulted in anew. Here freed blocks of 64 KiB and more are
+/// kept. A new tensor takes a kept block if it fills at least four fifths of the block. Kept bytes
+/// never exceed the peak of bytes in use, so used and kept bytes together are at most twice that
+/// peak. The blocks kept longest are freed first; all kept blocks are freed before an allocation
+/// fails. Blocks of 2 MiB and more use huge pages if the kernel has them, which speeds up exchanges
+/// of rows between ranks of one machine. Memory of tensors made before the call, or by another
+/// allocator, is not kept. New tensors are uninitialised. Also sets malloc to keep up to 256 MiB.
+/// Call once, at the start of a program that trains, before threads make tensors; idempotent.
+/// Throws c10::Error if another allocator takes precedence.
 void recycle_tensor_memory();
 
 /// The statistics; all zero unless recycle_tensor_memory was called.

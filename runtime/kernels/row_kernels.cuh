@@ -8,8 +8,8 @@
 
 #include "runtime/device/bfloat16.h"
 
-/// Shared code of CUDA kernels over rows, such as the tokens of a layer. A power of two of a warp's
-/// lanes share a row: threadIdx.x is the lane in the row, threadIdx.y the row in the block.
+/// Shared code of CUDA kernels over rows, such as the tokens of a layer. 1, 2, 4, ... or 32 lanes
+/// of a warp share a row: threadIdx.x is the lane in the row, threadIdx.y the row in the block.
 namespace shoal::device {
 
 inline constexpr int kThreads = 256;
@@ -71,7 +71,7 @@ struct RowLaunch {
 
 /// Calls `body(RowLaunch, packs per row, integral_constant<int, values per pack>)` for rows of
 /// `width` values. Packs have 16 bytes if all pointers and rows are aligned to 16 bytes, else one
-/// value. Does not call `body` without rows.
+/// value. Does not call `body` if there are no rows.
 template <class Real, class Body, class... Pointers>
 void with_packs(int64_t num_rows, int64_t width, const Body& body, const Pointers*... pointers) {
   constexpr int kPack = kPackSize<Real>;
@@ -110,8 +110,8 @@ __device__ inline Value of_lane(Value value, int lane) {
   return __shfl_sync(kAllLanes, value, lane, static_cast<int>(blockDim.x));
 }
 
-/// exp(logit - highest), the numerator of a softmax; in float32 at least e^-87, as on the CPU. NaN
-/// for a NaN or infinite logit, but not where the difference of finite logits overflows.
+/// exp(logit - highest), the numerator of a softmax. In float32 at least e^-87, as on the CPU. NaN
+/// if `logit` is NaN or infinite; finite logits never give NaN, even if the difference overflows.
 __device__ inline float exp_below(float logit, float highest) {
   const float below = logit - highest;
   return expf(below < -87.0f ? -87.0f : below) + 0.0f * logit;

@@ -6,7 +6,7 @@
 /// optimizer. Torch-free, for use in kernels.
 namespace shoal {
 
-/// A run of elements of one matrix: of a tensor, or of one expert's part of a stack of weights.
+/// A run of elements of one matrix: a whole tensor, or one expert's part of a stack of weights.
 /// Chunks are in the order of their elements.
 struct TensorChunk {
   int64_t tensor;  ///< index of the tensor in the list
@@ -18,7 +18,8 @@ struct TensorChunk {
 
 enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
 
-/// Lists of equal-sized tensors, such as weights and gradients, cut alike. Pointers to GPU memory.
+/// One or more lists of tensors, such as weights and gradients, cut into the same chunks. Tensor i
+/// has the same size in each list. All pointers are to GPU memory.
 struct TensorChunks {
   void* const* pointer;        ///< [number of lists, num_tensors]: data of the tensors
   const ValueType* type;       ///< [num_tensors], types of the first list

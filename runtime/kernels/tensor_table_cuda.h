@@ -14,9 +14,10 @@ struct TensorTable {
 };
 
 /// Describes one or more non-empty lists of contiguous tensors on one GPU, such as weights,
-/// gradients and moments; tensor i has the same size in each list. It stacks num_matrices[i]
-/// matrices, such as experts, in dimension 0, by default 1. Does not wait for the GPU. Throws
-/// TORCH_CHECK unless the first list's dtypes are float32, float64 or bfloat16.
+/// gradients and moments. Tensor i has the same size in each list and stacks num_matrices[i]
+/// matrices, such as experts, in dimension 0; without `num_matrices` each tensor is one matrix.
+/// Does not wait for the GPU. Throws TORCH_CHECK unless each tensor of the first list is float32,
+/// float64 or bfloat16. Dtypes of the other lists are neither checked nor recorded.
 TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists,
                               at::IntArrayRef num_matrices = {});
 

@@ -26,8 +26,8 @@ inline __attribute__((always_inline)) float by_sign(float x, float negative, flo
                                        (~mask & __builtin_bit_cast(int32_t, positive)));
 }
 
-/// exp within two float32 roundings, for arguments clamped to [-87, 88.3]. NaN gives a number:
-/// callers that must propagate NaN combine the result with the argument again.
+/// exp of x clamped to [-87, 88.3], with a relative error of at most 2^-23. NaN gives a finite
+/// number: callers that must propagate NaN take it from the argument.
 inline __attribute__((always_inline)) float exp_of(float x) {
   x = limit_exponent(x);
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer

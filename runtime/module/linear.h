@@ -14,9 +14,9 @@ struct DenseWeights {
   torch::Tensor weight, bias;
 };
 
-/// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. Defaults: W
-/// Glorot-uniform, b N(0, 1e-6). Sparse training may permute W in each forward pass, replace the
-/// product's kernel, or add a branch (ExtendedWeights).
+/// y = x Wᵀ + b over the last dimension, in x's dtype, to which W and b are cast. By default W
+/// starts Glorot-uniform, and b as bias_init() below. Sparse training may permute W in each forward
+/// pass, replace the product's kernel, or add a branch (ExtendedWeights).
 ///
 /// Parameters: weight [out, in], and bias [out] unless `bias_init` is nullopt.
 class LinearImpl : public ExtendedWeights {
@@ -25,9 +25,8 @@ class LinearImpl : public ExtendedWeights {
   LinearImpl(int64_t in, int64_t out, const torch::TensorOptions& options, const Init& weight_init,
              const std::optional<Init>& bias_init);
   virtual torch::Tensor forward(const torch::Tensor& x) const;
-  /// Returns W and b for a fused kernel that computes x Wᵀ + b in place of forward(); nullopt if
-  /// the layer computes something else, so that forward() must be called. Fused kernels must get
-  /// the weights here, since W may differ from the parameter.
+  /// Returns W, which may differ from the parameter, and b, for fused kernels in place of
+  /// forward(). nullopt if the layer computes more than x Wᵀ + b; the caller then calls forward().
   virtual std::optional<DenseWeights> dense() const {
     if (!is_dense()) return std::nullopt;
     return DenseWeights{formed_weight(), bias};
@@ -35,7 +34,7 @@ class LinearImpl : public ExtendedWeights {
 };
 TORCH_MODULE(Linear);
 
-/// Initial values of a bias: N(0, 1e-6), as in timm's Mixer and V-MoE.
+/// Initial values of a bias: normal, standard deviation 1e-6, as in timm's Mixer and V-MoE.
 Init bias_init();
 
 /// Initial values of an MLP of two linear layers; the gate of a gated MLP starts like fc1.

@@ -8,10 +8,11 @@ namespace shoal {
 class LinearProduct {
  public:
   virtual ~LinearProduct() = default;
-  /// True if the layer must call multiply() now; otherwise it multiplies densely by itself.
+  /// True if the layer must call multiply() now; otherwise the layer runs its own dense product.
   virtual bool is_on() const = 0;
-  /// [..., in] -> [..., out], in x's dtype. `weight` is W as stored; if W has a permutation of rows
-  /// or columns, this call applies it. `bias` may be undefined. Differentiable in all three.
+  /// [..., in] -> [..., out], in x's dtype. `weight` is the raw parameter. If the layer
+  /// permutes the parameter's rows or columns, this object knows the permutation and applies it.
+  /// `bias` may be undefined. Differentiable in all three.
   virtual torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                                  const torch::Tensor& bias) const = 0;
 };

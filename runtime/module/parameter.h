@@ -29,10 +29,11 @@ struct Init {
 /// One trainable tensor, for optimizers, gradient sync and checkpoints.
 ///
 /// `name` is logical and independent of ranks: `blocks.0.token_mlp.fc1.weight`. A tensor that
-/// stacks one matrix per unit (expert) of this rank, [u, ...], has a `*` in place of the unit's
-/// global id, `blocks.2.moe_s.experts.*.fc1.weight`. Row i of it is unit `unit_ids[i]`; checkpoints
-/// store each unit as an entry of its own. `stacked_dims` is 1 for such a stack, else 0. Rules for
-/// matrices (LAMB's trust ratio, no weight decay for vectors) apply to each matrix of the stack.
+/// stacks one matrix per unit (expert or memory unit) of this rank, [u, ...], has a `*` in place of
+/// the unit's global id, `blocks.2.moe_s.experts.*.fc1.weight`. Row i belongs to unit
+/// `unit_ids[i]`; checkpoints store each unit as an entry of its own. `stacked_dims` is 1 for such
+/// a stack, else 0. Optimizers treat each unit's row as a tensor: LAMB has a trust ratio per unit,
+/// and a stack of biases [u, n] counts as vectors, which by default do not decay.
 struct Parameter {
   std::string name;
   torch::Tensor tensor;
@@ -49,7 +50,8 @@ struct Parameter {
   std::optional<Piece> piece = std::nullopt;
 
   bool is_stacked() const { return stacked_dims > 0; }
-  /// Number of dimensions of one matrix; weight decay and trust ratios apply from 2 on by default.
+  /// Number of dimensions of one matrix, without a stack's. By default, weight decay and trust
+  /// ratios apply only if it is 2 or more.
   int64_t matrix_dims() const {
     return piece ? static_cast<int64_t>(piece->sizes.size()) : tensor.dim() - stacked_dims;
   }

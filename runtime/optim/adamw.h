@@ -9,9 +9,9 @@ namespace shoal {
 /// w -= lr·(m/(1-β1^t)) / (sqrt(v/(1-β2^t)) + eps).
 ///
 /// t is the number of the update. With `entry_steps` each weight has a t of its own, a third state
-/// "t" beside "m" and "v". Sparse training zeroes all three when a weight regrows, so its first
-/// step is lr, like that of any new weight; with a common t it would be up to (1-β1)/sqrt(1-β2) lr,
-/// 3.16 lr by default. The t of a masked weight grows too, without effect.
+/// "t" beside "m" and "v". When sparse training regrows a weight, it zeroes all three, so that the
+/// weight's first step is lr. With a common t that step would be up to (1-β1)/sqrt(1-β2) lr, 3.16
+/// lr by default. While a weight is masked out its t grows too, but regrowth resets it.
 class AdamW : public Optimizer {
  public:
   struct Options : AdamOptions {

@@ -16,14 +16,14 @@ struct LambFactors {
   Real eps, weight_decay;
 };
 
-/// Converts a list of the eight constants, in the order above, which torch operators take.
+/// Returns the constants in `list`: eight numbers in the order above, as torch operators get them.
 template <class Real, class List>
 LambFactors<Real> lamb_factors(const List& list) {
   const auto at = [&](int i) { return static_cast<Real>(list[i]); };
   return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)};
 }
 
-/// Adds gradient g to the averages of gradients, m, and of squares, v.
+/// Updates the averages with gradient g: m of gradients, v of their squares.
 template <class Real>
 SHOAL_HOST_DEVICE void average(const LambFactors<Real>& f, Real g, Real& m, Real& v) {
   m = f.beta1 * m + f.one_minus_beta1 * g;
@@ -36,7 +36,7 @@ SHOAL_HOST_DEVICE Real update_of(const LambFactors<Real>& f, Real m, Real v, Rea
   return m * f.scale1 / (std::sqrt(v) * f.scale2 + f.eps) + f.weight_decay * w;
 }
 
-/// Trust ratio |w| / |u| of a matrix, from squared norms; 1 if either is 0, at most 1 if `clips`.
+/// Trust ratio |w| / |u| of a matrix, from squared norms. 1 if a norm is 0; at most 1 if `clips`.
 SHOAL_HOST_DEVICE double trust_ratio(double weight_square, double update_square, bool clips) {
   if (weight_square <= 0.0 || update_square <= 0.0) return 1.0;
   const double ratio = std::sqrt(weight_square / update_square);

@@ -56,11 +56,11 @@ struct AdamOptions : OptimizerOptions {
 };
 
 /// Updates parameters from their gradients, which the caller has summed over ranks and clipped. The
-/// caller skips steps with a gradient that is not finite. Chosen by the recipe's section
-/// `optimizer`; a member's Options derive from OptimizerOptions.
+/// caller skips steps with a gradient that is not finite. The recipe's section `optimizer` chooses
+/// a derived class, whose Options derive from OptimizerOptions.
 ///
-/// With sharded state (ZeRO-1) a rank updates only its pieces: flat parts of matrices. Parameters
-/// (or pieces) are numbered in the context's order, without any that need no gradient.
+/// With sharded state (ZeRO-1) a rank updates only its pieces: flat parts of matrices. Lists with
+/// an entry per parameter or piece have the context's order and leave out frozen parameters.
 class Optimizer : public Stateful {
  public:
   /// What to update: whole parameters, or this rank's pieces and `shards`, which exchanges state.
@@ -76,8 +76,8 @@ class Optimizer : public Stateful {
   static constexpr std::string_view kNoun = "optimizer";
 
   /// Parameters that require gradients must be contiguous, of one dtype (float32 or float64) and
-  /// one device; their state has that dtype. Without shards, throws ConfigError if an entry of
-  /// `no_decay` or `rules` matches no parameter (nor buffer, with `freeze`), or if all are frozen.
+  /// one device; their state has that dtype. Without shards, throws ConfigError if all are frozen,
+  /// or if an entry of `no_decay` or `rules` matches no parameter (nor buffer, with `freeze`).
   Optimizer(const OptimizerOptions& options, const Context& context);
 
   /// The recipe's `lr`: the peak that a schedule's factor multiplies.
@@ -88,30 +88,29 @@ class Optimizer : public Stateful {
   /// Makes one update; collective with shards. Throws TORCH_CHECK if a parameter has no gradient.
   void step(double learning_rate);
 
-  /// Lists `optimizer.steps` and, for each parameter, `optimizer.m.<name>` and so on. With shards
-  /// collective: a matrix cut into pieces is listed whole, by the rank that has its first element.
+  /// Lists `optimizer.steps` and each parameter's state, as `optimizer.m.<name>`. Collective with
+  /// shards: a matrix cut into pieces is listed whole, by the rank that has its first element.
   void visit_state(StateVisitor& visitor) override;
   void tensors_loaded() override;
   /// The kinds of state ("m", "v"): each has one number per weight.
   std::vector<std::string> state_kinds() const;
   /// Kinds of state that count a weight's updates since sparse training last regrew it.
   virtual std::vector<std::string> entry_kinds() const { return {}; }
-  /// Returns one kind of state ("m", "v") of a parameter, as far as this rank holds it: one tensor,
-  /// or with shards one for each piece, in order. Throws TORCH_CHECK on an unknown kind.
+  /// Returns one kind of state ("m", "v") of a parameter: one tensor, or with shards one for each
+  /// piece on this rank, in order. Throws TORCH_CHECK on an unknown kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;
 
  protected:
-  /// Parameters with equal weight decay and learning rate, updated by one call of a fused kernel.
+  /// Parameters with equal weight decay and learning rate, which a fused kernel can update at once.
   struct Batch {
     double weight_decay = 0.0;  ///< 0 for parameters that do not decay
     double lr_scale = 1.0;
-    std::vector<int64_t> places;  ///< indices of the batch's parameters among all
+    std::vector<int64_t> places;  ///< indices of the batch's parameters, below num_parameters()
     std::vector<torch::Tensor> weights, gradients;
     std::vector<std::vector<torch::Tensor>> states;  ///< one list for each add_state call
     std::vector<int64_t> num_matrices;  ///< matrices stacked in dimension 0 of each weight, or 1
   };
-  /// Updates the weights; `steps()` already counts this step. With shards, ranks may have different
-  /// batches, or none.
+  /// Updates the weights; steps() counts this step. With shards, ranks have own batches, or none.
   virtual void update(const std::vector<Batch>& batches, double learning_rate) = 0;
 
   /// Adds a zero tensor per parameter, saved as `optimizer.<kind>.<name>`. For constructors only.

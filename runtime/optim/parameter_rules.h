@@ -29,8 +29,8 @@ struct ParameterRule {
               "decay of all it matches, vectors and scalars too", at_least(0.0),
               unset_word("inherit")),
         field("freeze", &ParameterRule::freeze,
-              "keep the values from the start; buffers inherit it where it holds for all "
-              "parameters of their module",
+              "keep the values from the start; a module's buffers are frozen too if all its "
+              "parameters are",
               unset_word("inherit"))};
   }
   void validate(Problems& problems) const;

@@ -19,7 +19,7 @@
 ///       int64_t top_k = 1;
 ///       std::string path;
 ///       static constexpr auto fields() {
-///         return std::tuple{field("top_k", &Options::top_k, "units per kept token", at_least(1)),
+///         return std::tuple{field("top_k", &Options::top_k, "experts per token", at_least(1)),
 ///                           required("path", &Options::path, "folder of the batches")};
 ///       }
 ///       void validate(Problems& problems) const;   // optional: rules between fields
@@ -99,7 +99,7 @@ constexpr auto accepts(Units... units) {
 constexpr auto unset_word(std::string_view word) {
   return [word](FieldRules& rules) { rules.unset_word = word; };
 }
-/// Refuses an empty text; in a list of texts, any empty one.
+/// Refuses an empty text, also as an element of a list of texts.
 constexpr auto not_empty() {
   return [](FieldRules& rules) { rules.may_be_empty = false; };
 }

@@ -35,8 +35,8 @@ struct Loaded {
   Document document;
 };
 
-/// Reads a recipe into Options. Mistakes go to `diagnostics`; values they affect are unspecified.
-/// Throws ConfigError with them only if the recipe could not be read.
+/// Reads a recipe into Options. Mistakes go to `diagnostics`; values with mistakes are unspecified.
+/// Throws ConfigError, with all mistakes, only if a file of the recipe could not be read.
 template <class Options>
 Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
                              Diagnostics& diagnostics) {
@@ -57,7 +57,8 @@ Loaded<Options> load_options(const RecipeSource& source,
   return loaded;
 }
 
-/// Reads a recipe's text, called `name` in messages. Throws ConfigError with all mistakes.
+/// Reads the recipe `text`, called `name` in messages, with the overrides and the environment of
+/// `source`, whose path and text are ignored. Throws ConfigError with all mistakes.
 template <class Options>
 Loaded<Options> load_options_text(const std::string& text, const std::string& name,
                                   RecipeSource source = {},

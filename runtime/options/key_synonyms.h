@@ -6,16 +6,17 @@
 
 namespace shoal::config {
 
-/// Returns the recipe keys for `word`, a key of PyTorch, Megatron or others, the likeliest first:
-/// `batch` for `batch_size`, and for `num_experts` `experts.count`, the key `count` of any section
-/// `experts`. Empty if none is known. `section`: path of the section where the word was used.
+/// Returns the recipe keys for `word`, a key of PyTorch, Megatron or others, the likeliest first.
+/// `batch_size` gives `batch`; `num_experts` gives `experts.count`, which means the key `count` of
+/// any section `experts`. Empty if none is known. `section`: path of the section that has the word.
 std::vector<std::string_view> keys_for_word(std::string_view word,
                                             std::string_view section = "model");
 
-/// How values of `key` differ from those of `word`, "a factor of the peak rate"; "" if alike.
+/// How values of the recipe key `key` differ from those of the other program's `word`: for `end`
+/// and `min_lr`, "a factor of the peak rate". "" if they do not differ.
 std::string_view difference_of(std::string_view word, std::string_view key);
 
-/// The one of `values` that `word` means in other programs: `cuda` for `gpu`; "" if none.
+/// The element of `values` for which other programs say `word`: `cuda` for `gpu`. "" if none.
 std::string value_for_word(std::string_view word, const std::vector<std::string>& values);
 
 }  // namespace shoal::config

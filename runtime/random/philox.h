@@ -17,8 +17,8 @@
 /// A stream (seed, purpose, layer, step) becomes a `StreamKey`. In it, value `index` of row `id` is
 /// value `index % kLanes` of the block with Philox counter (id, index / kLanes).
 ///
-/// A block has 128 bits: 4 float or 2 double values of any distribution (`kLanes`). A float is not
-/// a rounded double: each type has separate draws, of 23 to 32 and of 52 random bits.
+/// A block has 128 bits: 4 float or 2 double values of any distribution (`kLanes`). Float values
+/// are not rounded double values: a uniform float has 23 random bits, a uniform double 52.
 ///
 /// Floating-point numbers are only processed by +, ×, fma and sqrt, which IEEE 754 rounds
 /// correctly; products and sums meet only inside fma, so that compilers cannot contract anything.
@@ -31,7 +31,7 @@ struct Words {
   uint32_t w[4];
 };
 
-/// Key of a stream; `tag` is the word of the Philox counter that row and block leave free.
+/// Key of a stream; `tag` fills the word of the Philox counter that row and block do not use.
 struct StreamKey {
   uint32_t key[2];
   uint32_t tag;
@@ -115,7 +115,7 @@ SHOAL_HOST_DEVICE To bits_as(From from) {
   return to;
 }
 
-/// Horner's rule; highest power first. No loop: inside loops over blocks it stops vectorisers.
+/// Horner's rule; highest power first. Unrolled, so that callers' loops can be vectorised.
 template <class Real, class... Coefficients>
 SHOAL_HOST_DEVICE Real polynomial(Real x, Real first, Coefficients... coefficients) {
   Real sum = first;
@@ -249,7 +249,7 @@ SHOAL_HOST_DEVICE float uniform_of(uint32_t w) {
   return fma(static_cast<float>(static_cast<int32_t>(w >> 9)), 0x1p-23f, 0x1p-24f);
 }
 
-/// Uniform in (0, 1): 31 random bits near 0, 24 near 1; scaled by 1 - 2^-24 to stay below 1.
+/// Uniform in (0, 1) from 31 random bits, scaled by 1 - 2^-24 so that float rounding never gives 1.
 SHOAL_HOST_DEVICE float fine_uniform_of(uint32_t w) {
   const uint32_t k = (w >> 1) - (w >> 25);
   return fma(static_cast<float>(static_cast<int32_t>(k)), 0x1p-31f, 0x1p-32f);
@@ -287,7 +287,7 @@ SHOAL_HOST_DEVICE float value_of(uint32_t w) {
   return kDistribution == Distribution::kUniform ? uniform_of(w) : gumbel_of(fine_uniform_of(w));
 }
 
-/// Writes the kLanes values of a block to `out`; the overload for double does so, too.
+/// Writes the kLanes values of a block, 4 float or 2 double, to `out`.
 template <Distribution kDistribution>
 SHOAL_HOST_DEVICE void values_of(const Words& words, float* out) {
   if constexpr (kDistribution == Distribution::kNormal) {

@@ -12,7 +12,7 @@ namespace shoal {
 enum class Purpose : uint32_t {
   kInit = 1,           ///< initial values of a parameter; layer = hash_name(its logical name)
   kDataOrder = 2,      ///< order of an epoch; step = epoch
-  kAugment = 3,        ///< step = view, id = position in data stream; Mixup: optimizer step, id = 0
+  kAugment = 3,        ///< step = view, id = stream position; Mixup: step = optimizer step, id = 0
   kSynthetic = 4,      ///< procedural data; id = sample
   kRouterNoise = 5,    ///< layer = hash_name(the layer), id = token
   kDropout = 6,        ///< layer = hash_name(the layer), id = token, or sample for whole branches

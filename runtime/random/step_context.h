@@ -7,18 +7,17 @@
 // b samples on this rank  S tokens of a sample, with padding  R rows of a sample
 namespace shoal {
 
-/// What layers must know of a forward pass beside its input: keys for noise, and the counts that
-/// losses are divided by. Tensors are on the model's device. The b samples are this rank's in this
-/// micro-step, in stream order, in whole routing groups (samples whose tokens compete for expert
-/// capacity); only the last group of an evaluation may be short. Rows behind a sample's tokens are
-/// padding, which affects no result.
+/// What layers need beside activations: keys for noise, and counts that losses are divided by.
+/// Tensors are on the model's device. The b samples are this rank's in a micro-step, in stream
+/// order. They form whole routing groups (samples whose tokens compete for expert capacity); only
+/// an evaluation's last group may be short. Rows behind a sample's tokens are ignored padding.
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;           ///< optimizer step, from 0
   bool training = false;      ///< noise and capacity apply only while training
   torch::Tensor sample_b;     ///< int64 [b], position in the data stream, global
   torch::Tensor view_b;       ///< int64 [b], augmentation view, or undefined for view 0
-  torch::Tensor token_bS;     ///< int64 [b, S], vocabulary ids; undefined without tokens
+  torch::Tensor token_bS;     ///< int64 [b, S], vocabulary ids; undefined if inputs are not ids
   torch::Tensor position_bS;  ///< int64 [b, S], position in the text; undefined: 0, 1, 2, ...
   torch::Tensor length_b;     ///< int64 [b], on the host: tokens of a sample; undefined: S for all
   int64_t samples_per_group = 8;  ///< size of a routing group: recipe key train.group
@@ -45,10 +44,10 @@ inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
   return torch::arange(S, length_b.options()) < length_b.unsqueeze(1);
 }
 
-/// int64 [b R]: global id of each row, which keys its random numbers, independent of the rank: the
-/// sample's view in the top byte, below it the sample's position in the stream times R plus the
-/// row. The R = runs · S rows repeat the sample's tokens `runs` times, say once for each head. If
-/// samples differ in length, a run counts 2^20 rows, so that ids do not depend on the padding.
+/// Returns int64 [b R]: the global id of each row, which keys its random numbers, independent of
+/// the rank. A sample has R = runs · S rows: its S tokens, repeated `runs` times, say once for each
+/// head. Row r of the sample at position p of the data stream has id p R + r, with the view in the
+/// top byte. If `length_b` is defined, ids are computed as if S were 2^20, whatever the padding.
 inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;
   constexpr int64_t kMostRows = int64_t{1} << 20;

@@ -14,9 +14,9 @@ namespace shoal {
 
 using SharedFileSystem = std::shared_ptr<FileSystem>;
 
-/// A log or metrics file that grows by whole records, written at once. Records that the system
-/// refuses, as on a full disk, wait in memory, and the next call writes them first. Beyond
-/// `most_waiting_bytes` new ones are dropped; errors and finish() give their number.
+/// A log or metrics file to which each record is written immediately, unbuffered. Records that the
+/// system refuses, as on a full disk, wait in memory, and the next call writes them first. If more
+/// than `most_waiting_bytes` would wait, a new record is dropped; errors give the number dropped.
 class GrowingFile {
  public:
   /// Creates the file or appends to it. `noun` names a record in messages. Throws StorageError.
@@ -24,14 +24,14 @@ class GrowingFile {
               size_t most_waiting_bytes = std::numeric_limits<size_t>::max());
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&&) = delete;
-  /// Tries once more to write waiting records; then they are lost.
+  /// Tries once more to write waiting records. Records that fail again are lost.
   ~GrowingFile();
   /// Tries once more to write waiting records. Throws StorageError with the number lost or dropped.
   void finish();
   const std::string& path() const { return path_; }
 
  protected:
-  /// Writes a record. Throws StorageError if it, or an earlier one, still waits to be written.
+  /// Writes a record. Throws StorageError if this record or an earlier one still waits in memory.
   void append(std::string_view record);
 
  private:

@@ -20,11 +20,11 @@ struct BpeVocabulary {
   std::vector<BpeMerge> merges;     ///< highest priority first; parts are bytes or earlier results
 };
 
-// Files are not trusted: any above kLargestBpeFile is refused. Both functions throw DataError with
-// the path and the line, or for the tokens the byte.
+// Both functions accept untrusted files. They throw DataError with the path, also for files above
+// kLargestBpeFile. Wrong merges are reported with the line, wrong tokens with the byte offset.
 
-/// Parses lines of two tokens separated by a space, after an optional first line `#version`. Parts
-/// and result must be among `tokens`.
+/// Parses lines of two tokens separated by a space, after an optional first line `#version`. The
+/// two tokens and the token they merge into must be among `tokens`.
 std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
                                        const std::vector<std::string>& tokens,
                                        const std::string& path);

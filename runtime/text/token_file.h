@@ -40,8 +40,8 @@ struct TokenFileInfo {
 
 /// Header of a cache of this many tokens.
 std::string emit_token_header(int64_t num_tokens);
-/// Returns the tokens of a whole file, a view into `bytes`, which begin at an even address. Throws
-/// DataError with `path` and the offset if it is not a cache, has another version or wrong size.
+/// Returns the tokens of a whole cache file: a view into `bytes`, which must begin at an even
+/// address. Throws DataError with `path` and the offset for a wrong magic number, version or size.
 std::span<const uint16_t> parse_token_file(std::span<const std::byte> bytes,
                                            const std::string& path);
 
@@ -60,8 +60,8 @@ std::string emit_token_info(const TokenFileInfo& info);
 /// Parses a side file. Throws DataError with `path`.
 TokenFileInfo parse_token_info(std::string_view text, const std::string& path);
 
-/// A token cache, mapped read-only and checked. Without a side file, as from llm.c's scripts, its
-/// tokenizer and text are unknown.
+/// A token cache, mapped read-only and checked. Caches from llm.c's scripts have no side file, so
+/// their tokenizer and text are unknown.
 class TokenFile {
  public:
   /// Throws: DataError if cache or side file are invalid, or differ in the number of tokens.
@@ -70,7 +70,7 @@ class TokenFile {
   const std::string& path() const { return file_.path(); }
   std::span<const uint16_t> tokens() const { return tokens_; }
   const std::optional<TokenFileInfo>& info() const { return info_; }
-  /// Reads all tokens. Throws: DataError with the offset of the first not below `vocabulary`.
+  /// Reads all tokens. Throws DataError with the offset of the first id that is >= `vocabulary`.
   void require_below(int64_t vocabulary) const;
 
  private:
@@ -79,10 +79,10 @@ class TokenFile {
   std::optional<TokenFileInfo> info_;
 };
 
-/// Writes a token cache and its side file. When both are complete on the disk, an older cache with
-/// another side file is removed, and then the two are renamed, the side file first. A cache beside
-/// a side file thus always belongs to it, even if the program is killed. The destructor removes
-/// unfinished files. Throws: StorageError.
+/// Writes a token cache and its side file under temporary names. Once both are complete on the
+/// disk, finish() removes an older cache at `path`, unless its side file equals the new one, and
+/// renames the side file before the cache. A cache beside a side file thus always belongs to it,
+/// even if the program is killed. The destructor removes unfinished files. Throws StorageError.
 class TokenFileWriter {
  public:
   TokenFileWriter(FileSystem& files, std::string path);

@@ -74,19 +74,19 @@ std::string describe(const Node& node);
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts a mistake that lines() gives no line of its own.
+  /// Counts a mistake that is not added; lines() gives only the number of such mistakes.
   void add_hidden() { ++num_hidden_; }
   /// Marks the value at `path` as unreliable because of a mistake that is reported elsewhere.
   void touch(std::string_view path);
   /// Sets the top-level keys that a recipe may have.
   void set_sections(const std::vector<std::string>& names);
-  /// True if a mistake affects this section: one at a path in it, or one outside of all known
-  /// sections, such as an unknown top-level key or a broken override.
+  /// True if a mistake lies in this section, or outside of all known sections. An unknown top-level
+  /// key or a broken override, for example, may have been meant for this section.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
-  /// One line for each mistake in the order of the files: `FILE:LINE:COL: PATH: what`, or for an
-  /// override `command line: KEY=VALUE: what`, with the path too if it is not the key. After 100
-  /// mistakes, one line has the number of the others.
+  /// One line for each mistake in the order of the files: `FILE:LINE:COL: PATH: what`. For an
+  /// override: `command line: KEY=VALUE: what`, or `command line: KEY=VALUE: PATH: what` if the
+  /// mistake is not at KEY itself. After 100 mistakes, a last line gives the number of the others.
   std::vector<std::string> lines() const;
   /// Throws ConfigError with lines() if there are any.
   void throw_if_any(ExitCode code = ExitCode::kRecipe) const;

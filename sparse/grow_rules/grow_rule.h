@@ -81,8 +81,8 @@ class GrowRule {
   /// True if an update also removes all outgoing weights of neurons that lost all incoming ones, or
   /// vice versa, and grows that many more cells (chain_removal.h). Requires reads_kept().
   virtual bool removes_chains() const { return false; }
-  /// A matrix keeps its mask for good once this share of the cells that an update grows were
-  /// dropped by the same update; nullopt: never. Requires reads_kept().
+  /// Early stop: a matrix keeps its mask for good after an update that had dropped this share, or
+  /// more, of the cells that it grew; nullopt: never. Requires reads_kept().
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
   /// True if masks may have more cells than the target density until the last update.
   virtual bool may_exceed_density() const { return false; }
@@ -127,18 +127,18 @@ struct ReplaceOptions {
         field("every", &ReplaceOptions::every, "from one update of the masks to the next", above(0),
               kUpdateUnits),
         field("fraction", &ReplaceOptions::fraction,
-              "share of the cells that are on which an update replaces, at first",
+              "share of the active cells that an update replaces, before any decay",
               in_range(0.0, 1.0)),
         field("until", &ReplaceOptions::until, "from here on masks stay", above(0), kPlaceUnits),
         field("decay", &ReplaceOptions::decay,
-              "cosine: the share falls to 0 until then; constant: it stays"),
+              "cosine: the share falls to 0 at `until`; constant: it stays"),
         field("exclude_dropped", &ReplaceOptions::exclude_dropped,
-              "whether a weight that an update drops may not grow again in it")};
+              "whether an update excludes the weights that it drops from growing")};
   }
 };
 
-/// Base of rules that regularly replace a share f of the active cells: f = fraction, with cosine
-/// decay fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
+/// Base of rules that regularly replace a share f of the active cells. Constant: f = fraction;
+/// cosine: f = fraction / 2 (1 + cos(pi step / until)). Source: Evci et al. 2020 (RigL), section 3.
 class ReplaceRule : public GrowRule {
  public:
   using Options = ReplaceOptions;

@@ -41,8 +41,8 @@ struct BreakEvens {
     }
     return {};
   }
-  /// Returns a copy for training, which never multiplies 1 token: with `one` set to 0, a layer
-  /// whose kernel would be faster for 1 token alone keeps its fused dense products.
+  /// Returns a copy for training, with `one` set to 0, since training never multiplies 1 token. So
+  /// a layer whose kernel is faster only for 1 token keeps its fused dense products.
   BreakEvens for_training() const {
     BreakEvens changed = *this;
     changed.rows.one = changed.diagonals.one = changed.blocks.one = 0.0;
@@ -50,9 +50,9 @@ struct BreakEvens {
   }
 };
 
-/// Measures break-even densities, at most 0.9, on this machine with the threads that are set, in
-/// about ten seconds. Layers have 768 x 768 float32 weights, a kernel has to be faster by a tenth,
-/// and `few`, unlike `many`, measures the forward pass alone.
+/// Measures break-even densities, at most 0.9, on this machine with the current number of threads,
+/// in about ten seconds. Layers have 768 x 768 float32 weights, and a kernel has to be faster by a
+/// tenth. `one` and `few` measure forward passes, `many` forward and backward.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal

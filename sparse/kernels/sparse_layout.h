@@ -47,7 +47,7 @@ class SparseLayout {
   /// dy P S Q: contiguous dy [T, m] -> [T, n].
   virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
                                             const torch::Tensor& values) const = 0;
-  /// Gradient of the values from x [T, n] and dy [T, m], in their order.
+  /// Gradient of the values, in the order of the values, from x [T, n] and dy [T, m].
   virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                        const torch::Tensor& dy_Tm) const = 0;
 
@@ -66,7 +66,7 @@ SparseLayoutPtr make_diagonal_layout(const torch::Tensor& mask_mn, const SparseO
 /// Block layout; TORCH_CHECK that the mask consists of whole blocks of size x size weights.
 SparseLayoutPtr make_block_layout(const torch::Tensor& mask_mn, int64_t size,
                                   const SparseOrder& order);
-/// True if a kernel supports blocks of this side: whole vectors; tiles that fit a GPU's grid.
+/// True if kernels support blocks of this side: a multiple of 16 (vectors), up to 2048 (GPU grid).
 inline bool is_block_size(int64_t size) { return size > 0 && size % 16 == 0 && size <= 2048; }
 
 }  // namespace shoal

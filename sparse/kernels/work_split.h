@@ -27,8 +27,8 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
-/// Number of ranges into which each of `parts` pieces of work cuts its `outputs`, so that all
-/// threads have work; a range has at least `least` outputs. Results do not depend on it.
+/// Number of ranges to cut `outputs` into when the tokens are already cut into `parts`: as many as
+/// give work to all threads, if each has at least `least` outputs. Results do not depend on it.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);
@@ -41,7 +41,7 @@ inline int64_t gradient_parts(int64_t tokens) {
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
 }
 
-/// Sums over dimension 0 in order (LibTorch's may depend on the threads). Overwrites its input.
+/// Sums over dimension 0 in order (LibTorch's order may depend on the threads). Overwrites `sums`.
 inline torch::Tensor sum_of_parts(const torch::Tensor& sums) {
   const torch::Tensor total = sums[0];
   for (int64_t part = 1; part < sums.size(0); ++part) total.add_(sums[part]);

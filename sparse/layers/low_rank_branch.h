@@ -19,7 +19,7 @@ class LowRankBranch : public LinearBranch, public CountsProducts {
   LowRankBranch(int64_t rows, int64_t columns, int64_t rank, const torch::TensorOptions& options);
   /// Returns y without bias from x [..., n] and product = x Sᵀ [..., m].
   torch::Tensor join(const torch::Tensor& x, const torch::Tensor& product) const override;
-  /// Counts nothing: the density counted for S includes U and V (SparseLayerInfo::weights).
+  /// Lists nothing: S is counted with a density that includes U and V (SparseLayerInfo::reached).
   void list_products(double /*rows*/, ProductList& /*list*/) const override {}
 
   torch::Tensor u, v, gate_weight, gate_bias;

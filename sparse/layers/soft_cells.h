@@ -12,16 +12,16 @@
 // u matrices of a stack  C cells  K cells at the requested density
 namespace shoal {
 
-/// Soft cells: learns which cells of a sparse weight V to keep (weights that are on or off
-/// together, such as a diagonal). Every cell is trained, and products use V times the weight of its
-/// cell, a_c = min(K softmax(score / T)_c, 1). The lower the temperature T, the nearer the weights
-/// of the K best cells are to 1 and the others to 0. After the choice, products use V itself, which
-/// masks restrict to the K best cells, and the scores are freed.
+/// Soft cells: learns which cells of a sparse weight V to keep. A cell is a set of elements that
+/// are on or off together, such as a diagonal. Until the choice all cells are trained, and products
+/// use V times a weight for each cell c, a_c = min(K softmax(score / T)_c, 1). The lower the
+/// temperature T, the nearer the weights of the K best cells are to 1 and the others to 0. After
+/// the choice, products use V, which masks restrict to the K best cells, and the scores are freed.
 ///
-/// In each matrix, cell weights below the 2 K largest are set to 0 while their sum is less than 1 %
-/// of the sum of all. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals.
-/// Differs: the choice multiplies the K cells by their weights, where the public code sets the
-/// weights to 1, so that a layer's output changes only by the dropped cells.
+/// In each matrix, cell weights beyond the 2 K largest are set to 0 if together they are less than
+/// 1 % of the sum of all. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals.
+/// Differs: the choice multiplies the K cells by their weights, so that a layer's output changes
+/// only by the dropped cells. The public code sets the weights to 1.
 class SoftCells : public WeightForm, public Stateful {
  public:
   /// Starts with equal scores, 1 / C each.
@@ -61,7 +61,7 @@ class SoftCells : public WeightForm, public Stateful {
   torch::Tensor first_scores() const;
 
   SparseLayer layer_;
-  torch::Tensor temperature_u_;  ///< all equal; a tensor, so that it is saved with each unit
+  torch::Tensor temperature_u_;  ///< all equal; one for each matrix, to be saved expert by expert
   torch::Tensor score_uC_;
 };
 

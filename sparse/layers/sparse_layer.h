@@ -25,7 +25,7 @@ struct SparseLayer {
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
   /// Returns matrix `index` of a tensor with the parameter's shape, as a view [outputs, inputs].
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// Name of matrix `index` in logs and checkpoints, for a stack with its global unit id.
+  /// Name of matrix `index` in logs and checkpoints. In a stack, with the expert's global number.
   std::string name_of(int64_t index) const;
 };
 

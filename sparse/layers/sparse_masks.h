@@ -20,8 +20,8 @@ namespace shoal {
 /// cells (SoftCells), chosen. With a mask, weights that are off are zero.
 class SparseMasks : public Stateful {
  public:
-  /// `are_chosen`: true if cells are chosen softly; loading a checkpoint then removes the mask of a
-  /// layer that has none in the checkpoint.
+  /// `are_chosen`: true if cells are chosen by soft training, so that a layer has no mask before
+  /// the choice. If true, loading a checkpoint without a mask of a layer removes the layer's mask.
   explicit SparseMasks(std::vector<SparseLayer> layers, bool are_chosen = false);
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
@@ -29,14 +29,14 @@ class SparseMasks : public Stateful {
   const torch::Tensor& mask(size_t layer) const { return masks_[layer]; }
   /// Sets the mask of a layer; the caller zeroes the weights that are off, or calls apply().
   void set_mask(size_t layer, const torch::Tensor& mask);
-  /// Zeroes the weights that are off, after a change of weights or masks; kernels read them anew.
+  /// Zeroes the weights that are off. Call it after changing weights or masks: kernels then follow.
   void apply();
 
   /// Makes `product`, which computes the products of a layer, follow its mask and weights.
   void run_by(size_t layer, std::shared_ptr<SparseProduct> product);
   /// Null if the layer always uses dense products.
   SparseProduct* product(size_t layer) const { return products_[layer].get(); }
-  /// Number of layers that sparse kernels run, for some number of tokens at least.
+  /// Number of layers that use sparse kernels, be it only for some numbers of tokens.
   int64_t run_by_kernels() const;
 
   /// Keeps the masks as they are from this step on, also if the rule's `until` is later.

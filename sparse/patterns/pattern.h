@@ -55,9 +55,9 @@ class Pattern {
   virtual bool takes_any_weights() const { return false; }
   /// True if a mask may temporarily have more than num_on() cells.
   virtual bool can_exceed_density() const { return true; }
-  /// True if the rows of a mask together reach only a part of the input directions, whose number a
-  /// row's number of weights bounds, as in a band. Read by the bound on linear regions of PA-DST
-  /// (paper: Efficient Dynamic Structured Sparse Training with Learned Shuffles), section 3.4.
+  /// True if the bound on linear regions of PA-DST (Efficient Dynamic Structured Sparse Training
+  /// with Learned Shuffles), section 3.4, limits a layer with this pattern, such as a band, to as
+  /// many input directions as a row has weights.
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
   /// Side of the blocks with MaskStorage::kBlocks, in weights.
@@ -68,8 +68,8 @@ class Pattern {
   virtual int64_t num_on() const = 0;
   /// Number of weights in num_on() cells.
   virtual int64_t num_weights() const { return num_on(); }
-  /// Rank of a dense product U V that is added to the masked one (low_rank_branch.h). The target
-  /// density includes its (m + n) rank weights; 0: no such product.
+  /// Rank of a dense product U V that is added to the masked one (low_rank_branch.h); 0: none. The
+  /// target density includes the (m + n) rank weights of U and V.
   virtual int64_t low_rank() const { return 0; }
 
   /// Pools a value per weight into one per cell, [m, n] -> [C]: the L2 norm of the cell's values;
@@ -94,7 +94,7 @@ class Pattern {
  protected:
   /// floor(density · cells), exact in decimals. Throws ConfigError that names the layer if it is 0.
   int64_t share_of(int64_t cells) const;
-  /// Throws ConfigError: the density leaves 0 of `count` `noun`; names the least that leaves 1.
+  /// Throws ConfigError: the density leaves 0 of `count` `noun`. Names the least density for 1.
   [[noreturn]] void refuse_density(int64_t count, std::string_view noun) const;
   /// Throws ConfigError, listing sides that fit, unless `side` divides m and n. `noun`: "blocks".
   void require_squares(int64_t side, std::string_view noun) const;
@@ -109,8 +109,8 @@ class Pattern {
 /// Returns the mask update.is_on_C without its `num_drop` cells of the lowest keep scores.
 torch::Tensor prune(const CellUpdate& update);
 
-/// Returns the grow scores; with excludes_dropped, those of cells that are on but not in is_kept_C
-/// are lowered below all others.
+/// Returns the grow scores. With excludes_dropped, the scores of cells that are on but not in
+/// is_kept_C are lowered below all others.
 torch::Tensor grow_scores(const CellUpdate& update, const torch::Tensor& is_kept_C);
 
 }  // namespace shoal

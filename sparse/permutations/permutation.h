@@ -36,9 +36,9 @@ struct EnumNames<PermutationAxis> {
 /// soft, P is a trained, relaxed matrix of a SoftFamily; it mixes only members of one group of n /
 /// G consecutive inputs, which saves memory. Once hard, P is an index, and the parameter is freed.
 ///
-/// Masks and sparse kernels use S. In dense products this WeightForm, a function of the weight,
-/// turns S into S P; inputs are not permuted. Source: PA-DST (Efficient Dynamic Structured Sparse
-/// Training with Learned Shuffles).
+/// Masks apply to S. Sparse kernels read S, and apply a hard P as an index of inputs or outputs.
+/// For dense products, this WeightForm (a function of the weight) computes S P or P S. Source:
+/// PA-DST (Efficient Dynamic Structured Sparse Training with Learned Shuffles).
 class Permutation : public WeightForm, public Stateful {
  public:
   /// The permuted weight and the axis of its permutation.
@@ -61,8 +61,8 @@ class Permutation : public WeightForm, public Stateful {
 
   /// Replaces all matrices by random hard permutations, keyed by (seed, matrix).
   void shuffle(uint64_t seed);
-  /// Makes the permutation soft, initialised by (seed, matrix) with a share `mix` of the identity;
-  /// `groups` must suit the family (SoftFamily::misfit).
+  /// Makes the permutation soft. The first P has a share `mix` of the identity; the rest is random,
+  /// keyed by (seed, matrix). `groups` must suit the family (SoftFamily::misfit).
   void soften(int64_t groups, double mix, uint64_t seed,
               std::shared_ptr<const SoftFamily> family = std::make_shared<DoublyStochastic>());
   /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).

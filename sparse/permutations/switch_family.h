@@ -22,8 +22,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches. The default lr is higher than for matrices: Adam moves a number
-/// by about `lr` a step; half of the logits must move by about 3, entries of a matrix by at most 1.
+/// Options of a family of switches. The default lr is higher than for matrices, whose entries move
+/// by at most 1: to flip a switch, Adam must move a logit by about 3, and moves it by `lr` a step.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -33,8 +33,8 @@ struct SwitchOptions : LearningOptions {
     return std::tuple_cat(
         LearningOptions::fields(),
         std::tuple{field("near", &SwitchOptions::near,
-                         "what the first order is near: the identity, or one drawn at random, "
-                         "whose share `mix` is then")});
+                         "the order near which switches start: the identity, or one drawn at "
+                         "random; `mix` is the share of this order in the first matrix")});
   }
 };
 
@@ -43,9 +43,10 @@ struct SwitchOptions : LearningOptions {
 /// holds these logits, the switches. P is always doubly stochastic, and is decoded by rounding each
 /// p. Time and memory are proportional to the size of the permuted weight; P is never formed.
 ///
-/// Each p starts near 0, or near 1 if the first permutation uses the switch, and varies by a random
-/// factor; a share `mix` of P lies on that permutation. With all p = 1/2 most families would
-/// average all members of a group, from which a layer learns nothing; p = 0 or 1 has no gradient.
+/// Each p starts near 0, or near 1 if the first permutation uses the switch. Before random noise, a
+/// switch is set as in the first permutation with probability mix^(1 / num_passed), so that this
+/// permutation has a share `mix` of P. With all p = 1/2 most families would average all members of
+/// a group, from which a layer learns nothing; p = 0 or 1 has no gradient.
 ///
 /// The penalty is the mean of 4 p (1 - p).
 class SwitchFamily : public SoftFamily {

@@ -36,8 +36,8 @@ struct NeuronLinks {
 /// Row of each neuron in matrix `matrix` of a side that is not soft; undefined: in order.
 torch::Tensor row_of_neurons(const LayerChain::Side& side, int64_t matrix);
 
-/// Removes all links of neurons that have none in some of a chain's matrices: without incoming
-/// links outgoing ones are removed, and vice versa. Source: Zhang et al. 2024 (CHT).
+/// Removes all links of each neuron that has none in at least one of a chain's matrices: a neuron
+/// without incoming links loses its outgoing ones, and vice versa. Source: Zhang et al. 2024 (CHT).
 void remove_chains(const std::vector<NeuronLinks>& matrices);
 
 }  // namespace shoal

@@ -26,7 +26,7 @@ namespace shoal {
 /// (SoftCells) a layer has no mask until keep_cells.
 class PruneGrow : public StepRule {
  public:
-  /// Draws the first masks and zeroes the weights outside them. `rescales`: multiplies the others
+  /// Draws the first masks and zeroes weights outside masks. `rescales`: multiplies weights inside
   /// by sqrt(n / weights of their row), so that outputs keep their variance. `masks` outlive this.
   PruneGrow(SparseMasks& masks, std::shared_ptr<const GrowRule> rule, uint64_t seed, bool rescales);
 
@@ -45,6 +45,7 @@ class PruneGrow : public StepRule {
   /// Prefix of the saved flags of matrices that keep their masks, for rules with early stop.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
+  /// Returns the weights whose gradient grow scores read in this step: neither masked nor sharded.
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
   /// Makes layers use dense products in steps whose rule reads gradients of weights that are off.
@@ -70,12 +71,12 @@ class PruneGrow : public StepRule {
   void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
   torch::Tensor draw_mask(const SparseLayer& layer) const;
-  /// Stops the matrix if most of the grown cells had just been dropped.
+  /// Stops the matrix if at least the share stop_overlap() of the grown cells was just dropped.
   void stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
                        const torch::Tensor& updated_C) const;
   /// `kept`: kept_masks for the layer, or undefined.
   void update(size_t layer_index, int64_t step, StepTensors& tensors, const torch::Tensor& kept);
-  /// Zeroes weights, averages and optimizer state of cells that were off or are off from now on.
+  /// Sets a mask. Zeroes weights, averages and optimizer state, but for cells on before and after.
   void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
   /// Throws CommError if replicas of a matrix have different masks. Collective.
   void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;

@@ -13,7 +13,7 @@ namespace shoal {
 
 /// Top-k attention of some tokens to the tokens of their image: for each query and head the softmax
 /// over the k highest logits q kᵀ / sqrt(D / heads) alone, times their values. Among equal q kᵀ the
-/// earlier token counts. A query is independent of the others, except that on a GPU LibTorch
+/// earlier token is taken. A query is independent of the others, except that on a GPU LibTorch
 /// computes q kᵀ and may round it differently for other numbers of queries.
 ///
 /// Shapes: query [R, D]; key, value [I, N, D] -> [R, D]. float32, float64 or bfloat16, all alike;
@@ -25,7 +25,7 @@ torch::Tensor top_k_attention(const torch::Tensor& query_RD, const torch::Tensor
                               const torch::Tensor& value_IND, const ImageQueries& queries,
                               const TopKOptions& options);
 
-/// Columns of rows[tensor] in a call of top_k_attention_of, from column `first` on.
+/// Columns, from `first` on, of the tensor rows[tensor] in a call of top_k_attention_of(rows, ...).
 struct Columns {
   size_t tensor = 0;
   int64_t first = 0;

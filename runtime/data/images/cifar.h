@@ -12,7 +12,9 @@
 
 namespace shoal {
 
-/// Data source `cifar`: CIFAR-10 or CIFAR-100 in the official binary layout.
+/// Data source `cifar`: CIFAR-10 or CIFAR-100 in the official binary layout. Rules of keys: in a
+/// list, not_empty() refuses an empty text and at_least_one() an empty list; changes_scores() makes
+/// a resume with another value warn that scores are not comparable.
 class CifarSource : public DataSource {
  public:
   static constexpr int64_t kSide = 32;  ///< side of the files' images, pixels

@@ -14,8 +14,8 @@
 namespace shoal {
 
 /// Data source `image_folder`: JPEG and PNG files in class folders, as ImageNet is usually stored,
-/// data.path/train/CLASS/NAME.JPEG. A crop turns images of any size into squares; the loader
-/// applies it, because training draws a new crop for each view (augmented copy) of an image.
+/// data.path/train/CLASS/NAME.JPEG. The loader crops images to squares: training draws a new crop
+/// for each view (augmented copy). changes_scores() makes a resume with another value warn.
 class ImageFolderSource : public DataSource {
  public:
   template <Split kSplit>
@@ -72,7 +72,7 @@ class ImageFolderSource : public DataSource {
   /// Names of the validation split's class folders.
   std::vector<std::string> class_names() const override;
   std::optional<ImageTransform> image_transform() const override;
-  /// Reports images in both splits: the same folder and list, or a folder that holds the other's.
+  /// Reports overlap: equal folder and list, or one split's folder (no list) contains the other's.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   /// Lists the images without opening them.

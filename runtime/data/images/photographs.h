@@ -31,8 +31,8 @@ struct PhotographOptions {
               "is not below this: much less work for large ones; none = at full size",
               unit("pixels"), unset_word("none"), in_range(1, 1 << 16)),
         field("on_corrupt", &PhotographOptions::on_corrupt,
-              "an image that cannot be decoded: fail, or skip = take the next good one, for at "
-              "most 1e-4 of the images, or one"),
+              "an image that cannot be decoded: fail, or skip = take the next good one; at most "
+              "1e-4 of the images are skipped, but at least one may be"),
         inlined(&PhotographOptions::images)};
   }
   /// Refuses a `decode_side` below `image_size`.
@@ -47,9 +47,8 @@ ImageTransform photograph_transform(const PhotographOptions& options,
                                     const Choice<Crop>& train_crop, const Choice<Crop>& valid_crop);
 
 /// Applies recipe key `on_corrupt` to images that cannot be decoded. A skipped image is replaced by
-/// the next good one, after the last by the first, so the replacement depends only on the files.
-/// Corrupt images are found when they are first read, since decoding all of them at opening would
-/// take too long; counts cover this process only, not other ranks or earlier runs.
+/// the next good one, cyclically, so the replacement depends only on the files. Corrupt images are
+/// found when they are first read. Counts cover this process only, not other ranks or earlier runs.
 class CorruptImages {
  public:
   using Decode = std::function<Sample(int64_t index)>;

@@ -14,15 +14,15 @@ struct ResizedCropOptions {
 
   static constexpr auto fields() {
     return std::tuple{field("resize", &ResizedCropOptions::resize,
-                            "length that the shorter side is resized to first; none = as it is, "
-                            "or data.image_size where it is shorter",
+                            "length that the shorter side is resized to first; none = no resizing, "
+                            "but a shorter side below data.image_size is enlarged to it",
                             unit("pixels"), unset_word("none"), in_range(1, 1 << 16))};
   }
 };
 
 /// The crops `center` (kIsRandom = false), usual in evaluation, and `random`. Both resize the image
 /// until its shorter side has `resize` pixels, then cut a square of data.image_size from the centre
-/// or a random place. Without `resize`, only images smaller than the square are enlarged to fit it.
+/// or a random place. Without `resize`, only an image with a side below data.image_size is resized.
 template <bool kIsRandom>
 class ResizedCrop : public Crop {
  public:

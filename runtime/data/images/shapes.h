@@ -10,11 +10,11 @@
 
 namespace shoal {
 
-/// Data source `shapes`, to try things without files: each image has one shape on a plain ground,
-/// one of the two coloured and the other dark grey. Place, size, colours and pixel noise are
-/// random. Class c is shape c mod 10 (disc, square, triangle, cross, ring, horizontal and vertical
-/// stripes, diamond, diagonal cross, checkers); with more than 10 classes, c / 10 selects a band of
-/// hues. Mirroring keeps the class. An image is a function of (seed, split, index).
+/// Data source `shapes`, for trials without files: each image has one shape on a plain ground.
+/// Either the shape or the ground is coloured; the other is dark grey. Place, size, colours and
+/// noise are random. Class c is shape c mod 10 (disc, square, triangle, cross, ring, horizontal and
+/// vertical stripes, diamond, diagonal cross, checkers); with over 10 classes, c / 10 selects a
+/// band of hues. Mirroring keeps the class. An image is a function of (seed, split, index).
 class ShapesSource : public DataSource {
  public:
   template <Split kSplit>

@@ -13,10 +13,10 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// Returns the samples of a micro-step that rank r = `rank` of W = `world` processes. `micro` has
-/// the samples of all ranks; from micro.first on they form G routing groups of `group` samples,
-/// never split. Rank r gets groups [G·r/W, G·(r+1)/W), rounded down. Shares are contiguous, in rank
-/// order, differ by at most one group, may be empty. Only the last group of all may be short.
+/// Returns the part of micro-step `micro` that belongs to rank r = `rank` of W = `world` ranks.
+/// `micro` has the samples of all ranks: G routing groups of `group` samples, which are never
+/// split. Only the last group may be short. Rank r gets groups [G·r/W, G·(r+1)/W), rounded down.
+/// The parts are contiguous, in rank order, and differ by at most one group; a part may be empty.
 SampleRange samples_of_rank(SampleRange micro, int64_t group, int64_t rank, int64_t world);
 
 /// How the stream is divided into optimizer steps, micro-steps and routing groups.
@@ -28,8 +28,8 @@ struct StepCut {
   int64_t micro_samples() const { return batch / accumulate; }
 };
 
-/// The order of training samples. Position p of the stream is sample number p mod N of epoch p / N,
-/// in an order that depends on (seed, epoch) alone. Steps may span epochs; the only state is p.
+/// The order of N training samples. Position p of the stream is place p mod N of epoch p / N. The
+/// order within an epoch depends on (seed, epoch) alone. Optimizer steps may span epochs.
 class DataOrder {
  public:
   /// num_samples = N. Without `shuffle`, position p is sample p mod N.

@@ -24,13 +24,13 @@ struct LoaderSettings {
   int64_t rank = 0;
   int64_t world = 1;  ///< number of ranks that share the samples
   uint64_t seed = 0;
-  torch::Dtype dtype = torch::kFloat32;  ///< of images and values; bfloat16 is rounded
+  torch::Dtype dtype = torch::kFloat32;  ///< of Batch::image_bVCHW and value_bN
   DataShape shape;                       ///< shape of the samples
   std::optional<ImageTransform> images;  ///< crops and normalisation, if samples have images
   int64_t views = 1;     ///< augmented views of each training image; evaluation uses one
   int64_t prefetch = 2;  ///< micro-batches prepared ahead; 0 = no thread
-  int64_t workers = 1;   ///< threads that read samples; results do not depend on it
-  /// Called with a log line if the system grants fewer threads; if null, that is Error (exit 11).
+  int64_t workers = 1;   ///< threads that read samples; results do not depend on their number
+  /// Called with a log line if the system starts fewer threads; if null, Error (exit 11) is thrown.
   std::function<void(const std::string& line)> fewer_workers = {};
   torch::Device device = torch::kCPU;  ///< device of the batches that a loader returns
 };
@@ -41,9 +41,9 @@ class BatchMaker {
  public:
   /// `samples` must outlive the maker. `is_training`: with shuffling, augmentation and all views.
   BatchMaker(const SampleSet& samples, const LoaderSettings& settings, bool is_training);
-  /// Returns this rank's part of `micro`, the micro-step's positions over all ranks; in host
-  /// memory, pinned if it goes to a GPU. Throws: DataError from the samples, or for a sample that
-  /// does not have the settings' shape.
+  /// Returns this rank's part of `micro`, the micro-step's positions over all ranks. The batch is
+  /// in host memory, pinned if settings.device is a GPU. Throws: DataError from the samples, or for
+  /// a sample that does not have the settings' shape.
   Batch make(SampleRange micro) const;
   const LoaderSettings& settings() const { return settings_; }
 
@@ -77,16 +77,16 @@ class BatchMaker {
 /// prepared but not yet taken do not count.
 class TrainLoader : public Stateful {
  public:
-  /// `samples` must outlive the loader. Throws TORCH_CHECK if it is empty, or if settings.cut does
-  /// not give micro-steps of whole routing groups.
+  /// `samples` must outlive the loader. Throws TORCH_CHECK if there are no samples, or if
+  /// settings.cut does not give micro-steps of whole routing groups.
   TrainLoader(const SampleSet& samples, const LoaderSettings& settings);
   TrainLoader(const TrainLoader&) = delete;  // nor moved: a thread works on it
 
   /// The next micro-batch; waits until it is ready. Rethrows exceptions of its preparation.
   Batch next();
   int64_t cursor() const { return cursor_; }
-  /// Moves to a position in the stream. Throws: ConfigError (recipe and checkpoint do not fit)
-  /// unless it is the start of an optimizer step.
+  /// Moves to position `cursor` of the stream. Throws: ConfigError (recipe and checkpoint do not
+  /// fit) unless an optimizer step starts there.
   void seek(int64_t cursor);
   void visit_state(StateVisitor& visitor) override;
 
@@ -98,7 +98,7 @@ class TrainLoader : public Stateful {
 
 /// Gives one rank its batches of an evaluation: one pass over a split, each sample once and in
 /// order, spread over ranks in routing groups. All ranks get the same number of batches, some with
-/// fewer samples or none. In a batch's StepContext the whole split counts as one step.
+/// fewer samples or none. StepContext::samples_in_step of each batch is the size of the split.
 class EvalLoader {
  public:
   /// `samples` may be empty and must outlive the loader. settings.cut.micro_samples() is the number
@@ -107,7 +107,7 @@ class EvalLoader {
   EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
 
   int64_t num_batches() const { return num_batches_; }
-  /// The next batch; nothing after the last.
+  /// Returns the next batch; nothing after the last.
   std::optional<Batch> next();
 
  private:

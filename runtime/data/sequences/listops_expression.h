@@ -35,8 +35,8 @@ struct ListOpsRule {
                       field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
                             in_range(2, 1000))};
   }
-  /// Reports length bounds that drawn expressions never, or too rarely, meet. `section`: prefix of
-  /// the rule's keys, "" or ending in a point.
+  /// Reports length bounds that no drawn expression meets, or too few. `section`: prefix of the
+  /// rule's keys, "" or ending in a dot.
   void check_drawing(Problems& problems, const std::string& section) const;
 };
 
@@ -45,10 +45,10 @@ struct ListOpsExpression {
   int64_t value = 0;  ///< 0 to 9
 };
 
-/// Draws expression `id`, one attempt for each step of `stream`, until one has an accepted length
-/// and belongs to `split`. A hash of its tokens assigns an expression to a split, one in eight to
-/// validation, so the splits share none; within a split, short expressions repeat. Returns nothing
-/// once the rejected attempts have `most_tokens` tokens in all.
+/// Draws expression `id`. Attempt k = 0, 1, ... uses `stream` with k added to its step. Returns the
+/// first attempt of accepted length in `split`, or nothing once the rejected attempts together have
+/// `most_tokens` tokens. A hash of its tokens assigns each expression to one split, one in eight to
+/// validation, so the splits share no expression. Within a split, short expressions repeat.
 std::optional<ListOpsExpression> try_expression(const ListOpsRule& rule, Split split,
                                                 const Stream& stream, uint64_t id,
                                                 int64_t most_tokens);

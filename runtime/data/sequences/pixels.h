@@ -7,9 +7,9 @@
 
 namespace shoal {
 
-/// Data source `pixels`: images of another source as sequences, one token a pixel, its grey value
-/// from 0 to 255, row by row. Colours become grey as in the Long Range Arena: 0.2989 red + 0.5870
-/// green + 0.1140 blue (tf.image.rgb_to_grayscale). Labels stay; no augmentation or normalisation.
+/// Data source `pixels`: images of another source as sequences, row by row. Each pixel is a token,
+/// its grey value from 0 to 255. Colours become grey as in the Long Range Arena: 0.2989 red +
+/// 0.5870 green + 0.1140 blue (tf.image.rgb_to_grayscale). Labels stay the same.
 class PixelsSource : public DataSource {
  public:
   struct Options {
@@ -20,7 +20,7 @@ class PixelsSource : public DataSource {
           required("images", &Options::images,
                    "the source of the images, with its keys: {source: cifar, path: ...}")};
     }
-    /// Refuses sources without images of 1 or 3 channels, augmentation and normalisation.
+    /// Requires images of one size and 1 or 3 channels. Refuses the keys `augment`, `normalise`.
     void validate(Problems& problems) const;
   };
 
@@ -33,7 +33,7 @@ class PixelsSource : public DataSource {
   PixelsSource(const Options& options, const Context& context);
 
   DataShape shape() const override;
-  /// Reports what the source of the images reports.
+  /// Reports the problems that the source of the images reports.
   void check_training(Problems& problems) const override;
   std::vector<std::string> files() const override;
   std::unique_ptr<SampleSet> open(Split split) const override;

@@ -14,7 +14,7 @@ namespace shoal {
 /// Data source `text`: the files of a split form a stream of N tokens, and a sample is a window of
 /// T = `sequence` tokens, each labelled with the next one. Divisions round down. A training epoch
 /// has N / T - 1 windows, at least one, end to end from an offset below T drawn by seed and epoch.
-/// Over the epochs every token is a label but the first and, if N >= 2 T, the last N mod T.
+/// Each token is a label at some offset, except the first token and, if N >= 2 T, the last N mod T.
 /// Evaluation has (N - 1) / T windows from token 0 on and drops the tail. With `evaluate.stride` s,
 /// windows begin s tokens apart, and all but the first score only their last s labels.
 class TextSource : public DataSource {

@@ -30,8 +30,8 @@ struct ShardSample {
 /// Handling of the classes of samples.
 enum class Labels {
   kIgnored,   ///< cls members are ignored
-  kOptional,  ///< a sample may have one
-  kRequired,  ///< a sample without one is an error
+  kOptional,  ///< a sample may have a cls member
+  kRequired,  ///< a sample without a cls member is an error
 };
 
 /// Returns the samples of an archive, in the order of their first members. `path`: for messages.
@@ -43,13 +43,13 @@ std::vector<ShardSample> samples_of_tar(std::span<const std::byte> archive, cons
 
 /// Path of a shard's index: SHARD.tar.index.
 std::string shard_index_path(const std::string& shard);
-/// Returns the text of a shard's index: its samples, the size of the archive, and a hash of the
-/// samples and of up to 64 of their headers, which detects changes. Names with a line end, which
-/// `shoal data pack` does not make, cannot be read back.
+/// Returns the text of a shard's index: its samples, the size of the archive, and a hash. The hash
+/// covers the list of samples and the tar headers of up to 64 images. Names with a line end cannot
+/// be read back; `shoal data pack` makes none.
 std::string emit_shard_index(const std::vector<ShardSample>& samples,
                              std::span<const std::byte> archive);
 /// Parses an index. `path`: the shard's. Throws: DataError that names the index if it is damaged or
-/// belongs to another archive; misses changes between the hashed headers.
+/// belongs to another archive. Accepts changes that keep the size and the hashed headers.
 std::vector<ShardSample> parse_shard_index(std::string_view text,
                                            std::span<const std::byte> archive,
                                            const std::string& path);
@@ -65,8 +65,8 @@ std::string member_place(const std::string& path, const std::string& name);
 /// A memory-mapped shard, from which images are read.
 class Shard {
  public:
-  /// Takes the samples from the index beside the shard or, without one, from its headers. Throws:
-  /// DataError as samples_of_tar and parse_shard_index, and for a missing file.
+  /// Takes the samples from the index beside the shard or, without one, from the tar headers.
+  /// Throws: DataError as samples_of_tar and parse_shard_index, and for a missing file.
   Shard(const std::string& path, Labels labels);
 
   const std::string& path() const { return file_.path(); }

@@ -15,7 +15,7 @@ namespace shoal {
 
 /// Data source `tar_shards`: JPEG and PNG files in tar archives, as WebDataset and `shoal data
 /// pack` write them. For data sets like image_folder's, in a few large files instead of many small
-/// ones. Samples are in the order of the shards and, within one, of their members.
+/// ones. Samples are in the order of the shards and, within a shard, of its members.
 class TarShardsSource : public DataSource {
  public:
   template <Split kSplit>
@@ -33,7 +33,7 @@ class TarShardsSource : public DataSource {
                       "name"
                     : "files in data.path; auto = all *.tar in its folder val, in order of name",
                 unset_word("auto"), not_empty(), at_least_one(), file_path()),
-          field("crop", &SplitOptions::crop, "what becomes of images of any size")};
+          field("crop", &SplitOptions::crop, "how images become squares of data.image_size")};
     }
   };
   struct Options {

@@ -6,8 +6,8 @@ namespace shoal {
 
 enum class Interpolation { kNearest, kBilinear, kBicubic };
 
-/// Maps each position (x, y) in the result to the position (a x + b y + c, d x + e y + f) in the
-/// image that is read there. The top left pixel is the square from (0, 0) to (1, 1).
+/// Inverse map of a warp: position (x, y) of the result is sampled from the image at position
+/// (a x + b y + c, d x + e y + f). The top left pixel is the square from (0, 0) to (1, 1).
 struct AffineMap {
   double a = 1.0, b = 0.0, c = 0.0, d = 0.0, e = 1.0, f = 0.0;
 };
@@ -15,10 +15,10 @@ struct AffineMap {
 /// The map that rotates an image anticlockwise about its centre.
 AffineMap rotation(double degrees, ImageShape image);
 
-inline constexpr uint8_t kWarpFill = 128;  ///< byte of all channels where the map leads outside
+inline constexpr uint8_t kWarpFill = 128;  ///< byte of all channels outside the image
 
-/// Warps in place, bit for bit as Pillow's Image.transform; kWarpFill where the map leads outside.
-/// Images have red, green and blue and less than 8192 pixels a side.
+/// Warps in place, bit for bit as Pillow's Image.transform. Positions outside the image read as
+/// kWarpFill. Images have red, green and blue and less than 8192 pixels a side.
 void warp(EditedImage& image, const AffineMap& map, Interpolation interpolation);
 
 }  // namespace shoal

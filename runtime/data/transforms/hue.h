@@ -5,7 +5,7 @@
 namespace shoal {
 
 /// Shifts the hue of all pixels by `turn` of a circle, in [-0.5, 0.5], bit for bit as torchvision
-/// on Pillow: converts to HSV in bytes, adds 255 turn, rounded towards 0, to the hue, and converts
+/// on Pillow. Converts to HSV in bytes, adds trunc(255 * turn) to the hue modulo 256, and converts
 /// back. Rounding to bytes changes some pixels even if `turn` is 0. For red, green and blue.
 void shift_hue(EditedImage& image, double turn);
 

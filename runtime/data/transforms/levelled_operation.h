@@ -19,11 +19,12 @@ struct EnumNames<WarpInterpolation> {
                                     std::pair{WarpInterpolation::kRandom, "random"}};
 };
 
-/// How a level, the strength of an operation, maps to its argument; implementations differ.
+/// How the level (strength) of an operation maps to its argument. Notes give, for levels 0 to 10,
+/// enhancement factors (1 keeps the image), bits that posterise keeps, and thresholds of solarise.
 enum class LevelScale {
-  kPlain,       ///< RandAugment: from one extreme (black, grey, inverted) to the other
-  kIncreasing,  ///< timm's `inc1`: the effect grows with the level
-  kPaper,       ///< AutoAugment: kPlain, but posterise keeps 4 to 8 bits
+  kPlain,       ///< RandAugment: factors 0.1 to 1.9, 0 to 4 bits, thresholds 0 to 256
+  kIncreasing,  ///< timm's `inc1`: factors 1 to 1.9 or 1 to 0.1, 4 to 0 bits, thresholds 256 to 0
+  kPaper,       ///< AutoAugment: as kPlain, but 4 to 8 bits
 };
 
 /// One step of a policy, RandAugment or AutoAugment: an operation with a strength.
@@ -33,8 +34,8 @@ struct LevelledOperation {
   double level = 10.0;  ///< strength on a scale of 10; called magnitude in timm
 };
 
-/// Returns the argument of step.operation at step.level. `is_negative`: the opposite direction or,
-/// with kIncreasing, a factor below 1. Source: timm, data/auto_augment.py.
+/// Returns the argument at step.level. `is_negative` reverses rotations, shears and translations;
+/// with kIncreasing it makes factors fall below 1. Source: timm, data/auto_augment.py.
 double argument_at(const LevelledOperation& step, LevelScale scale, bool is_negative);
 
 /// Settings shared by a policy's operations.

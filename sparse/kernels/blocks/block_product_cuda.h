@@ -18,9 +18,9 @@ struct Side {
   const int32_t* at;
 };
 
-/// Product of the matrix, or its transpose if `is_transposed`, with the tokens `from`. Block row i
-/// of this factor has the blocks [start[i], start[i + 1]); `column` holds the column of each,
-/// `block` its index in the values.
+/// Product of a factor, the matrix or (`is_transposed`) its transpose, with the tokens `from`.
+/// Block row i of the factor has the blocks [start[i], start[i + 1]). `column` holds the block
+/// column of each in the factor, and `block` its index in `values`, which are never transposed.
 template <class Real>
 struct Product {
   int64_t size;  ///< b
@@ -35,7 +35,7 @@ template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
 /// Gradient of the values: products of dy and x summed over tokens, for the blocks at (row,
-/// column). Each part of `part_tokens` tokens is summed separately: [parts, z, b, b].
+/// column). Each part of `part_tokens` tokens has its own sum; `sum` is [parts, z, b, b].
 template <class Real>
 struct Dots {
   int64_t size, count;  ///< b, z

@@ -38,7 +38,7 @@ struct BlockDots {
   const BlockProgram& program;
   TokenRows<const Real> x, dy;
 };
-/// Adds the gradient of the values of block rows [first, last) to `gradient`, in their order.
+/// Adds the gradient of the values of block rows [first, last) to `gradient`, indexed like values.
 template <class Real>
 void add_block_dots(const BlockDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 

@@ -27,17 +27,17 @@ inline int64_t whole_vectors(int64_t n) {
   return (n + kDiagonalPad - 1) / kDiagonalPad * kDiagonalPad;
 }
 
-/// Rows of elements, one per token, `stride` apart. Rows of the longer side repeat their beginning
-/// after their end, for D + kDiagonalPad elements; rows of the shorter side have kDiagonalPad zeros
-/// before and after.
+/// Rows of elements, one per token, `stride` apart. After its end, an input row of the longer side
+/// repeats its first D elements; kDiagonalPad more can be read. An input row of the shorter side
+/// has kDiagonalPad zeros before and after. Output rows end at whole_vectors(width).
 template <class Real>
 struct DiagonalRows {
   Real* data;
   int64_t stride;
 };
 
-/// One loop, on one thread: its first `tokens` rows, and the range [first, last) of the side that
-/// is written; bounds are multiples of 16 or the side's end.
+/// One loop, on one thread: the first `tokens` rows, and the elements [first, last) of the output,
+/// or of the shorter side for a gradient. Bounds are multiples of 16 or the side's end.
 template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;
@@ -48,7 +48,7 @@ struct DiagonalLoop {
 template <class Real>
 void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
                          const DiagonalRows<const Real>& longer, const DiagonalRows<Real>& shorter);
-/// longer[p] += sum over diagonals of values[p - offset] shorter[p - offset]; `longer` ends at P.
+/// longer[p] += sum over diagonals of values[j] shorter[j] for j = (p - offset) mod P, if j < D.
 template <class Real>
 void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer);

@@ -13,11 +13,11 @@ struct RowProgram {
   const int32_t* input = nullptr;
 };
 
-/// Number of tokens in a group, one per vector lane, and maximum number of groups in a tile.
+/// Number of tokens in a group: the lanes of a Simd vector, which may take several registers.
 inline constexpr int64_t kGroupTokens = 16;
-inline constexpr int64_t kTileGroups = 4;
+inline constexpr int64_t kTileGroups = 4;  ///< maximum number of groups in a tile
 
-/// Up to 64 tokens, a row of `width` elements each, rows `stride` apart.
+/// Tokens, a row of `width` elements each, rows `stride` apart.
 template <class Real>
 struct TokenRows {
   Real* data;
@@ -38,7 +38,7 @@ struct Transposition {
 template <class Real>
 void transpose_matrix(const Transposition<Real>& matrix);
 
-/// Transposes tokens into a tile.
+/// Transposes up to 64 tokens into a tile.
 template <class Real>
 void transpose_tokens(const TokenRows<const Real>& x, int64_t groups, Real* tile);
 
@@ -57,7 +57,7 @@ template <class Real>
 void multiply_rows_once(const RowProduct<Real>& product, const Real* x, int64_t first, int64_t last,
                         Real* y);
 
-/// Arguments for the gradient of values; dy_tile is [last - first, groups * 16].
+/// Arguments of add_row_dots. For its range [first, last), dy_tile is [last - first, groups * 16].
 template <class Real>
 struct RowDots {
   const RowProgram& program;
@@ -69,7 +69,7 @@ struct RowDots {
 template <class Real>
 void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last, Real* gradient);
 
-/// Number of groups in a tile of so many tokens.
+/// Number of groups in a tile of `tokens` tokens.
 inline int64_t groups_of(int64_t tokens) { return (tokens + kGroupTokens - 1) / kGroupTokens; }
 
 }  // namespace shoal
