@@ -14,7 +14,7 @@
 
 namespace shoal {
 
-/// A model, and what decides which of its weights are sparse. Outlives what is made with it.
+/// A model, and what decides which of its weights are sparse. Must outlive what is made with it.
 struct SparseScope {
   torch::nn::Module& root;
   const std::vector<Parameter>& parameters;  ///< of root
@@ -22,8 +22,8 @@ struct SparseScope {
   std::vector<std::string> usual_layers = {};
   /// Modules that stay dense with their submodules, besides modules derived from StaysDense.
   std::vector<std::shared_ptr<torch::nn::Module>> dense = {};
-  /// Name of the task if it has a momentum encoder, which follows weights and masks alone; else
-  /// empty. If set, permutations, soft cells and low-rank products are refused.
+  /// Name of the task if it has a momentum encoder, else empty. If set, permutations, low-rank
+  /// products and soft cells (a mask still being chosen) are refused: the encoder would lack them.
   std::string task_of_followers = {};
   torch::Dtype compute_dtype = torch::kFloat32;
   uint64_t seed = 0;  ///< run.seed
@@ -46,9 +46,9 @@ struct SparsePlan {
 };
 
 /// Chooses the weights that the recipe's `sparsity` makes sparse: linear layers, patch embeddings
-/// and experts, never heads, embeddings, norms or routers. Needs no tensors: the model may be on
-/// `meta`. Throws ConfigError with every mistake: entries that name no such layer, densities and
-/// patterns that do not fit a layer.
+/// and experts, never heads, embeddings, norms or routers. The model may be on `meta`. Throws
+/// ConfigError with every mistake: entries that name no such layer, densities and patterns that do
+/// not fit a layer.
 SparsePlan plan_sparsity(const SparsityOptions& options, const SparseScope& scope);
 
 /// A sparse layer as `shoal check` reports it.
@@ -59,8 +59,8 @@ struct SparseLayerInfo {
   double density;         ///< target density
   int64_t weights;        ///< of one matrix: those that are on, and those of a low-rank product
   int64_t low_rank;       ///< rank of a dense product beside the mask; 0: none
-  /// Limit on the layer's input directions in the bound on linear regions (linear_regions.h): mean
-  /// weights per row, rounded up, plus low_rank. Nullopt: no limit (Pattern::limits_span).
+  /// Number of input directions that the rows span, for the bound on linear regions of a ReLU MLP
+  /// (linear_regions.h): mean weights per row, rounded up, plus low_rank. Nullopt: no limit.
   std::optional<int64_t> span;
   int64_t soft_bytes;  ///< of one matrix's soft permutation with gradient and Adam's state; 0: none
   int64_t bytes = 0;   ///< of one matrix's weights and mask in memory

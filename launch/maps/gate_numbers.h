@@ -14,7 +14,7 @@ namespace shoal {
 struct GatedSample {
   std::string name;                        ///< title: `Prompt`
   std::vector<int64_t> token;              ///< token ids
-  std::vector<bool> is_labelled;           ///< has a label; empty if all or no tokens have
+  std::vector<bool> is_labelled;           ///< empty if all tokens or none have labels
   std::vector<std::vector<bool>> is_open;  ///< [gate][token]: true where the token attends
 };
 
@@ -23,8 +23,8 @@ struct GatedSample {
 ///
 /// Mutual information I(G; X) of the gate G (open or closed) and a token property X, in nats, is
 /// estimated from the counts n(g, x) among n tokens (plug-in estimate): I(G; X) = sum over g, x of
-/// n(g, x) / n * ln(n(g, x) n / (n(g) n(x))). For independent G and X its bias is about (values of
-/// X - 1) / 2n, so n should be large.
+/// n(g, x) / n * ln(n(g, x) n / (n(g) n(x))). If G and X are independent and X takes v values, the
+/// estimate is about (v - 1) / (2 n) too high, so n should be large.
 struct GateNumbers {
   static constexpr int64_t kPositionBins = 16;
 
@@ -43,7 +43,7 @@ using GateCounts = std::map<int64_t, std::array<int64_t, 2>>;
 double mutual_information(const GateCounts& counts);
 
 /// Computes the statistics of the gate with index `gate`. `context`: context length of the model in
-/// tokens. All samples have the gate; there is at least one token.
+/// tokens. Every sample must have is_open[gate], and there must be at least one token.
 GateNumbers gate_numbers(const std::vector<GatedSample>& samples, size_t gate, int64_t context);
 
 }  // namespace shoal

@@ -12,10 +12,10 @@
 
 namespace shoal {
 
-/// Reads how experts were loaded at the last logged step up to `step` from the files of the
-/// checkpoint's run. Returns `file` and `step`; `layers`: that step's objects in experts.jsonl, one
-/// per MoE layer; `metrics`: what metrics.jsonl has of that step's keys `moe_...`, and the last
-/// `router_agreement` up to `step`, the share of tokens that keep their first expert between two
+/// Reads the loads of experts at the last logged step up to `step` of the checkpoint's run. Returns
+/// JSON with the keys `file`, `step`, `layers` (the step's objects in `file`, experts.jsonl, one
+/// per MoE layer) and `metrics`. `metrics` has the step's `moe_*` of metrics.jsonl and the last
+/// `router_agreement` up to `step`: the share of tokens that keep their first expert between
 /// evaluations. Throws DataError, naming file and line, if no step is found or a line is invalid.
 nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, int64_t step);
 
@@ -23,13 +23,14 @@ nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, i
 /// if there are none or a line is invalid.
 std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
 
-/// Loads for parallel.placement by_load, not checked against the model: tokens routed to each unit
-/// at the last logged step of the run to resume. Empty for other placement rules, without a resume,
-/// and if nothing was logged. Collective; equal on all ranks. Throws DataError for an invalid line.
+/// Reads the loads for `parallel.placement: by_load`: how often each unit (expert or memory unit)
+/// was chosen at the last logged step of the run to resume. Does not check the loads against the
+/// model. Empty for other placement rules, without a resume, and if nothing was logged. Collective;
+/// equal on all ranks. Throws DataError for an invalid line.
 UnitLoads logged_loads(const Recipe& recipe, Communicator& world);
 
-/// Formats each unit's share of the load, memory units (keys with values, not experts) last:
-/// "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".
+/// Formats each unit's share of a layer's load, first experts, then memory units (learned tables of
+/// keys and values): "blocks.2.moe: 0=60.0% 1=30.0%; memory units 2=10.0%".
 std::string load_shares_line(const std::string& layer, const std::vector<double>& load_U,
                              int64_t num_memory_units);
 

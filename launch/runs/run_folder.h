@@ -22,15 +22,16 @@ struct RunFolder {
   std::string file(const std::string& name) const { return path + "/" + name; }
 };
 
-/// Chooses, locks and creates the folder of a run, by `policy` (run.on_existing) if it exists. Rank
-/// 0 decides for all. Collective. `files` must outlive the result; `tell` gets lines for the user.
-///
-/// kNew takes the first free of path, path-2, path-3 …; kOverwrite removes the old contents, under
-/// the new run's lock; kFail accepts only an empty folder or the remains of a start that failed
-/// before it wrote records. kResume of a run without checkpoints starts anew: it renames its
-/// records to NAME.attempt-N, N = 1, 2, …, and reports so. Throws, on every rank: ConfigError under
-/// kFail if the folder is not empty, and under kOverwrite if it is no run's or holds files that no
-/// run writes; Error (exit 15) if a job is using the folder; StorageError if it cannot be created.
+/// Chooses, locks and creates the folder of a run. Rank 0 decides for all. Collective. `files` must
+/// outlive the result; `tell` gets lines for the user. If the folder is not empty:
+/// - kNew takes the first free of path, path-2, path-3 …
+/// - kFail accepts only the remains of a start that failed before it wrote records.
+/// - kOverwrite accepts such remains or a run, if no other files are in the folder, and removes the
+///   contents while it holds the new run's lock.
+/// - kResume continues the run. If the run has no checkpoint, kResume renames the run's records to
+///   NAME.attempt-N, N = 1, 2, …, reports so, and starts anew.
+/// Throws, on every rank, ConfigError if the folder is not accepted, Error (exit 15) if a job is
+/// using it, StorageError if it cannot be created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 

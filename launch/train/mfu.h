@@ -18,23 +18,23 @@ struct MfuBasis {
   double samples_per_second_at_peak = 0.0;  ///< of all ranks together, if no token is dropped
 };
 
-/// Times matrix products on the ranks' cores (GPUs are not timed), warns of crowded cores, and logs
-/// the peak FLOP/s and the work of a sample, or why MFU is not reported. Returns nullopt if no step
-/// is left, or if the peak of any rank, or the model's FLOPs, are not known. Collective.
+/// Times matrix products on the ranks' cores (not on GPUs), warns if too many threads or other jobs
+/// use the cores, and logs the peak FLOP/s and a sample's work, or why MFU is not reported. Returns
+/// nullopt if no steps remain, or if a rank's peak or the model's FLOPs are unknown. Collective.
 std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo& launch,
                                   const Session& session, Log& log);
 
-/// Counts how much of a model's training FLOPs the steps of a run computed: dropped choices
+/// Measures the share of a model's training FLOPs that the steps of a run computed. Dropped choices
 /// (token-expert assignments beyond capacity, for example) are not computed.
 class ComputedWork {
  public:
   /// `work` and `world` outlive this.
   ComputedWork(const ModelWork& work, Communicator& world) : work_(work), world_(world) {}
 
-  /// Adds a step's statistics of this rank. Waits for nothing.
+  /// Adds a step's statistics of this rank. Does not wait for the GPU.
   void add(const std::vector<MoeStats>& step);
-  /// The share of ModelWork::training_flops that the steps since the last call computed, 1 without
-  /// steps. Collective; waits for the GPU if the model has routed units.
+  /// Returns the share of ModelWork::training_flops that the steps since the last call computed; 1
+  /// without steps. Collective; waits for the GPU if the model routes tokens to experts.
   double take_share();
   /// Sum of all steps' shares up to the last take_share(): a step without dropped choices adds 1.
   double steps() const { return steps_; }

@@ -24,11 +24,11 @@ std::string load_initial_weights(Session& session, const Recipe& recipe);
 /// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the
 /// folder has no checkpoint. Returns options for writing further checkpoints. Collective.
 ///
-/// Unless run.on_existing is `resume`, the caller must have called load_initial_weights before the
-/// folder was made. Under `resume` this function calls it instead, if it begins the run.
-///
-/// Throws Error (exit 12) if the recipe, the data or the tokenizer differs from the checkpoint's,
-/// CheckpointError if none is valid, StorageError if the one to resume from cannot be read.
+/// With `run.on_existing: resume`, this function calls load_initial_weights if it begins the run.
+/// Otherwise the caller must have called load_initial_weights before the folder was made, so that a
+/// bad model.init_from fails before a folder is made or overwritten. Throws Error (exit 12) if
+/// fixed recipe keys, the data or the tokenizer differ from the checkpoint's, CheckpointError if
+/// none is valid, StorageError if the checkpoint to resume from cannot be read.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 

@@ -19,9 +19,8 @@ namespace shoal {
 /// Backbone of the denoiser in "Adaptive Sparse Attention MoE Architecture": patch embedding,
 /// positions, and blocks whose attention is a mixture of attention experts. In each expert a query
 /// attends only to the k keys of its highest logits; a router weights the experts for each token,
-/// and a linear layer `merge` follows them. With `attention: null` blocks have standard attention
-/// without `merge`. Defaults are the published model's: 599,689 parameters with the task `denoise`
-/// on 3 x 32 x 32 images.
+/// and a linear layer `merge` follows the experts. Defaults are the published model's: 599,689
+/// parameters with the task `denoise` on 3 x 32 x 32 images.
 ///
 /// Own parameters: positions [N, D] from N(0, 0.02). All others are initialised as in torch.nn.
 class AdaptiveAttention : public Backbone, public CountsProducts {
@@ -53,8 +52,8 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
     int64_t hidden_width() const { return hidden.value_or(2 * width); }
   };
 
-  /// What `shoal new` writes into a starter recipe. kMust: the model always has experts; a user who
-  /// asks for none gets an error with the hint `why`. {top_k} becomes the entry of each expert.
+  /// What `shoal new` writes. kMust: the model always has experts; `shoal new` without experts
+  /// fails with the hint `why`. {top_k} becomes an entry per expert, such as `{k: 8}, {k: 16}`.
   static constexpr Sketch kSketch{.experts = Sketch::Experts::kMust,
                                   .why = "vit is a dense model",
                                   .task = "denoise",

@@ -38,8 +38,8 @@ GateSums sum_gates(const torch::Tensor& logits, const torch::Tensor& is_counted)
 
 /// This rank's summand of the gate loss lambda_1 (mean probability - target)² + lambda_2 (mean
 /// entropy), with means over the tokens of all ranks. The summands of all ranks add up to the loss,
-/// and each has the loss's gradient in its rank's logits. `all_2`, for the slope of the square:
-/// probability and count summed over all ranks, detached. Source: HSPMN v2.1, equation 1.
+/// and each has the loss's gradient in its rank's logits. `all_2` [2], detached: probability and
+/// count, each summed over all ranks. Source: HSPMN v2.1, equation 1.
 torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double target,
                         const GateLossWeights& weights);
 

@@ -5,7 +5,7 @@
 
 /// Inner loops of attention on the CPU, for one thread, float32 and float64. Logits and
 /// probabilities are stored transposed, a row per key with a column per query, so that maxima and
-/// sums over keys are vector operations. A query's bits are independent of other queries.
+/// sums over keys are vector operations. A query's result is bitwise independent of other queries.
 // Q queries of a tile, rounded up to whole vectors  K keys of a tile
 namespace shoal::attention_tiles {
 
@@ -17,7 +17,7 @@ inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
 template <class Real>
 using Integer = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
 
-/// Rows in memory to prefetch.
+/// Rows in memory that a product prefetches while it computes.
 struct Ahead {
   const void* data = nullptr;  ///< null: none
   int64_t stride_bytes = 0, row_bytes = 0;
@@ -37,7 +37,7 @@ struct TileProduct {
   int64_t c_stride;
   Real keep = 0;                   ///< 0: c may be uninitialised
   const Real* keep_row = nullptr;  ///< a factor for each row of c in place of `keep`; null: none
-  Ahead ahead[2] = {};             ///< rows to prefetch meanwhile, as many as c has
+  Ahead ahead[2] = {};             ///< up to two: row r of each is prefetched with row r of c
 };
 
 template <class Real>
@@ -84,9 +84,9 @@ struct WholeLogits {
   int64_t keys, queries;
 };
 
-/// Top-k softmax: replaces each query's `k` highest logits by their softmax after multiplication
-/// with `scale`, others by 0. Among equal logits the lower key index wins. A NaN logit makes the
-/// whole query NaN. rank_KQ is scratch memory, overwritten if k is below the number of keys.
+/// Top-k softmax: replaces each query's `k` highest logits x by softmax(scale x), other logits by
+/// 0. Among equal logits the lower key index wins. A NaN logit makes the whole query NaN. rank_KQ
+/// is scratch memory, overwritten if k is below the number of keys.
 template <class Real>
 void softmax_of_highest(const WholeLogits<Real>& tile, int64_t k, Real scale,
                         Integer<Real>* rank_KQ);
@@ -98,15 +98,15 @@ struct OutputWeights {
   Real* grad_Q;  ///< output
 };
 
-/// Backward pass of attention whose output is w p times values: p are softmax probabilities, w is a
-/// factor per query (`weights`; null: 1). On entry grad_KQ holds the gradients g of w p; d is a
-/// query's sum of p g over keys. grad_KQ becomes w p (g - d) times `factor`, the gradients of the
+/// Backward pass of attention with output w p · values, where p = softmax(factor · logits) and w is
+/// a factor per query (`weights`; null: 1). On entry grad_KQ holds the gradients g of w p. With d,
+/// the sum of p g over a query's keys, grad_KQ becomes factor w p (g - d), the gradients of the
 /// logits. The probabilities become w p, and weights->grad_Q becomes d, the gradient of w.
 template <class Real>
 void differentiate_softmax(const WholeLogits<Real>& probability, Real factor, Real* grad_KQ,
                            const OutputWeights<Real>* weights = nullptr);
 
-/// Transposes `count` rows, at least 1, to [width, columns], columns being a multiple of kLanes;
+/// Transposes `count` rows, at least 1, to [width, columns]. `columns` is a multiple of kLanes;
 /// columns from `count` on repeat the last row.
 template <class Real>
 struct RowTransposition {

@@ -29,10 +29,11 @@ std::vector<int64_t> list_checkpoints(const std::string& folder);
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn = {});
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
-/// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the undamaged
-/// one with the largest score. By default the newest is returned unread. `pass_unreadable`: reads
-/// each candidate in full and skips unreadable ones. Calls `warn` for each skipped one. Throws
-/// CheckpointError if none is found or the one read is damaged, StorageError if it is unreadable.
+/// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the one with
+/// the largest score. The newest is returned unread unless `pass_unreadable`, which reads each
+/// candidate in full. Skips damaged candidates if `best`, unreadable ones if `pass_unreadable`, and
+/// calls `warn` for each. Other damaged ones throw CheckpointError, other unreadable ones
+/// StorageError; one of the two errors is also thrown if no candidate is left.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
@@ -49,9 +50,9 @@ struct Retention {
 };
 
 /// Removes the checkpoints that `retention` does not keep, and those of steps after `newest`, which
-/// the run abandoned by going back. A checkpoint with a damaged or unreadable manifest stays, since
-/// its score is unknown. One whose other files are at fault stays if its score is among the best.
-/// Returns the errors of such checkpoints, or "". Throws StorageError.
+/// the run abandoned by going back. Also keeps checkpoints with a damaged or unreadable manifest,
+/// since their scores are unknown, and those with other faults if fewer than keep_best sound ones
+/// score better. Returns the errors of these two kinds, or "". Throws StorageError.
 std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
                                    const Retention& retention);
 

@@ -24,7 +24,7 @@ struct NcclCall {
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
 /// A thread holds busy() while it starts a collective. NcclWatch, a polling thread, calls is_over()
-/// for transfers in flight until NcclWatch::forget() was called for the link.
+/// for transfers in flight until NcclWatch::forget() is called for the link.
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): shares rank 0's NCCL id and connects. Throws
@@ -45,12 +45,12 @@ class NcclLink {
 
   /// Returns the lock of the link, to be held from the start of a call until NCCL has queued it.
   std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
-  /// True if `call` is over: the GPU has reached `finished`, the event behind it, or the link
-  /// failed earlier. False, unchecked, while another thread holds busy(). Throws CommError on an
-  /// NCCL error or if `waited`, the time since a transfer completed, exceeds NcclLimits::transfer.
-  bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
 
-  // The methods below abort the NCCL communicator before they throw; `call` is for messages only.
+  // `call` is for messages only. When a method below throws, the NCCL communicator is aborted.
+  /// True if the GPU has reached `finished`, the event queued behind `call`, or if the link failed
+  /// before. False, without a check, while another thread holds busy(). Throws CommError on an NCCL
+  /// error, or if `waited`, the time since the last transfer ended, exceeds NcclLimits::transfer.
+  bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.

@@ -34,10 +34,10 @@ struct KeyInfo {
 /// class itself chooses among the same classes, their options are not listed again.
 std::vector<KeyInfo> list_keys(const Type& type);
 
-/// Rules of a key, by the fields on the path from the root to it.
+/// Rules of a key, from the key's own field and the fields of the sections around it.
 struct KeyRules {
-  ResumeRule resume;              ///< of the nearest field that has one
-  bool keeps_evaluation = false;  ///< true if one of these fields has that rule
+  ResumeRule resume;              ///< from the innermost field that has a resume rule
+  bool keeps_evaluation = false;  ///< true if any of the fields is marked keeps_evaluation()
 };
 KeyRules key_rules(const Type& type, const void* options, std::string_view path);
 

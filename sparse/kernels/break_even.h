@@ -6,8 +6,7 @@
 
 namespace shoal {
 
-/// Break-even densities of a sparse kernel by number of tokens: below them it is faster than the
-/// dense product. Defaults for 1 token hold for a forward pass, others for forward and backward.
+/// Densities below which a sparse kernel is faster than the dense product, by number of tokens.
 struct BreakEven {
   double one = 0.0;   ///< 1 token
   double few = 0.0;   ///< 2 to kFewTokens tokens
@@ -20,6 +19,7 @@ struct BreakEven {
 };
 
 /// Break-even densities of all kernels. Matrices with a side below kLeastSide use dense products.
+/// Defaults are from forward passes for 1 token, from forward and backward passes for more tokens.
 struct BreakEvens {
   // Conservative against benchmarks/sparse_linear_bench on an AMD EPYC with AVX-512, one thread.
   BreakEven rows{0.3, 0.1, 0.25};
@@ -41,8 +41,8 @@ struct BreakEvens {
     }
     return {};
   }
-  /// Returns a copy for training, with `one` set to 0, since training never multiplies 1 token. So
-  /// a layer whose kernel is faster only for 1 token keeps its fused dense products.
+  /// Returns a copy with `one` set to 0, for training, which never multiplies 1 token. Otherwise a
+  /// layer whose kernel is faster only for 1 token would give up fused dense products for nothing.
   BreakEvens for_training() const {
     BreakEvens changed = *this;
     changed.rows.one = changed.diagonals.one = changed.blocks.one = 0.0;
@@ -51,8 +51,8 @@ struct BreakEvens {
 };
 
 /// Measures break-even densities, at most 0.9, on this machine with the current number of threads,
-/// in about ten seconds. Layers have 768 x 768 float32 weights, and a kernel has to be faster by a
-/// tenth. `one` and `few` measure forward passes, `many` forward and backward.
+/// in about ten seconds. Layers have 768 x 768 float32 weights; a kernel is faster if 1.1 times its
+/// time is below the dense time. `one` and `few` time forward passes, `many` forward and backward.
 BreakEvens measure_break_evens();
 
 }  // namespace shoal

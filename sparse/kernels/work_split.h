@@ -9,16 +9,14 @@
 
 #include "sparse/kernels/sparse_layout.h"
 
-// T tokens
+// Helpers that split products with sparse matrices on CPUs into pieces for threads.
 namespace shoal {
-
-/// Helpers of the CPU layouts of sparse matrices: splits of products into pieces for threads.
 
 struct IndexRange {
   int64_t begin, end;
 };
 
-/// Range of piece i when [0, total) is cut into `pieces` of whole `unit`s; the last may be shorter.
+/// Range of piece i when [0, total) is cut into `pieces`, each beginning at a multiple of `unit`.
 inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t unit) {
   const int64_t units = (total + unit - 1) / unit;
   return {std::min(total, units * i / pieces * unit),
@@ -27,15 +25,15 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
-/// Number of ranges to cut `outputs` into when the tokens are already cut into `parts`: as many as
-/// give work to all threads, if each has at least `least` outputs. Results do not depend on it.
+/// Number of ranges to cut `outputs` into, so that parts x ranges pieces give work to all threads;
+/// fewer if ranges would have less than `least` outputs. Results are independent of this number.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);
 }
 
-/// Number of parts of the tokens whose value gradients are summed separately. It depends on the
-/// number of tokens only, since the order of a sum affects its bits.
+/// Number of parts to cut the tokens into, with a partial sum each, for the gradient of the stored
+/// weights. Depends on the number of tokens only, since the order of a sum affects its bits.
 inline int64_t gradient_parts(int64_t tokens) {
   constexpr int64_t kPartTokens = 2048, kMostParts = 8;
   return std::clamp<int64_t>(tokens / kPartTokens, 1, kMostParts);
@@ -62,8 +60,8 @@ inline const int32_t* index_data(const std::vector<int32_t>& index) {
   return index.empty() ? nullptr : index.data();
 }
 
-/// Places of S in a permuted product P S Q: column of x for each input of S, and column of y for
-/// each output; empty: not permuted.
+/// Indices for a permuted product y = P S Q x (SparseOrder). Input i of S reads element input_at[i]
+/// of x, and output i of S is written to element output_at[i] of y. Empty: not permuted.
 struct SparsePlaces {
   explicit SparsePlaces(const SparseOrder& order) {
     if (order.inputs.defined()) input_at = index_values(order.inputs);

@@ -12,13 +12,15 @@
 
 namespace shoal {
 
-/// Log of permutations and soft cells (cells of a mask that are not chosen yet). permutations.jsonl
-/// has a line per layer; for a stack of experts the mean of those on this rank.
+/// Log of permutations and soft cells. A cell is a set of weights that are on or off together;
+/// cells are soft while training still learns which to keep. permutations.jsonl has a line per
+/// permuted layer; for a stack of experts the mean of the experts on this rank.
 ///
-/// metrics.jsonl has `permutation_soft`, the number of soft layers, and the means over layers
-/// `permutation_distance` (from the identity) and `permutation_penalty` (from a permutation; 0 when
-/// hard), if there are permutations; `cells_soft`, the number of layers whose cells are not chosen,
-/// and `cells_distance`, the mean of SoftCells::distance on this rank, if there are soft cells.
+/// With permutations, metrics.jsonl has `permutation_soft`, the number of layers with a soft one (a
+/// trained matrix), and means over layers: `permutation_distance` from the identity, and
+/// `permutation_penalty`, a soft matrix's distance from a permutation (0 if hard). With soft cells
+/// it has `cells_soft`, the number of layers whose cells are soft, and `cells_distance`, the mean
+/// of SoftCells::distance on this rank.
 class SparseLog : public LayerLog {
  public:
   SparseLog(std::vector<std::shared_ptr<Permutation>> permutations,

@@ -8,13 +8,13 @@ namespace shoal {
 /// Diagonals of a matrix (sparse/patterns/diagonal.h) for CPU loops. Weight j of a diagonal links
 /// element j of the shorter side with element (j + offset) mod P of the longer one, so products
 /// with the matrix and with its transpose read the same values.
-///
-/// Values [K, stride] have kDiagonalPad zeros before and after the D weights of each diagonal.
+/// Values are a buffer [K, stride], whose rows have kDiagonalPad zeros, the D weights of a diagonal
+/// (values[j] in the formulas below), and at least kDiagonalPad zeros.
 struct DiagonalProgram {
   int64_t shorter = 0, longer = 0;   ///< D, P
   int64_t count = 0;                 ///< K
   const int32_t* offsets = nullptr;  ///< ascending
-  int64_t stride = 0;                ///< from one diagonal's values to the next, in elements
+  int64_t stride = 0;                ///< from one row of the buffer to the next, in elements
 };
 
 /// Number of elements that vector loads may read beyond either end of a diagonal.
@@ -27,17 +27,18 @@ inline int64_t whole_vectors(int64_t n) {
   return (n + kDiagonalPad - 1) / kDiagonalPad * kDiagonalPad;
 }
 
-/// Rows of elements, one per token, `stride` apart. After its end, an input row of the longer side
-/// repeats its first D elements; kDiagonalPad more can be read. An input row of the shorter side
-/// has kDiagonalPad zeros before and after. Output rows end at whole_vectors(width).
+/// Rows of elements, one per token, `stride` elements apart. After its end, an input row of the
+/// longer side repeats its first D elements, so that j + offset needs no modulo; kDiagonalPad more
+/// must be readable. An input row of the shorter side has kDiagonalPad zeros before and after. An
+/// output row has room for its length rounded up by whole_vectors().
 template <class Real>
 struct DiagonalRows {
   Real* data;
   int64_t stride;
 };
 
-/// One loop, on one thread: the first `tokens` rows, and the elements [first, last) of the output,
-/// or of the shorter side for a gradient. Bounds are multiples of 16 or the side's end.
+/// Part of a product for one thread: elements [first, last) of the output (add_diagonal_dots: of
+/// the shorter side) for the first `tokens` rows. Bounds are multiples of 16 or the side's end.
 template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;
