@@ -172,8 +172,9 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
     const auto method = Registry<PermutationMethod>::create(recipe.sparsity->permutation, {});
     if (method->learning() != nullptr) LearningSteps(*method->learning(), scale);
   });
+  if (recipe.train.duration.count == 0) return;  // the default of a duration with a mistake
   try {
-    check_ends(recipe, scale, problems);
+    check_ends(recipe, {.tokens_per_sample = scale.tokens_per_sample}, problems);
   } catch (const ConfigError&) {
     // A duration that cannot be counted is reported above.
   }

@@ -482,6 +482,13 @@ TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
   });
 }
 
+TEST_F(BadRecipes, AreNotThoseWhoseSoftCellsMayEndBeforeThem) {
+  const Edits soft_until{{"parallel:",
+                          "sparsity: {pattern: {name: diagonal}, density: 0.5, layers: "
+                          "[channel_mlp], rule: {name: soft_top_k, until: 100step}}\nparallel:"}};
+  EXPECT_NO_THROW(check(soft_until, {}, 2));  // how many steps 10 epochs are is not known yet
+}
+
 TEST_F(BadRecipes, AreNotGoodOnes) {
   const CheckedRecipe checked = check({}, {}, 4);
   EXPECT_EQ(checked.counts.stages.size(), 2u);
