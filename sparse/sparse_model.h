@@ -45,8 +45,8 @@ class SparseModel {
   bool has_soft_forms() const;
   /// Returns the log of permutations and soft cells (SparseLog); empty if there are none.
   LayerLogs layer_logs() const;
-  /// Returns the entries of the moments that the step rules save for these weights: two, of Adam,
-  /// for each trained permutation and for the scores of each layer's soft cells.
+  /// Returns entries of Adam's moments, to estimate a checkpoint's size: two for each permutation
+  /// (sparsity.soft.*) and scores of soft cells (sparsity.cells.*) among a model's saved `weights`.
   static std::vector<SafetensorsEntry> moments_of(const std::vector<SafetensorsEntry>& weights);
   /// Returns what `shoal check` reports of the layers. Throws ConfigError for layers that
   /// sparsity.rule does not support, or that sparse kernels cannot run though they must.

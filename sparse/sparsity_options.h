@@ -86,9 +86,10 @@ struct SparsityOptions {
         field(
             "execution", &SparsityOptions::execution,
             "sparse: products by sparse kernels, in float32 or float64; masked_dense: with a dense "
-            "matrix that has zeros; auto: on CPUs by whichever is faster, on GPUs dense. Always "
-            "dense are the pattern n_m, stacks of experts, soft permutations, and updates that "
-            "read gradients of weights that are off",
+            "matrix that has zeros; auto: on CPUs by whichever is faster, on GPUs dense. The "
+            "pattern n_m and stacks of experts are always dense, and an error under sparse; layers "
+            "with soft permutations, and updates that read gradients of weights that are off, are "
+            "dense meanwhile",
             on_resume(OnResume::kWarned))};  // sums in another order
   }
 };

@@ -25,7 +25,8 @@ struct ModelCounts {
   std::vector<MoeStageInfo> stages;     ///< layers with routed units (experts or memory units)
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
-  /// Kinds of optimizer state (m, v, t), and the kinds that count the updates of each weight (t).
+  /// Kinds of optimizer state (m, v, t), one number per parameter element each: to estimate memory.
+  /// entry_kinds: those that count an element's updates (t): noted as useless without sparsity.
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
@@ -49,9 +50,8 @@ struct CheckedRecipe {
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 
-/// True if a place in the training, such as the end of a warm-up, lies behind the training's end.
-/// `place` computes the step of the place from a StepScale. Once the data is opened, `scale` is
-/// complete. Before, it has only tokens_per_sample, since the length of an epoch is unknown. The
+/// True if a place, such as the end of a warm-up, lies behind the training's end. `place` computes
+/// its step from a StepScale. Before the data is opened, `scale` has only tokens_per_sample; the
 /// result is then true only if the place is behind the end for a short and for a very long epoch.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);

@@ -16,8 +16,7 @@ namespace shoal {
 /// These classes follow from shapes, each on the rank that has most of it: weights, gradients,
 /// optimizer (its state), averages (of weights), sparsity (masks, soft permutations), batches
 /// (prefetched), checkpoint (the copy that a save is written from), exchange (rows in all-to-alls).
-/// Two classes are measured: activations, since kernels decide what a layer keeps, and process
-/// (program and libraries).
+/// Measured are activations (kernels decide what a layer keeps) and process (program, libraries).
 struct MemoryEstimate {
   std::vector<std::pair<std::string, int64_t>> classes;  ///< name and bytes; 0: not used
   /// Page cache of memory-mapped text files. All ranks of a machine share it, and the system
@@ -38,17 +37,18 @@ MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world);
 /// different numbers of generated samples and extrapolates to estimate.samples. If a second trial
 /// would take too long, activations cover only the first trial's samples. Adds neither class if
 /// memory or time do not suffice or a trial fails. Sets not_measured in all these cases.
-/// `available`: bytes that a trial may use. Call recycle_tensor_memory first: it counts the bytes
-/// of the trials' tensors.
+/// `available`: bytes that a trial may use. Call recycle_tensor_memory first
+/// (runtime/device/tensor_memory.h): without it no bytes of tensors are counted.
 void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t available,
                          MemoryEstimate& estimate);
 
 /// Removes the classes that do not use GPU memory: batches, checkpoint and process.
 void keep_device_classes(MemoryEstimate& estimate);
 
-/// Upper bound of the activations' bytes, without a trial: the number of multiply-adds of the
-/// forward pass. Computing an activation takes more multiply-adds than it has bytes. nullopt if the
-/// number of multiply-adds is not known.
+/// Rough upper bound of the activations' bytes, without a trial: the number of multiply-adds of the
+/// forward pass; nullopt if unknown. A linear layer spends as many of them on each output element
+/// as it has inputs, usually hundreds. The bound assumes that this number exceeds the bytes kept
+/// for the element and for what norms, GELU, dropout and residual sums compute from it.
 std::optional<int64_t> most_activations(const CheckedRecipe& checked,
                                         const MemoryEstimate& estimate);
 

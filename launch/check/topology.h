@@ -29,8 +29,8 @@ void check_topology(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>&
 bool has_hierarchical_exchange(const std::vector<MoeStageInfo>& stages);
 
 /// Returns the ranks of a node, for make_rank_grid: 0 if no stage has a hierarchical exchange, else
-/// parallel.ranks_per_node, by default the ranks of a machine. Collective. Throws ConfigError (exit
-/// 11) if machines have different numbers of ranks or neighbouring ranks are on different machines.
+/// parallel.ranks_per_node, by default those of a machine. Collective. The default throws
+/// ConfigError (exit 11) if machines have unequal numbers of ranks or non-consecutive ranks.
 int64_t ranks_per_node(const ParallelOptions& parallel, const std::vector<MoeStageInfo>& stages,
                        Communicator& world);
 

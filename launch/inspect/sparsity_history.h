@@ -42,8 +42,7 @@ struct MaskNumbers {
   double density = 0.0;           ///< active share of all weights
   std::optional<double> changed;  ///< share of active weights inactive in the previous checkpoint
   int64_t empty_rows = 0;         ///< outputs without active weights
-  /// Fan-out of an input: the number of its active weights.
-  int64_t least_fan_out = 0, most_fan_out = 0;
+  int64_t least_fan_out = 0, most_fan_out = 0;  ///< fan-out: number of an input's active weights
   double median_fan_out = 0.0;
   bool is_chosen = true;  ///< false while training still chooses the mask: all weights are active
 };
@@ -51,11 +50,13 @@ struct MaskNumbers {
 /// Statistics of mask_mn, bool; `before_mn`, undefined or bool, is the previous checkpoint's mask.
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn);
 
-/// Statistics of the permutation of one matrix's inputs or outputs in one checkpoint.
+/// Statistics of the permutation P [n, n] of one matrix's inputs or outputs in one checkpoint. The
+/// penalty of a soft P is that of AutoShuffleNet (Lyu et al. 2020): L1 minus L2 norm, summed over
+/// rows and columns; 0 for a permutation, scaled to 1 for equal entries; mean over groups in P.
 struct PermutationNumbers {
-  bool is_soft = false;            ///< a trained matrix, which becomes a permutation later
-  std::optional<double> distance;  ///< from the identity, in [0, 1]; unset: soft, matrix not saved
-  std::optional<double> penalty;   ///< distance from permutations while soft, in [0, 1]
+  bool is_soft = false;            ///< P is a trained matrix, which becomes a permutation later
+  std::optional<double> distance;  ///< ‖P - I‖_F / sqrt(2 n), at most 1; unset: soft, P not saved
+  std::optional<double> penalty;  ///< in [0, 1]; unset: hard, or soft and P not saved
 };
 
 /// One matrix in one checkpoint. Pictures are set if requested.
@@ -72,7 +73,7 @@ struct SparseMatrixHistory {
   std::vector<SparseMoment> moments;  ///< in ascending order of steps
 };
 
-/// Curves over logged steps of a layer's permutations, from permutations.jsonl of the run.
+/// Means over a layer's permutations at each logged step, from permutations.jsonl of the run.
 struct PermutationCurves {
   Curve distance{"distance"}, penalty{"penalty"};
   std::optional<int64_t> hard_from = {};  ///< first logged step with a hard permutation

@@ -7,9 +7,9 @@
 
 namespace shoal {
 
-/// Prints a first recipe, small and commented, that passes `check`: the model sized for the data,
-/// the task that suits both, and the router's usual balance losses. Throws Error (exit 2) for
-/// unknown names, and for backbones, experts and data that cannot be combined; it lists what can.
+/// Prints a recipe for `shoal new --backbone NAME [--experts N] [--data SOURCE] [--path FOLDER]`:
+/// commented, accepted by `check`, with a model sized for the data, a task that suits both and the
+/// usual balance losses. Throws Error (exit 2), listing valid values, for unknown or clashing ones.
 ExitCode new_recipe(const NewArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

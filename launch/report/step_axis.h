@@ -10,8 +10,7 @@ namespace shoal {
 // Left and right edge of plots over steps, in SVG pixels.
 constexpr double kPlotLeft = 54, kPlotRight = 390;
 
-/// SVG of the step axis below a plot whose lower edge is at `bottom`, from 0 to `last_step`, with
-/// round tick labels.
+/// SVG of a step axis from 0 to `last_step`, with round tick labels, below a plot's edge `bottom`.
 std::string step_axis_svg(double last_step, double bottom);
 
 /// A range of steps (begin, end].
@@ -19,10 +18,11 @@ struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// Returns the range of steps that each value stands for: from the last step of the previous value,
-/// or 0, to its own last step. Where values are missing a gap remains: a range reaches back at most
-/// by the distance to the next value or that between the two values before, whichever is longer.
-/// `logged`: first and last step of each value, ascending.
+/// Returns the range of steps that each value stands for. `logged`, ascending: first and last step
+/// of each value, which is a mean over them. A value's distance is its first step minus the last
+/// step of the previous value (or minus 0). A range begins by this distance before the first step,
+/// or by the larger of the two neighbours' distances if that is less, and ends at the last step. So
+/// values at steps 10, 20, 50 and 60 stand for (0, 10], (10, 20], (40, 50] and (50, 60].
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
 /// Columns of a heat map over steps: equal parts of 0 to `last_step`, one per step, at most kMost.

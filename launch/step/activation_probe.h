@@ -14,10 +14,10 @@ struct ProbedMemory {
   int64_t process = 0;  ///< the rest: program, libraries and their scratch memory
 };
 
-/// Measures memory for `shoal check --memory`: trains two steps of `samples` samples on the CPU, on
-/// one rank, with the recipe's model, optimizer and rules, and generated samples, of `sequence`
-/// tokens if the data have tokens. Includes tensors that other code of the process allocates during
-/// the call. Call recycle_tensor_memory first. Throws as build_model and Session.
+/// Measures memory for `shoal check --memory`: trains two steps of `samples` generated samples, of
+/// `sequence` tokens if the data have tokens, on the CPU and one rank, with the recipe's model,
+/// optimizer and rules. Counts other threads' tensors too. Call recycle_tensor_memory first
+/// (runtime/device/tensor_memory.h), else `tensors` is 0. Throws as build_model and Session.
 ProbedMemory probe_memory(const Recipe& recipe, const DataSource& source, int64_t samples,
                           int64_t sequence);
 

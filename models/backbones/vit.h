@@ -37,10 +37,9 @@ struct EnumNames<TokenPositions> {
                                     std::pair{TokenPositions::kSinCos, "sin_cos"}};
 };
 
-/// Vision Transformer without its classifier: stem, positions, blocks, norm, pooling. Experts or
-/// Nexus layers (experts and key-value memory units behind one soft router; paper: OneSparse) may
-/// replace MLPs. Sources: Dosovitskiy et al. 2021, Riquelme et al. 2021 (V-MoE). Defaults:
-/// ViT-B/16.
+/// Vision Transformer without classifier: stem, positions, blocks, norm, pooling. Experts or Nexus
+/// layers (experts and key-value memory units behind one soft router; OneSparse) may replace MLPs.
+/// Defaults: ViT-B/16. Sources: Dosovitskiy et al. 2021, Riquelme et al. 2021 (V-MoE).
 ///
 /// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from N(0,
 /// 0.02). Weight decay applies to positions, a matrix, but not to cls, a vector. With `positions:
@@ -106,8 +105,9 @@ class Vit : public Backbone, public CountsProducts {
   std::vector<std::string> sparse_layers() const override {
     return {"stem", "attention.proj", "mlp", "experts"};
   }
-  int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }  ///< pixels; 0 with cls
-  void list_products(double rows, ProductList& list) const override;        ///< for FLOP counts
+  /// Side in pixels of each token's patch, for the task `denoise`; 0 with cls, which has no patch.
+  int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
+  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
   int64_t width_, patch_;

@@ -34,9 +34,9 @@ struct EnumNames<ContextualStream> {
 /// Block of two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///
 /// Every token passes the reflexive stream, a causal convolution over three tokens and a SwiGLU MLP
-/// or experts. Only tokens with an open gate pass the contextual stream, attention. Source: HSPMN
-/// v2.1: Adaptive Computation via Context-Aware Target-Sparsity Regularized Gating and Sparse-Query
-/// Attention, section 3; separate norms for both streams as in the published code.
+/// or experts. Only tokens with an open gate, a share of about GateOptions::rate, pass the
+/// contextual stream, attention: `open` is 1 for them, else 0, with the gradient of a sigmoid
+/// (straight-through). Source: HSPMN v2.1 (Jędryczko 2025), section 3; norms as in its code.
 class HspmnBlockImpl : public ModuleBase, public CountsProducts {
  public:
   struct Sizes {
@@ -49,7 +49,6 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
                  const FeedForwardOptions& feed_forward, const BuildContext& build);
 
-  /// Arguments of one forward pass over all sequences.
   struct Pass {
     const StepContext& step;
     Rotation rotation;
@@ -59,7 +58,8 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
     const DecodeStep* decode = nullptr;
     KeyValueCache::Layer* cache = nullptr;
   };
-  /// Collective. x must be contiguous, b may be 0.
+  /// Returns y, auxiliary loss and MoE statistics; in evaluation of a sparse stream also
+  /// is_open_bS, the tokens that attend. Collective. x must be contiguous, b may be 0.
   BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
 
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.

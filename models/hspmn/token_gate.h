@@ -39,8 +39,7 @@ struct OpenTokens {
   /// Factors of the attention outputs; undefined: all 1. Exploring tokens, whose gates are closed,
   /// have factor 0 with a gradient; open ones have 1.
   torch::Tensor weight_R;
-  torch::Tensor auxiliary_loss;  ///< this rank's share of the step's loss; undefined in evaluation
-                                 ///< and for random gates
+  torch::Tensor auxiliary_loss;  ///< rank's share of the loss; undefined: evaluation, random gates
   torch::Tensor is_open_bS;      ///< bool: true for tokens that attend with weight 1
 };
 
@@ -62,12 +61,14 @@ struct GateReport {
 /// (float64 in a float64 model). Training adds noise to l. With `select: threshold` a gate is open
 /// if its logit is above a threshold: the moving average of the (1 - target rate) quantile of
 /// logits. Training and evaluation have separate thresholds, for logits with and without noise.
-/// With top k the highest logits of a sequence are open. Training multiplies attention outputs by
-/// straight_through of the gate. The rate loss uses sigma(l), without noise and threshold, as in
+/// With top k the highest logits of a sequence are open. Causal models, which decode, refuse top k,
+/// since later tokens decide too; they may use its predictor. Training multiplies attention outputs
+/// by straight_through of the gate. The rate loss uses sigma(l), without noise and threshold, as in
 /// the paper. Random gates have no gradient or loss. Anchors, one in anchor_every tokens, are open
 /// without a gradient and not counted in rates. Sparse training leaves gates dense (StaysDense).
 ///
-/// Noise and exploration are keyed by row_ids(). Parameters: weight [D], bias [1], none for random
+/// Noise and the choice of exploring tokens are keyed by (seed, path, step, global token id):
+/// row_ids in runtime/random/step_context.h. Parameters: weight [D], bias [1], none for random
 /// gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight [D] and
 /// predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates. Sources:
 /// HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; for the threshold Raposo et al.

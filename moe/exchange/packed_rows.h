@@ -17,12 +17,13 @@ struct PackedType {
 };
 
 /// The layout of a buffer of rows and combine weights, so that one all-to-all moves both. For each
-/// rank the buffer has the rows, then the weights, bit by bit in as many rows as they fill.
+/// rank the buffer has the rows, then the weights, bit by bit in as many rows as they fill. A row
+/// has one weight or, on its way to another node, one for each of its units there.
 struct PackedLayout {
   PackedType type;
   torch::Dtype piece;     ///< the widest integer dtype whose bytes divide a row's and a weight's
   int64_t num_rows;       ///< rows of the buffer
-  torch::Tensor row_A;    ///< int64: buffer row of each row
+  torch::Tensor row_A;    ///< int64: buffer row of each row; [R] in the layout of a received buffer
   torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of `piece`
 };
 /// Lays out a buffer. `rows_E`, `weights_E`: numbers of rows and weights by rank.

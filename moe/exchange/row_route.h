@@ -20,11 +20,9 @@ namespace shoal {
 /// In two levels a token is sent once to each node with units it is routed to, together with its
 /// combine weights. The receiver has the same index among that node's ranks as the sender on its
 /// own node. The receiver dispatches the rows inside its node, sums the weighted outputs and
-/// sends one row back; the token's rank sums over nodes. So each pair of a token and another node
-/// costs one row between nodes in each direction. Padding rows are not sent. Outputs are summed
-/// node by node, so sums may round differently from one level; a node's partial sum is sent in the
-/// dtype `payload`. Source: Shazeer et al. 2017 (sparsely-gated MoE), section 3.1; for two levels
-/// DeepSeek-V3, section 3.2.2.
+/// sends one row back; the token's rank sums over nodes. Padding rows are not sent. Outputs are
+/// summed node by node, so sums may round differently from one level; a node's sum is sent in the
+/// dtype `payload`. Sources: Shazeer et al. 2017, section 3.1; for two levels DeepSeek-V3, 3.2.2.
 struct RowRoute {
   /// One all-to-all to the units' side and one back.
   struct Level {
@@ -34,7 +32,9 @@ struct RowRoute {
   };
   Level first;                  ///< the only level or, of two, the one between nodes
   std::optional<Level> inside;  ///< of two levels the one inside this node; else unset
-  torch::Tensor order_B;        ///< with `inside`: its row i takes arriving weight order_B[i]
+  /// int64, with `inside`: of the B combine weights that arrive by `first`, weight order_B[i] goes
+  /// to row i of the dispatch inside the node, whose rows are sorted by unit.
+  torch::Tensor order_B;
 };
 
 /// The routes of a MoE layer while the exchange of their row counts is in flight.

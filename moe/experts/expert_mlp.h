@@ -14,7 +14,7 @@
 // T tokens  A rows of tokens  R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {
 
-/// Gradients of a whole stack of experts, into which expert_mlp calls on parts of the stack write.
+/// Gradients of a whole stack of experts, into which backward passes on parts of the stack write.
 struct StackGradients;
 /// Where expert_mlp writes the gradients of one part.
 struct GradientsOfPart {
@@ -42,13 +42,14 @@ struct ExpertWeights {
   static ExpertWeights of_list(at::TensorList list);
 };
 
-/// Returns views of `num_parts` runs of neighbouring experts, for one expert_mlp call on each.
-/// Their gradients go straight into those of the whole stack. Call once per forward pass.
+/// Returns views of `num_parts` runs of neighbouring experts, for one expert_mlp call on each,
+/// which overlaps with the exchange of another run's rows. Backward passes write straight into the
+/// whole stack's gradients; a run without a backward pass gets zeros. Call once per forward pass.
 std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts);
 
 /// MLP experts of a MoE layer (grouped GEMMs). For each row computes act(x W1 + b1) W2 + b2 or,
 /// with a gate, (act(x Wg + bg) * (x W1 + b1)) W2 + b2 with the weights of the row's expert, times
-/// weight_R if defined: [R, D] -> [R, O]. Rows are sorted by expert, rows_u[i] for expert i.
+/// weight_R if defined: [R, D] -> [R, O]. Rows are sorted by expert; rows_u: numbers of rows.
 ///
 /// One autograd node: each gradient is written once, and gradients of experts without rows are
 /// exactly zero. Saves the rows and the inputs of the activation for the backward pass; the rest is
@@ -63,9 +64,9 @@ torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                          const ExpertWeights& weights, Activation activation,
                          const torch::Tensor& weight_R = {});
 
-/// Gathers the tokens' rows, applies expert_mlp with rows.weight_A, sums by token: [T, D] -> [T,
-/// O]. One autograd node, which saves the tokens but neither their rows nor the experts' outputs:
-/// for a token with K rows its D values and K H pre-activations, with a gate 2 K H.
+/// Gathers rows (rows.index: token of each), applies expert_mlp with .rows_u and .weight_A, sums by
+/// token: [T, D] -> [T, O]. One autograd node, which saves tokens, not their rows nor the experts'
+/// outputs: for a token with K rows its D values and K H pre-activations, with a gate 2 K H.
 torch::Tensor expert_mlp_of_tokens(const torch::Tensor& x_TD, const TokenRows& rows,
                                    const ExpertWeights& weights, Activation activation);
 

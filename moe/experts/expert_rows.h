@@ -12,7 +12,8 @@
 
 /// CPU loops of the MLP experts (moe/experts/expert_mlp.h) beside the matrix products: biases,
 /// activation, gate, rows' weights. They run on one thread, on contiguous float32, float64 or
-/// bfloat16 rows (computed in float32). Include this in one source, after a `#pragma GCC optimize`.
+/// bfloat16 rows (computed in float32). Only expert_mlp_cpu.cpp includes this, after a `#pragma GCC
+/// optimize` for these loops: -O3, fused multiply-adds, no math errno, no floating-point traps.
 namespace shoal::expert_rows {
 
 using activation_functions::Activated;

@@ -4,8 +4,9 @@
 
 #include "runtime/kernels/row_kernels.cuh"
 
-/// Device code for a router's top-k. A row is a token's scores of all units (experts). Each of
-/// its blockDim.x lanes keeps its best units (enter); k calls of take() then return the row's best.
+/// Device code for a router's top-k. A row is a token's scores of all units (experts). blockDim.x
+/// lanes of a warp, a power of 2, share it; rows of a block are numbered by threadIdx.y. Each lane
+/// enters units of its own; k <= kMost calls of take() then return the row's best, in order.
 namespace shoal::device {
 
 inline constexpr int kNoUnit = 0x7fffffff;  ///< the unit of an empty place

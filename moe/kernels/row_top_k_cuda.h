@@ -4,17 +4,17 @@
 
 struct CUstream_st;
 
-// T tokens  U units  K choices
+// T tokens  U units (experts), or keys of a memory unit  K choices
 
-/// CUDA kernels for the top-k of a router's scores of units (moe/kernels/row_top_k.h). Pointers are
-/// to GPU memory; each call is queued on the stream.
+/// CUDA kernels of row_top_k.h. Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::top_k_cuda {
 
 /// Largest k that the kernel supports.
 inline constexpr int64_t kMostChoices = 8;
 
 /// Writes the units of the k highest scores of each row, best first, ties to the lower unit; NaN
-/// counts as -inf. With score_TK writes scores too; choices of -inf then get filler units 0, 1, ...
+/// counts as -inf. With score_TK, which memory_lookup uses, also writes the scores. Choices of -inf
+/// then get the units 0, 1, ..., as on the CPU, also if a better choice of the row has them.
 template <class Real>
 struct TopK {
   const Real* score_TU;

@@ -30,10 +30,10 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
 /// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the one with
-/// the largest score. The newest is returned unread unless `pass_unreadable`, which reads each
-/// candidate in full. Skips damaged candidates if `best`, unreadable ones if `pass_unreadable`, and
-/// calls `warn` for each. Other damaged ones throw CheckpointError, other unreadable ones
-/// StorageError; one of the two errors is also thrown if no candidate is left.
+/// the largest score. Without a flag nothing is read. `best` checks all but tensors' bytes and
+/// skips damaged candidates; `pass_unreadable` checks all bytes and skips unreadable ones. Calls
+/// `warn` for each. Throws CheckpointError for a damaged candidate that is not skipped, or if
+/// `best` leaves none; StorageError for an unreadable one, or if none is left without `best`.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
@@ -51,8 +51,9 @@ struct Retention {
 
 /// Removes the checkpoints that `retention` does not keep, and those of steps after `newest`, which
 /// the run abandoned by going back. Also keeps checkpoints with a damaged or unreadable manifest,
-/// since their scores are unknown, and those with other faults if fewer than keep_best sound ones
-/// score better. Returns the errors of these two kinds, or "". Throws StorageError.
+/// since their scores are unknown. Checks the best-scored ones, except for tensors' bytes, until
+/// keep_best are sound, and keeps the faulty ones among them. Returns the errors of checkpoints
+/// kept only for a fault, or "". Throws StorageError.
 std::string remove_old_checkpoints(FileSystem& files, const std::string& folder,
                                    const Retention& retention);
 

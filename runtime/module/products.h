@@ -37,7 +37,7 @@ class ProductList {
   void route(const std::string& path, double numbers, const std::function<void()>& list_units);
 
   const std::vector<Product>& products() const { return products_; }
-  /// Elements of all routed rows: the sum of `numbers` over the route calls.
+  /// Sum of `numbers` over the route calls, from which the memory of all-to-alls is estimated.
   double routed_numbers() const { return routed_numbers_; }
 
  private:

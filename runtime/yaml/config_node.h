@@ -74,7 +74,7 @@ std::string describe(const Node& node);
 class Diagnostics {
  public:
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts a mistake that is not added; lines() gives only the number of such mistakes.
+  /// Counts a mistake beyond kMaxShown, for a caller that collects mistakes and adds them later.
   void add_hidden() { ++num_hidden_; }
   /// Marks the value at `path` as unreliable because of a mistake that is reported elsewhere.
   void touch(std::string_view path);

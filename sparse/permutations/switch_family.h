@@ -71,7 +71,8 @@ class SwitchFamily : public SoftFamily {
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
   /// Number of switches that each member passes through.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b].
+  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b]: u matrices, G groups of
+  /// s members, and a, b the other dimension of a matrix: b in P X (a = 1), a in X P (b = 1).
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
   /// Switch settings, 0 or 1, for a random permutation of each group; shaped like logit_G.

@@ -22,8 +22,8 @@ namespace shoal {
 /// First masks and every draw are keyed by (seed, matrix, step), and updates read weights and
 /// summed gradients; so all replicas of a matrix, on any rank grid, have the same masks. Each rank
 /// prunes and grows its own experts. A weight that is regrown in the update that dropped it keeps
-/// its value and state; any other starts from zero. With a rule that chooses cells softly
-/// (SoftCells) a layer has no mask until keep_cells.
+/// its value and state; any other starts from zero. With a rule that first trains a factor of each
+/// cell (weights that are on or off together; SoftCells) a layer has no mask until keep_cells.
 class PruneGrow : public StepRule {
  public:
   /// Draws the first masks and zeroes weights outside masks. `rescales`: multiplies weights inside
@@ -39,21 +39,21 @@ class PruneGrow : public StepRule {
   /// replicas of the weight; throws CommError if they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
-  /// Sets the chains of layers whose neurons lose dead-end links, for rules that remove chains.
+  /// Sets the chains, layers that share hidden neurons, for rules that remove chains: a neuron
+  /// without weights on one side then loses its weights on the other.
   void remove_chains_of(std::vector<LayerChain> chains) { chains_ = std::move(chains); }
 
   /// Prefix of the saved flags of matrices that keep their masks, for rules with early stop.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
-  /// Returns the weights whose gradient grow scores read in this step: neither masked nor sharded.
+  /// Returns the weights whose gradient grow scores read, as a copy before before_norm masks it.
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
   bool replaces_update(int64_t step) override;
   /// Makes layers use dense products in steps whose rule reads gradients of weights that are off.
   void before_forward(int64_t step) override;
   void before_norm(int64_t step, StepTensors& tensors) override;
   void after_update(int64_t step, StepTensors& tensors) override;
-  /// Lists the masks first.
-  void visit_state(StateVisitor& visitor) override;
+  void visit_state(StateVisitor& visitor) override;  ///< lists the masks first
   void fit_to(const SavedNames& saved) override { masks_.fit_to(saved); }
   void tensors_loaded() override { masks_.tensors_loaded(); }
 

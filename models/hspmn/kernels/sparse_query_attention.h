@@ -11,8 +11,7 @@ namespace shoal {
 
 /// The query tokens of each sequence: sequence b has rows [offset_b1[b], offset_b1[b + 1]).
 struct SparseQueries {
-  /// int64: query r attends to keys 0 to limit_R[r] of its sequence, inclusive. Limits within a
-  /// sequence are in ascending order.
+  /// int64, ascending within a sequence: query r attends to keys 0 to limit_R[r], inclusive, of it.
   torch::Tensor limit_R;
   /// [B + 1], first 0, last R; a sequence may have no queries.
   std::vector<int64_t> offset_b1;
@@ -26,7 +25,8 @@ struct SparseQueries {
 /// values must be dense: they may be views of a projection's output or of a cache. Rows of keys and
 /// values beyond a sequence's last limit are not read; their gradients are zero.
 /// Differentiable in all three inputs. The backward pass uses the saved log-sum-exp of each row; no
-/// tensor of R x S exists. On the CPU results are bitwise independent of the number of threads and
+/// tensor of R x S exists. On a GPU a head width above 128 takes the variant below, whose gradients
+/// are LibTorch's. On the CPU results are bitwise independent of the number of threads and
 /// of other sequences; a query's output is also independent of other queries. Source: HSPMN v2.1
 /// (Jędryczko 2025), section 2.
 torch::Tensor sparse_query_attention(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
@@ -39,9 +39,9 @@ struct PortableAttention {
   int64_t chunks = 8;  ///< each sequence's queries are split into this many consecutive runs
 };
 
-/// sparse_query_attention by LibTorch's attention with a mask, on any device: each chunk of queries
-/// reads the keys up to its last limit, so that about 1 / chunks of the work is masked out. Copies
-/// the limits to the host.
+/// sparse_query_attention by LibTorch's attention with a mask, on any device: its fallback, and the
+/// reference in tests. Each chunk of queries reads the keys up to its last limit, so that about 1 /
+/// chunks of the work is masked out. Copies the limits to the host.
 torch::Tensor sparse_query_attention_portable(const torch::Tensor& query_RNH,
                                               const torch::Tensor& key_BMSH,
                                               const torch::Tensor& value_BMSH,

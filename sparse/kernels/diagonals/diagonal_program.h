@@ -8,8 +8,8 @@ namespace shoal {
 /// Diagonals of a matrix (sparse/patterns/diagonal.h) for CPU loops. Weight j of a diagonal links
 /// element j of the shorter side with element (j + offset) mod P of the longer one, so products
 /// with the matrix and with its transpose read the same values.
-/// Values are a buffer [K, stride], whose rows have kDiagonalPad zeros, the D weights of a diagonal
-/// (values[j] in the formulas below), and at least kDiagonalPad zeros.
+/// `values` and `gradient` point to the start of a buffer [K, stride]. Its rows have kDiagonalPad
+/// zeros, the D weights of a diagonal (values[j] below), and at least kDiagonalPad zeros.
 struct DiagonalProgram {
   int64_t shorter = 0, longer = 0;   ///< D, P
   int64_t count = 0;                 ///< K
@@ -33,7 +33,7 @@ inline int64_t whole_vectors(int64_t n) {
 /// output row has room for its length rounded up by whole_vectors().
 template <class Real>
 struct DiagonalRows {
-  Real* data;
+  Real* data;  ///< element 0 of the first row; zeros, if any, lie before it
   int64_t stride;
 };
 

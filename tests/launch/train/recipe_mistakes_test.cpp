@@ -482,13 +482,6 @@ TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
   });
 }
 
-TEST_F(BadRecipes, AreNotThoseWhoseSoftCellsMayEndBeforeThem) {
-  const Edits soft_until{{"parallel:",
-                          "sparsity: {pattern: {name: diagonal}, density: 0.5, layers: "
-                          "[channel_mlp], rule: {name: soft_top_k, until: 100step}}\nparallel:"}};
-  EXPECT_NO_THROW(check(soft_until, {}, 2));  // how many steps 10 epochs are is not known yet
-}
-
 TEST_F(BadRecipes, AreNotGoodOnes) {
   const CheckedRecipe checked = check({}, {}, 4);
   EXPECT_EQ(checked.counts.stages.size(), 2u);
@@ -497,6 +490,11 @@ TEST_F(BadRecipes, AreNotGoodOnes) {
   EXPECT_THROW(check_topology(checked.loaded, checked.counts.stages, 3), ConfigError);
   // Of how many nodes the world will be is not known yet.
   EXPECT_NO_THROW(check({}, {"parallel.ranks_per_node=8"}, std::nullopt));
+  // Nor of how many steps ten epochs are.
+  EXPECT_NO_THROW(check({},
+                        {"sparsity.rule={name: soft_top_k, until: 100step}",
+                         "sparsity.pattern=diagonal", "sparsity.layers=[channel_mlp]"},
+                        4));
 }
 
 }  // namespace
