@@ -488,9 +488,8 @@ TEST_F(BadRecipes, AreNotGoodOnes) {
   EXPECT_GT(checked.counts.parameters, 0);
   EXPECT_NO_THROW(check_topology(checked.loaded, checked.counts.stages, 2));
   EXPECT_THROW(check_topology(checked.loaded, checked.counts.stages, 3), ConfigError);
-  // Of how many nodes the world will be is not known yet.
+  // Of how many nodes the world will be, or how many steps ten epochs are, is not known yet.
   EXPECT_NO_THROW(check({}, {"parallel.ranks_per_node=8"}, std::nullopt));
-  // Nor of how many steps ten epochs are.
   EXPECT_NO_THROW(check({},
                         {"sparsity.rule={name: soft_top_k, until: 100step}",
                          "sparsity.pattern=diagonal", "sparsity.layers=[channel_mlp]"},
