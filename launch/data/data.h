@@ -23,9 +23,10 @@ struct TokenizeArguments {
 /// Error: exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
-/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`.
+/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`. With --classes
+/// subfolders are classes, and each image's shard entry has the class as its label.
 struct PackArguments {
-  PackPlan plan;
+  PackPlan plan;  ///< all options but --json
   bool json = false;
 };
 

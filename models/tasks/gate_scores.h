@@ -18,10 +18,11 @@ struct GateScores {
   /// `gate_recall`, only with label_bS: share of labelled tokens that attend in at least one layer,
   /// for data that label some tokens only (`recall` of `shoal inspect --gates` is per layer).
   /// is_open_bS: one per gate, bool, true where a token attends. length_b: tokens of each sequence,
-  /// int64 on the host; undefined: no padding.
+  /// int64 on the host; undefined: no padding. label_bS: int64, kNoLabel where there is none.
   static std::vector<NamedSum> sums(const std::vector<torch::Tensor>& is_open_bS,
                                     const torch::Tensor& length_b, const torch::Tensor& label_bS);
-  /// Returns means: `gate_rate` and, if `has_recall`, `gate_recall`; NaN where a sum is missing.
+  /// `totals`: sums() of all batches and ranks. Returns means: `gate_rate` and, if `has_recall`,
+  /// `gate_recall`; NaN where a sum is missing.
   static std::vector<Metric> metrics(const std::vector<NamedSum>& totals, bool has_recall);
 };
 

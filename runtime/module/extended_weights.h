@@ -22,7 +22,8 @@ class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSpar
  public:
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
-  /// Makes `product` compute x Wᵀ while product->is_on(). Returns false unless `parameter` is W.
+  /// Makes `product` compute x Wᵀ while product->is_on(). It gets W without the form, and applies a
+  /// permutation itself. Returns false unless `parameter` is W.
   bool set_product(const torch::Tensor& parameter, std::shared_ptr<const LinearProduct> product);
   /// Adds `branch` as a submodule `name`. Returns false unless `parameter` is W.
   bool set_branch(const torch::Tensor& parameter, const std::string& name,

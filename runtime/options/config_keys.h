@@ -36,9 +36,12 @@ std::vector<KeyInfo> list_keys(const Type& type);
 
 /// Rules of a key, from the key's own field and the fields of the sections around it.
 struct KeyRules {
-  ResumeRule resume;              ///< from the innermost field that has a resume rule
-  bool keeps_evaluation = false;  ///< true if any of the fields is marked keeps_evaluation()
+  ResumeRule
+      resume;  ///< what a changed value means on a resume; by the innermost field with a rule
+  bool keeps_evaluation = false;  ///< true if a field says that evaluations do not depend on it
 };
+/// Returns the rules of the key at `path` in `options`, an object of the struct that `type`
+/// describes: which fields there are depends on the classes that it chooses by name.
 KeyRules key_rules(const Type& type, const void* options, std::string_view path);
 
 /// Last part of a path: `width` of `model.mlp.width`.
