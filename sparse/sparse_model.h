@@ -17,20 +17,22 @@
 namespace shoal {
 
 /// Adds the low-rank products U V that some patterns have beside their masks to the planned layers,
-/// as their submodules `low_rank`; the model lists their parameters from then on. Throws
-/// ConfigError for a layer that cannot have one, such as a stack of experts, and for a task with a
-/// momentum encoder, which would not follow them.
+/// as submodules `low_rank`. Then list the parameters anew, and construct SparseModel. `scope`: the
+/// model with its parameters. Throws ConfigError for a layer that cannot have one, such as a stack
+/// of experts, and for a task with a momentum encoder, which would not follow them.
 void add_low_rank_branches(const SparsePlan& plan, const SparseScope& scope);
 
 /// The sparse layers of a model with all that sparse training gives them: masks; permutations of
-/// their inputs or outputs; and soft cells, trained weights of a mask's cells (weights that are on
-/// or off together) until the cells to keep are chosen. Makes the step rules that train them, and
-/// lets sparse kernels compute their products.
+/// their inputs or outputs; and soft cells. A cell is a set of weights that are on or off together.
+/// A soft cell has a trained score, which sets its weights' factor in products; in the end
+/// the cells with the highest scores become the mask. Permutations and soft cells are forms:
+/// functions of a weight, applied before its product. Order of calls in training: constructor,
+/// make_rules, loading of a checkpoint, run_by; without training: constructor, run_by, loading.
 class SparseModel {
  public:
-  /// Gives the layers of the plan permutations and soft cells in their first state; masks are drawn
-  /// by make_rules() or loaded. Nothing is allocated for a model on `meta`. Throws ConfigError for
-  /// frozen layers, and for sizes that cannot be permuted.
+  /// Gives the layers of the plan permutations and soft cells in their first state, but no masks.
+  /// Nothing is allocated for a model on `meta`. Throws ConfigError for frozen layers, and for
+  /// sizes that cannot be permuted.
   SparseModel(const SparsityOptions& options, SparsePlan plan, const SparseScope& scope);
   SparseModel(const SparseModel&) = delete;  // step rules hold references to its masks
 
@@ -54,10 +56,9 @@ class SparseModel {
   /// Throws Error (exit 12) if a mask that was loaded does not fit its pattern and density.
   void require_masks_fit() const;
 
-  /// Chooses how products of the layers are computed, by sparsity.execution; by default with sparse
-  /// kernels where `break_evens` say that they are faster. Without a mask, or while its permutation
-  /// is soft (a trained matrix), a layer takes dense products. Throws ConfigError that names each
-  /// layer that sparse kernels cannot run though sparsity.execution is `sparse`.
+  /// Chooses how products of the layers are computed, by sparsity.execution: by default with sparse
+  /// kernels where `break_evens` say that they are faster. Without a mask, or with a soft
+  /// permutation, they are dense. Throws ConfigError for layers that must be sparse and cannot.
   void run_by(const BreakEvens& break_evens);
 
   /// Returns the step rules, which act beside the optimizer in each step, in the order of their

@@ -24,9 +24,9 @@ struct TokenizeArguments {
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
 /// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`. With --classes
-/// subfolders are classes, and each image's shard entry has the class as its label.
+/// subfolders are classes, numbered in order of name, and each image is stored with its class.
 struct PackArguments {
-  PackPlan plan;  ///< all options but --json
+  PackPlan plan;  ///< FOLDER: folder, DIR: out, BYTES: shard_bytes, --classes: has_classes
   bool json = false;
 };
 

@@ -29,8 +29,8 @@ Section overview_section(const Runs& runs);
 /// Notes on what users should look into.
 Section notes_section(const Runs& runs);
 
-/// All sections of metrics: one for each kind of metric (losses, speed, routing, layers, ...), one
-/// of evaluations, and pictures_section. A figure shows one metric of all runs.
+/// All sections of metrics: one for each MetricGroup (training, speed, experts, gates, sparsity,
+/// other), one of evaluations, and pictures_section. A figure shows one metric of all runs.
 std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
 
 /// Puts the run's name as a heading before `html`, if there are several runs.
@@ -39,13 +39,12 @@ std::string with_heading(const RunData& run, const Runs& runs, const std::string
 /// Arranges figures side by side, as many as fit; "" without figures.
 std::string plots_html(const std::string& figures);
 
-/// Parts of these sections: metrics by layer, run by run, of experts, token gates, and learned
-/// permutations of sparse layers.
+/// Metrics by layer, run by run; metric_sections ends its section of that kind with them.
 std::string expert_layers_html(const Runs& runs, FigureIds& ids);
 std::string gate_layers_html(const Runs& runs, FigureIds& ids);
 std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
-/// Pictures that the tasks drew at the last evaluation.
+/// Pictures that the tasks drew at the last evaluation; one of metric_sections.
 Section pictures_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);

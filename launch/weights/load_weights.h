@@ -35,18 +35,17 @@ bool has_averages(const Manifest& checkpoint);
 /// Checkpoints store a stack of experts one by one, so pass the name of a single expert's weight.
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
-/// Fills `weights`, listed by the checkpoint's names, and loads no other state, such as the
-/// optimizer's. Loads each weight's average where there is one, unless `raw_weights`. Sparse layers
-/// also get their masks, permutations, and trained scores of mask cells that are not chosen yet.
-/// Callers check tokenizer and seed first, by require_own_tokenizer and require_own_seed.
-/// Collective. Throws Error (exit 12) if names or shapes differ, or if the model has no place for a
-/// weight's permutation, scores or low-rank term U V; CheckpointError if the checkpoint is corrupt.
+/// Fills `weights`, whose entries are named as in the checkpoint, and loads no other state. Loads
+/// each weight's average where there is one, unless `raw_weights`. Sparse layers also get their
+/// masks, permutations, and trained scores of mask cells that are not chosen yet. Callers check
+/// tokenizer and seed first, by require_own_tokenizer and require_own_seed. Collective. Throws
+/// Error (exit 12) if names or shapes differ, or if the model has no place for a weight's
+/// permutation, scores or low-rank term U V; CheckpointError if the checkpoint is corrupt.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 
-/// Second half of load_weights, behind the choice of the sparse state that the checkpoint has
-/// (taken_state): fills what `weights` lists, from averages unless `raw_weights`. `manifest`: the
-/// checkpoint's. Collective. Throws as load_weights.
+/// Does load_weights without its first step, taken_state, which reduces weights.sparse to what the
+/// checkpoint has: for callers that choose or rename weights. Collective. Throws as load_weights.
 void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
                   Communicator& world, bool raw_weights);
 

@@ -8,6 +8,9 @@
 #include "runtime/module/parameter.h"
 #include "sparse/layers/sparse_state.h"
 
+// Order of calls: taken_state, require_whole_stacks, by_source_names, load_tensors, and at the end
+// tensors_loaded() of the taken state; load_weights calls only taken_state. A SparseState refers to
+// the model's own objects, so loading fills the model; it has one name for a stack of experts.
 namespace shoal {
 
 /// The weights to take from a checkpoint, expert by expert: model's name -> checkpoint's name.
@@ -17,11 +20,10 @@ using SourceOf = std::map<std::string, std::string>;
 std::vector<std::string> names_of_units(const Parameter& parameter);
 
 /// Returns the part of `offered`, the state of a model's sparse layers, that the checkpoint has for
-/// the weights in `source_of` and that is to be loaded with them: permutations (PA-DST, sparse
-/// training with learned permutations), masks, and soft cells (trained scores of the cells of a
-/// mask that is not chosen yet). Throws Error (exit 12) if the checkpoint at `path` has a
-/// permutation, scores or a low-rank product U V (added to a sparse layer's output) for one of the
-/// weights, and the model has no place for it.
+/// the weights in `source_of`: permutations (PA-DST, sparse training with learned permutations),
+/// masks, and soft cells (trained scores of a mask's cells until it is chosen). Throws Error (exit
+/// 12) if the checkpoint at `path` has a permutation, scores or a low-rank product U V for one of
+/// the weights, and the model has no place for it.
 SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
                         const Manifest& checkpoint, const std::string& path);
 
@@ -29,8 +31,8 @@ SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
 /// only some are taken. `missing`: names of the model's weights that no rank takes.
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing);
 
-/// Converts `taken` in place to the form that the checkpoint has, soft (trained matrices and
-/// scores) or final (permutations and masks), and returns its tensors under the checkpoint's names.
+/// Makes `taken`, and with it the model, soft (trained matrices and scores) or final
+/// (permutations and masks) like the checkpoint. Returns the tensors to fill, by checkpoint name.
 std::vector<Parameter> by_source_names(SparseState& taken, const SourceOf& source_of,
                                        const Manifest& checkpoint);
 

@@ -6,15 +6,15 @@ struct CUstream_st;
 
 // T tokens  U units (experts), or keys of a memory unit  K choices
 
-/// CUDA kernels of row_top_k.h. Pointers are to GPU memory; each call is queued on the stream.
+/// CUDA kernels of row_top_k.h, for float and double in GPU memory, queued on the stream.
 namespace shoal::top_k_cuda {
 
 /// Largest k that the kernel supports.
 inline constexpr int64_t kMostChoices = 8;
 
 /// Writes the units of the k highest scores of each row, best first, ties to the lower unit; NaN
-/// counts as -inf. With score_TK, which memory_lookup uses, also writes the scores. Choices of -inf
-/// then get the units 0, 1, ..., as on the CPU, also if a better choice of the row has them.
+/// counts as -inf. With score_TK, for memory_lookup, also writes the scores. Choices of -inf then
+/// get the units 0, 1, ..., as memory_lookup's do on the CPU: a row may have a unit twice.
 template <class Real>
 struct TopK {
   const Real* score_TU;
@@ -25,8 +25,9 @@ struct TopK {
 template <class Real>
 void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
 
-/// Sets mark_T, which must be all false, for the `count` lowest scores in each of `num_runs` runs
-/// of `length` tokens from token `first` on; among ties for the higher tokens. count <= length.
+/// mark_lowest, for routers that drop tokens: sets mark_T, which must be all false, for the `count`
+/// lowest scores of each run, NaN as -inf, among ties for the higher tokens. Run i has the `length`
+/// tokens from first + i * length on. count <= length.
 template <class Real>
 struct MarkLowest {
   const Real* score_T;

@@ -29,11 +29,12 @@ std::vector<int64_t> list_checkpoints(const std::string& folder);
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn = {});
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
-/// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the one with
-/// the largest score. Without a flag nothing is read. `best` checks all but tensors' bytes and
-/// skips damaged candidates; `pass_unreadable` checks all bytes and skips unreadable ones. Calls
-/// `warn` for each. Throws CheckpointError for a damaged candidate that is not skipped, or if
-/// `best` leaves none; StorageError for an unreadable one, or if none is left without `best`.
+/// A run's folder, or its `ckpt`, means the newest checkpoint in it. Without a flag none is read.
+/// With `best` alone: the one with the largest score; skips damaged ones, throws StorageError at an
+/// unreadable one, and checks all but tensors' bytes. With `pass_unreadable` alone: the newest one;
+/// skips unreadable ones, throws CheckpointError at a damaged one, and checks all bytes. With both:
+/// the largest score; skips both kinds, checks all bytes. Calls `warn` for each one skipped. Throws
+/// CheckpointError if a run has none or `best` leaves none, else StorageError if none is left.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 

@@ -17,13 +17,13 @@ namespace shoal {
 /// Base of linear layers, with one W [out, in] and one b [out], which may be undefined. Sparse
 /// training extends it at three places: W may get a form, a function that is applied to W in each
 /// forward pass (such as a learned permutation); another kernel may compute x Wᵀ; and a branch,
-/// such as a low-rank product, may run beside it.
+/// such as a low-rank product, may run beside it. plan_sparsity finds W by sparse_places().
 class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSparsePlaces {
  public:
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
   std::vector<torch::Tensor> form_leaves() const override;
-  /// Makes `product` compute x Wᵀ while product->is_on(). It gets W without the form, and applies a
-  /// permutation itself. Returns false unless `parameter` is W.
+  /// Makes `product` compute x Wᵀ while product->is_on(), such as once W has a mask. `product` gets
+  /// W without the form, and applies a permutation itself. Returns false unless `parameter` is W.
   bool set_product(const torch::Tensor& parameter, std::shared_ptr<const LinearProduct> product);
   /// Adds `branch` as a submodule `name`. Returns false unless `parameter` is W.
   bool set_branch(const torch::Tensor& parameter, const std::string& name,

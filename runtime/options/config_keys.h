@@ -36,12 +36,13 @@ std::vector<KeyInfo> list_keys(const Type& type);
 
 /// Rules of a key, from the key's own field and the fields of the sections around it.
 struct KeyRules {
-  ResumeRule
-      resume;  ///< what a changed value means on a resume; by the innermost field with a rule
-  bool keeps_evaluation = false;  ///< true if a field says that evaluations do not depend on it
+  /// Whether a resumed run may change the key (no, with a warning, silently), and whether scores
+  /// stay comparable; from the innermost field that has a resume rule.
+  ResumeRule resume;
+  bool keeps_evaluation = false;  ///< true if outputs of given weights do not depend on the key
 };
 /// Returns the rules of the key at `path` in `options`, an object of the struct that `type`
-/// describes: which fields there are depends on the classes that it chooses by name.
+/// describes. Its values choose classes by name, and so decide which fields there are.
 KeyRules key_rules(const Type& type, const void* options, std::string_view path);
 
 /// Last part of a path: `width` of `model.mlp.width`.

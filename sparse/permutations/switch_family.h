@@ -8,6 +8,7 @@
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_family.h"
 
+// u matrices of a stack  G groups of a matrix's inputs or outputs  s members of a group
 namespace shoal {
 
 /// The permutation near which switches are initialised.
@@ -22,8 +23,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches. The default lr is higher than for matrices, whose entries move
-/// by at most 1: to flip a switch, Adam must move a logit by about 3, and moves it by `lr` a step.
+/// Options of a family of switches, with `mix` from LearningOptions. The default lr is higher than
+/// for matrices, whose entries move by at most 1: a flip moves a logit by about 3, by `lr` a step.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -40,19 +41,19 @@ struct SwitchOptions : LearningOptions {
 
 /// Base of soft permutations that compose soft switches: P is a product of factors p Π + (1 - p) I,
 /// each of which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
-/// holds these logits, the switches. P is always doubly stochastic, and is decoded by rounding each
-/// p. Time and memory are proportional to the size of the permuted weight; P is never formed.
+/// holds these logits, the switches: logit_uG [u, G, two dimensions that the family chooses], or
+/// logit_G [G, ...] for one matrix. P is always doubly stochastic, and decoded by rounding each p.
+/// P is never formed: time and memory grow with the weight. The penalty is the mean of 4 p (1 - p).
 ///
 /// Each p starts near 0, or near 1 if the first permutation uses the switch. Before random noise, a
 /// switch is set as in the first permutation with probability mix^(1 / num_passed), so that this
-/// permutation has a share `mix` of P. With all p = 1/2 most families would average all members of
-/// a group, from which a layer learns nothing; p = 0 or 1 has no gradient.
-///
-/// The penalty is the mean of 4 p (1 - p).
+/// permutation has a share `mix` of P. p = 0 or 1 has no gradient; all p = 1/2 average groups.
 class SwitchFamily : public SoftFamily {
  public:
   explicit SwitchFamily(FirstSwitches near) : near_(near) {}
 
+  // SoftFamily: misfit() says why a grouping into G groups of s is not supported; usual_mix() is
+  // the default of `mix`; `factor` of product() chooses P x or x P, and P or Pᵀ.
   std::string misfit(const Grouping& grouping) const override;
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
   double usual_mix(int64_t /*side*/) const override { return 0.5; }
@@ -67,12 +68,12 @@ class SwitchFamily : public SoftFamily {
   /// Name in recipes, and minimum number of members in a group, a power of 2.
   virtual std::string_view name() const = 0;
   virtual int64_t least_side() const = 0;
-  /// The group size s that a parameter belongs to.
+  /// The group size s, from the last two dimensions of a parameter.
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
   /// Number of switches that each member passes through.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b]: u matrices, G groups of
-  /// s members, and a, b the other dimension of a matrix: b in P X (a = 1), a in X P (b = 1).
+  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b], for the p of each
+  /// switch. The other dimension of a matrix is b for P X (a = 1), and a for X P (b = 1).
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
   /// Switch settings, 0 or 1, for a random permutation of each group; shaped like logit_G.

@@ -12,12 +12,15 @@
 #include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 
-/// Tiles of the CPU kernels of sparse_query_attention.h (few queries, all keys), both passes.
+/// Tiles of the CPU kernels of sparse_query_attention.h. The forward pass gathers and scatters the
+/// rows of query_tiles(). The backward pass makes own tiles per range of keys, and only gathers.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
 // Q rows of a tile: the G heads of some queries  K keys of a tile
 namespace shoal::sparse_query_tiles {
 
+// factor_rows and vector_rows (padded to whole vectors of kLanes) turn strided rows (RowsAt) into
+// rows in the type to compute in (RealRows, scratch TileMemory); real_of and put convert a value.
 using attention_tiles::factor_rows;
 using attention_tiles::for_each_by_cost;
 using attention_tiles::Integer;
@@ -74,8 +77,8 @@ template <class Value>
 struct SparseShape {
   using Real = vector_math::Real<Value>;
   int64_t B, M, S, H, N, G, W, positions;
-  const int64_t* limit_R;
-  at::IntArrayRef offset_b1;
+  const int64_t* limit_R;     ///< last key, inclusive, that each query attends to in its sequence
+  at::IntArrayRef offset_b1;  ///< [B + 1]: sequence b has queries [offset_b1[b], offset_b1[b + 1])
   Real scale;
 
   SparseShape(const torch::Tensor& query_RNH, const torch::Tensor& key_BMSH,
@@ -130,7 +133,7 @@ void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const V
     std::fill(to.rows_HQ + h * Q + rows, to.rows_HQ + h * Q + Q, Real(0));
 }
 
-/// Reverse of gather_rows: writes rows [Q, W], each multiplied by its factor, to [R, N, H].
+/// Reverse of gather_rows: writes rows [Q, W] to [R, N, H], row q multiplied by factor(q).
 template <class Value, class Factor>
 void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
                   const vector_math::Real<Value>* from_QW, const Factor& factor, Value* to_RNH) {
