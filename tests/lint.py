@@ -409,6 +409,20 @@ class Linter:
                 elif bracket == '"':
                     todo.append((path, name))
 
+    def check_unfused_kernels(self):
+        """Kernels listed as compiled without contraction say in their first line why, and no others do."""
+        build = "cmake/ShoalCuda.cmake"
+        listed = re.search(r"set\(SHOAL_UNFUSED_KERNELS([^)]*)\)", self.read(build)) if build in self.files else None
+        names = listed.group(1).split() if listed else []
+        for name in names:
+            if name not in self.texts:
+                self.report(build, 1, f"{name} is not there")
+        for name in (name for name in self.sources if name.endswith(".cu")):
+            says_why = re.match(r"// Must not fuse: \w", self.texts[name]) is not None
+            if says_why != (name in names):
+                self.report(name, 1, "say why in the first line: // Must not fuse: REASON" if name in names else
+                            f"says that it must not fuse, but is not in SHOAL_UNFUSED_KERNELS of {build}")
+
     def check_layout(self):
         for name in self.sources:
             parts = name.split("/")
@@ -451,6 +465,7 @@ class Linter:
         self.check_design_pages()
         self.check_calls()
         self.check_parsers()
+        self.check_unfused_kernels()
         self.check_format()
         return self.findings
 

@@ -141,6 +141,18 @@ class Lint(unittest.TestCase):
         self.finds("runtime/base/a.cpp", "void f() { std::cout << 1; }\n", "does not print")
         self.finds("runtime/base/a.cpp", 'void f() { std::snprintf(a, 1, "b"); }\n')
 
+    def test_asks_why_kernels_must_not_fuse(self):
+        why, build = "// Must not fuse: ties.\n", {"cmake/ShoalCuda.cmake": "set(SHOAL_UNFUSED_KERNELS\n    moe/a.cu)\n"}
+        self.assertEqual(lint({"moe/a.cu": why + "int a;\n", "moe/b.cu": "int b;\n", **build})[0], 0)
+        for files, finding in [({"moe/a.cu": "int a;\n"}, "moe/a.cu:1: say why in the first line"),
+                               ({"moe/a.cu": "int a;\n" + why}, "moe/a.cu:1: say why in the first line"),
+                               ({"moe/a.cu": "// Must not fuse:\n"}, "moe/a.cu:1: say why in the first line"),
+                               ({"moe/a.cu": why, "moe/b.cu": why}, "moe/b.cu:1: says that it must not fuse"),
+                               ({}, "cmake/ShoalCuda.cmake:1: moe/a.cu is not there")]:
+            findings = lint({**files, **build})[1]
+            self.assertEqual(len(findings), 1, findings)
+            self.assertIn(finding, findings[0])
+
     def test_ignores_comments_and_strings(self):
         self.finds("moe/a.cpp", "// torch::load(a) and std::mt19937\n"
                    'const char* a = "getenv(b) {{{";\n'

@@ -1,3 +1,4 @@
+// Must not fuse: routers choose by these scores, and a tie must stay a tie.
 #include <cuda_runtime.h>
 
 #include "moe/kernels/logit_functions_cuda.h"

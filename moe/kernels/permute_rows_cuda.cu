@@ -1,3 +1,4 @@
+// Must not fuse: sums of rows have the CPU's bits, which rounds each product.
 #include <cuda_runtime.h>
 
 #include "moe/kernels/permute_rows_cuda.h"

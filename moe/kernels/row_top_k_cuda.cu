@@ -1,3 +1,4 @@
+// Must not fuse: its choices depend on the last bits of scores, which are the CPU's.
 #include <cuda_runtime.h>
 
 #include "moe/kernels/best_units.cuh"
@@ -7,6 +8,8 @@
 namespace shoal::top_k_cuda {
 namespace {
 
+using device::kAllLanes;
+using device::kWarp;
 using device::LaneBest;
 using device::ordered;
 using device::own_row;
@@ -67,6 +70,26 @@ __device__ Order order_of(Real score, int64_t token) {
   return {(bits & sign) != 0 ? ~bits : bits | sign, ~static_cast<uint32_t>(token)};
 }
 
+/// Finds the digit of the before-th number from the counts of all digits; `left`: its place among
+/// those with the digit. A lane has kDigits / 32 digits. All lanes of one warp must call it.
+__device__ void choose_digit(const int* count_of, int before, int* chosen, int* left) {
+  constexpr int kOwn = kDigits / kWarp;
+  const int lane = static_cast<int>(threadIdx.x);
+  int own = 0;
+  for (int i = 0; i < kOwn; ++i) own += count_of[lane * kOwn + i];
+  int end = own;  // of this lane's numbers in the order
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int other = __shfl_sync(kAllLanes, end, lane - distance);
+    if (lane >= distance) end += other;
+  }
+  if (before > end || before <= end - own) return;
+  before -= end - own;
+  int digit = lane * kOwn;
+  while (before > count_of[digit]) before -= count_of[digit++];
+  *chosen = digit;
+  *left = before;
+}
+
 // Radix selection, the highest byte first: the count-th of the order is what `bound` becomes.
 template <class Real>
 __global__ void mark_lowest_kernel(MarkLowest<Real> job) {
@@ -85,12 +108,7 @@ __global__ void mark_lowest_kernel(MarkLowest<Real> job) {
       if (order.begins_as(bound, byte)) atomicAdd(&count_of[order.digit(byte)], 1);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = 0;
-      while (before > count_of[digit]) before -= count_of[digit++];
-      chosen = digit;
-      left = before;
-    }
+    if (threadIdx.x < kWarp) choose_digit(count_of, before, &chosen, &left);
     __syncthreads();
     before = left;
     if (byte >= 4) {

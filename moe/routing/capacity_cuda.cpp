@@ -37,8 +37,11 @@ struct Choices {
 Chunks chunks_of(const Choices& choices, int64_t tokens_per_chunk) {
   const int64_t length = std::max<int64_t>(1, tokens_per_chunk) * choices.k();
   const int64_t num_choices = choices.unit_TK.numel();
-  return {num_choices, length, static_cast<int>((num_choices + length - 1) / length),
-          static_cast<int>(choices.num_units)};
+  TORCH_CHECK(length <= std::numeric_limits<int>::max() / 2, "apply_capacity: ", length,
+              " choices in one routing group, at most 2^30 on a GPU");
+  return {num_choices, static_cast<int>(length),
+          static_cast<int>((num_choices + length - 1) / length),
+          static_cast<int>(choices.num_units), static_cast<int>(choices.k())};
 }
 
 /// std::nullopt if groups differ in size, apart from a shorter last one.
@@ -91,7 +94,7 @@ int64_t room_for(const Choices& choices, const Chunks& groups, const Capacity& c
   if (capacity.mode != CapacityMode::kPadded) return choices.unit_TK.numel();
   int64_t room = 0;
   for (int64_t first = 0; first < groups.num_choices; first += groups.length) {
-    const int64_t num_choices = std::min(groups.length, groups.num_choices - first);
+    const int64_t num_choices = std::min<int64_t>(groups.length, groups.num_choices - first);
     room += unit_capacity(num_choices, choices.num_units, capacity) * choices.num_units;
   }
   return room;
@@ -106,7 +109,6 @@ Tensor keep(const Choices& choices, const Chunks& groups, const Capacity& capaci
       choices.unit_TK.const_data_ptr<int64_t>(),
       kept_TK.data_ptr<int64_t>(),
       count_UC.data_ptr<int64_t>(),
-      choices.k(),
       capacity.mode == CapacityMode::kPadded,
       {decimal_of(capacity.factor), choices.num_units, capacity.min, capacity.align},
       asking.order};
@@ -119,10 +121,10 @@ std::vector<Tensor> place(const Choices& kept, const Chunks& chunks, const Tenso
   const Tensor end_UC = count_UC.flatten().cumsum(0);
   Tensor token_A = torch::full({room}, -1, count_UC.options());
   Tensor choice_A = torch::full({room}, -1, count_UC.options());
-  const capacity_cuda::Place job{
-      kept.unit_TK.const_data_ptr<int64_t>(), end_UC.const_data_ptr<int64_t>(),
-      count_UC.const_data_ptr<int64_t>(),     token_A.data_ptr<int64_t>(),
-      choice_A.data_ptr<int64_t>(),           kept.k()};
+  const capacity_cuda::Place job{kept.unit_TK.const_data_ptr<int64_t>(),
+                                 end_UC.const_data_ptr<int64_t>(),
+                                 count_UC.const_data_ptr<int64_t>(), token_A.data_ptr<int64_t>(),
+                                 choice_A.data_ptr<int64_t>()};
   capacity_cuda::launch_place(chunks, job, current_stream());
   return {token_A, choice_A, count_UC.sum(1), kept.unit_TK.ge(0).sum()};
 }
@@ -176,7 +178,7 @@ std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_
                                      c10::IntArrayRef group_offsets, int64_t num_units,
                                      int64_t mode, int64_t order, double factor, int64_t min,
                                      int64_t align) {
-  const int64_t choices_per_warp = std::max<int64_t>(512, 4 * num_units);
+  const int64_t choices_per_chunk = std::max<int64_t>(512, 4 * num_units);
   const c10::cuda::CUDAGuard guard(unit_TK.device());
   TORCH_CHECK(num_units <= kMostUnitsOnGpu, "apply_capacity: ", num_units, " units, at most ",
               kMostUnitsOnGpu, " on a GPU");
@@ -185,7 +187,7 @@ std::vector<Tensor> assign_rows_cuda(const Tensor& unit_TK, const Tensor& score_
   const Choices choices{unit_TK, score_TK, num_units, priority_T};
   const std::optional<int64_t> tokens_per_chunk =
       capacity.mode == CapacityMode::kDropless
-          ? choices_per_warp / std::max<int64_t>(1, choices.k())
+          ? choices_per_chunk / std::max<int64_t>(1, choices.k())
           : tokens_per_group(group_offsets);
   return tokens_per_chunk ? assign(choices, chunks_of(choices, *tokens_per_chunk), capacity)
                           : assign_filled(choices, group_offsets, capacity);

@@ -13,12 +13,14 @@ struct CUstream_st;
 /// i / K. Pointers are to GPU memory; each call is queued on the stream.
 namespace shoal::capacity_cuda {
 
-/// The N choices in `count` chunks of `length` (the last may be shorter), a warp for each. Chunks
+/// The N choices in `count` chunks of `length` (the last may be shorter), a block for each. Chunks
 /// are the routing groups (samples that share a capacity) or, without a capacity, of any size.
 struct Chunks {
-  int64_t num_choices, length;
-  int count;  ///< C
+  int64_t num_choices;
+  int length;  ///< a multiple of k
+  int count;   ///< C
   int num_units;
+  int k;  ///< choices per token
 };
 
 /// The order in which a routing group's choices take places. Indices count from its start.
@@ -33,8 +35,7 @@ struct Limit {
   const int64_t* unit_N;  ///< unit of each choice; -1 if masked
   int64_t* kept_unit_N;   ///< output: the unit; -1 if the choice is masked or dropped
   int64_t* count_UC;      ///< output: rows of each unit and group
-  int64_t k;
-  bool padded;        ///< true: rows are padded to the capacity
+  bool padded;            ///< true: rows are padded to the capacity
   CapacityRule rule;  ///< computes a group's capacity from its number of unmasked tokens times K
   Order order;
 };
@@ -50,7 +51,6 @@ struct Place {
   const int64_t* end_UC;        ///< inclusive sums of count_UC, flattened
   const int64_t* count_UC;      ///< rows of each unit and chunk
   int64_t *token_A, *choice_A;  ///< output, for each row; not written for padding
-  int64_t k;
 };
 /// Writes each choice that has a unit to its row. Rows are sorted by unit, then chunk, then choice.
 void launch_place(const Chunks& chunks, const Place& job, CUstream_st* stream);

@@ -1,3 +1,4 @@
+// Must not fuse: it must choose as the kernels of single steps do, ties included.
 #include <cuda_runtime.h>
 
 #include <type_traits>

@@ -27,9 +27,7 @@ int64_t ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {
 
 int64_t floor_share(int64_t count, const Decimal& share) {
   TORCH_CHECK(count >= 0, "floor_share of ", count);
-  const ExactShare product = exact_share(count, share, 1);
-  const __int128 floor = product.numerator / product.denominator;
-  return floor < kLargestShare ? static_cast<int64_t>(floor) : kLargestShare;
+  return exact_quotient(exact_share(count, share, 1));
 }
 
 }  // namespace shoal

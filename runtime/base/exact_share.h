@@ -33,7 +33,7 @@ constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t d
   ExactShare result{static_cast<__int128>(count) * factor.digits, divisor};
   if (result.numerator == 0) return result;
   for (int e = factor.exponent; e > 0; --e) {
-    if (result.numerator / result.denominator >= kLargestShare) break;
+    if (result.numerator >= result.denominator * kLargestShare) break;
     result.numerator *= 10;
   }
   for (int e = factor.exponent; e < 0; ++e) {
@@ -43,12 +43,29 @@ constexpr ExactShare exact_share(int64_t count, const Decimal& factor, int64_t d
   return result;
 }
 
+/// Returns floor(numerator / denominator), at most 2^62, by shifts and subtractions: a GPU has no
+/// division of such numbers. The quotient must not be negative.
+constexpr int64_t exact_quotient(const ExactShare& share) {
+  if (share.numerator >> 62 >= share.denominator) return kLargestShare;
+  int bit = 0;
+  while (share.numerator >> bit >= share.denominator) ++bit;
+  int64_t quotient = 0;
+  __int128 left = share.numerator;
+  for (--bit; bit >= 0; --bit) {
+    if (left >> bit < share.denominator) continue;
+    left -= share.denominator << bit;
+    quotient |= int64_t{1} << bit;
+  }
+  return quotient;
+}
+
 /// Returns ceil_share(count, factor, divisor) without checking the arguments; kernels can call it.
 constexpr int64_t exact_ceil_share(int64_t count, const Decimal& factor, int64_t divisor) {
-  const ExactShare share = exact_share(count, factor, divisor);
-  const __int128 ceiling =
-      share.numerator / share.denominator + (share.numerator % share.denominator == 0 ? 0 : 1);
-  return ceiling < kLargestShare ? static_cast<int64_t>(ceiling) : kLargestShare;
+  ExactShare share = exact_share(count, factor, divisor);
+  if (share.numerator == 0) return 0;
+  --share.numerator;
+  const int64_t quotient = exact_quotient(share);
+  return quotient < kLargestShare ? quotient + 1 : kLargestShare;
 }
 
 /// Capacity of the experts of a Mixture-of-Experts layer: how many rows (tokens on their way to one
@@ -62,7 +79,8 @@ struct CapacityRule {
   constexpr int64_t rows_for(int64_t num_choices) const {
     const int64_t share = exact_ceil_share(num_choices, factor, num_units);
     const int64_t steps = share == 0 ? 0 : (share - 1) / align + 1;
-    const int64_t aligned = steps > kLargestShare / align ? kLargestShare : steps * align;
+    const __int128 exact = static_cast<__int128>(steps) * align;
+    const int64_t aligned = exact > kLargestShare ? kLargestShare : static_cast<int64_t>(exact);
     return min > aligned ? min : aligned;
   }
 };

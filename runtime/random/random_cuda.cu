@@ -1,3 +1,4 @@
+// Must not fuse: random numbers have equal bits on CPU and GPU.
 #include <cuda_runtime.h>
 
 #include "runtime/random/random_cuda.h"

@@ -50,7 +50,8 @@ case "$3" in
     echo "install" >>"$FAKE/calls.log"
     while [ "$1" != --target ]; do shift; done
     if [ -e "$FAKE/bad_wheel" ]; then mkdir -p "$2/torch"; exit 1; fi
-    mkdir -p "$2/torch/lib" "$2/nvidia/cu13/lib"
+    mkdir -p "$2/torch/lib" "$2/nvidia/cu13/"{lib,bin}
+    touch "$2/nvidia/cu13/bin/"{cuobjdump,nvdisasm}
     touch "$2/torch/lib/libtorch_cpu.so"
     for name in cudnn.so.9 nccl.so.2 cusparseLt.so.0 nvshmem_host.so.3 cufile.so.0 cublas.so.13 \
       cusparse.so.12 cufft.so.12 curand.so.10 cusolver.so.12 nvJitLink.so.13; do

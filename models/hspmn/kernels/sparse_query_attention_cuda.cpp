@@ -48,16 +48,20 @@ struct SparseCudaCall {
     for (size_t b = 0; b + 1 < offset.size(); ++b) {
       most = std::max(most, offset[b + 1] - offset[b]);
     }
+    const auto size = [](const torch::Tensor& x, int64_t dim) {
+      return static_cast<int>(x.size(dim));
+    };
     return {const_data<Value>(query),
             strided_rows<Value>(key),
             strided_rows<Value>(value),
             const_data<int64_t>(limit),
             const_data<int64_t>(offset_b1),
-            key.size(0),
-            key.size(2),
-            query.size(1),
-            key.size(1),
-            query.size(2),
+            size(key, 0),
+            size(key, 2),
+            size(query, 1),
+            size(key, 1),
+            size(query, 1) / size(key, 1),
+            size(query, 2),
             query.size(0),
             most,
             scale};
@@ -68,9 +72,9 @@ struct SparseCudaCall {
 template <class Value>
 int64_t num_key_parts(const Inputs<Value>& in) {
   constexpr int64_t kRows = sparse_query_cuda::kRows<Value>;
-  const int64_t tiles = (in.most_queries * (in.N / in.M) + kRows - 1) / kRows * in.B * in.M;
+  const int64_t tiles = (in.most_queries * in.G + kRows - 1) / kRows * in.B * in.M;
   const int64_t wanted = (kEnoughBlocks + tiles - 1) / std::max<int64_t>(1, tiles);
-  return std::max<int64_t>(1, std::min(wanted, in.S / kLeastPartKeys));
+  return std::max<int64_t>(1, std::min(wanted, int64_t{in.S} / kLeastPartKeys));
 }
 
 std::tuple<torch::Tensor, torch::Tensor> attend_cuda(at::TensorList heads,

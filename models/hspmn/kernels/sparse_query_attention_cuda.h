@@ -29,13 +29,15 @@ struct StridedRows {
   int64_t sequence, head, token;  ///< strides
 };
 
+/// Inputs of both passes. A key head of a sequence has fewer than 2^31 rows, G for each query.
 template <class Value>
 struct Inputs {
   const Value* query_RNW;
   StridedRows<Value> key, value;
   const int64_t* limit_R;
   const int64_t* offset_b1;
-  int64_t B, S, N, M, W, R;
+  int B, S, N, M, G, W;
+  int64_t R;
   int64_t most_queries;  ///< maximum over the sequences
   double scale;
 };

@@ -153,6 +153,8 @@ std::vector<Tensor> lookup_backward_cuda(const Tensor& grad, at::TensorList save
                                          c10::IntArrayRef rows_u, bool needs_query_grad) {
   const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &scale = saved[6];
   const c10::cuda::CUDAGuard guard(query.device());
+  TORCH_CHECK(saved[3].numel() <= std::numeric_limits<uint32_t>::max(),
+              "memory_lookup: ", saved[3].numel(), " keys chosen, fewer than 2^32 on a GPU");
   const std::vector<Tensor> result{needs_query_grad ? torch::empty_like(query) : Tensor(),
                                    torch::empty_like(keys), torch::empty_like(values),
                                    scale.defined() ? torch::empty_like(scale) : Tensor()};

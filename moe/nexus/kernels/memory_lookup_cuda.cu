@@ -1,3 +1,4 @@
+// Must not fuse: weights and sums round as the CPU's do, product by product.
 #include <cuda_runtime.h>
 
 #include "moe/nexus/kernels/memory_lookup_cuda.h"
@@ -114,7 +115,8 @@ __global__ void tables_backward_kernel(Tables<Real> tables, TablesBackward<Real>
   const int64_t first = job.first_K1[key], count = job.first_K1[key + 1] - first;
   const int64_t* hit = job.hit_H + first;
   const Real scale = scale_of(tables, static_cast<int>(key / tables.num_keys));
-  const auto row_of = [&](int64_t i) { return hit[i] / tables.k; };
+  const auto k = static_cast<uint32_t>(tables.k);
+  const auto row_of = [&](int64_t i) { return static_cast<uint32_t>(hit[i]) / k; };
   sum_bag<kPack>(
       job.y_grad, tables.width, count, row_of, [&](int64_t i) { return job.weight_Rk[hit[i]]; },
       job.values_grad + key * tables.width);

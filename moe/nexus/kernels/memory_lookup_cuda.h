@@ -45,7 +45,8 @@ template <class Real>
 void launch_rows_backward(const Tables<Real>& tables, const RowsBackward<Real>& job,
                           CUstream_st* stream);
 
-/// Gradients of keys and values: sums over each key's hits, in the order of the rows.
+/// Gradients of keys and values: sums over each key's hits, in the order of the rows. There are
+/// fewer than 2^32 hits.
 template <class Real>
 struct TablesBackward {
   const Real *y_grad, *query;

@@ -79,6 +79,24 @@ TEST_F(CapacityGpu, KeepsWhatTheCpuKeeps) {
   }
 }
 
+// Blocks of several warps: as many as have choices, or as the counts of all units have room for.
+TEST_F(CapacityGpu, KeepsWhatTheCpuKeepsInOneLargeGroup) {
+  struct Sizes {
+    int64_t num_tokens, num_units, k;
+  };
+  for (const Sizes& sizes : {Sizes{3001, 64, 4}, Sizes{700, 1000, 2}, Sizes{300, 6000, 2}}) {
+    Routing routing = some_routing(sizes.num_tokens, sizes.num_units, sizes.k);
+    routing.group_offsets = {0, sizes.num_tokens};
+    const Routing other = on_gpu_too(routing);
+    for (const CapacityOrder order : kOrders) {
+      for (const CapacityMode mode : {CapacityMode::kCapped, CapacityMode::kPadded}) {
+        const Capacity capacity{mode, 0.6, /*min=*/1, /*align=*/1, order};
+        expect_same_rows(apply_capacity(routing, capacity), apply_capacity(other, capacity));
+      }
+    }
+  }
+}
+
 TEST_F(CapacityGpu, GroupsMayDifferInSize) {
   for (const CapacityMode mode : kModes) {
     for (const CapacityOrder order : kOrders) {

@@ -36,6 +36,19 @@ TEST(Decimal, SaturatesAndVanishes) {
   EXPECT_EQ(ceil_share(int64_t{1} << 61, decimal_of(0.5), 1), int64_t{1} << 60);
 }
 
+TEST(ExactShare, QuotientsAreExactWithoutDivision) {
+  for (const __int128 divisor : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{320'000},
+                                 int64_t{1'000'000'000'000'000'003}, kSaturated + 1}) {
+    for (const int64_t quotient : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{1000},
+                                   (int64_t{1} << 31) - 1, kSaturated - 1}) {
+      EXPECT_EQ(exact_quotient({quotient * divisor, divisor}), quotient);
+      EXPECT_EQ(exact_quotient({quotient * divisor + divisor - 1, divisor}), quotient);
+    }
+    EXPECT_EQ(exact_quotient({kSaturated * divisor, divisor}), kSaturated);
+    EXPECT_EQ(exact_quotient({kSaturated * divisor + divisor, divisor}), kSaturated);
+  }
+}
+
 TEST(Decimal, RefusesWhatIsNoShare) {
   EXPECT_THROW(decimal_of(-0.5), c10::Error);
   EXPECT_THROW(decimal_of(1.0 / 0.0), c10::Error);
