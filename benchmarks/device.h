@@ -18,7 +18,7 @@ namespace shoal::bench {
 inline c10::Device use_device(const std::string& name) {
   try {
     const c10::Device device = resolve_device(name).device;
-    if (device.is_cuda()) use_exact_products();
+    if (device.is_cuda()) set_gpu_precision(/*tf32=*/false);
     return device;
   } catch (const Error& error) {
     // There is no recipe to set this in.

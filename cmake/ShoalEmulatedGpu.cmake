@@ -15,8 +15,8 @@ foreach(folder IN ITEMS runtime parallel moe sparse models launch)
     list(APPEND gpu_tests $<TARGET_OBJECTS:tests_gpu_${folder}>)
   endif()
 endforeach()
-# NCCL moves data between real devices only.
-list(FILTER host_code EXCLUDE REGEX "/nccl_[^/]*$")
+# NCCL moves data between real devices only, and nvcc compiles nothing here.
+list(FILTER host_code EXCLUDE REGEX "/(nccl|gpu_kernels)_[^/]*$")
 
 set(outputs "")
 foreach(kernel IN LISTS kernels)

@@ -72,11 +72,17 @@ if(missing)
   return()
 endif()
 
-# Hopper, with code for later chips left to the driver. No kernel uses instructions that only 90a has
-# (wgmma, setmaxnreg). `native` fails where no GPU is.
+# What kernels are compiled for: 80 is Ampere, 90 Hopper, 100 Blackwell. `native` fails where no GPU is.
+# No kernel uses instructions that only 90a has (wgmma, setmaxnreg).
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures")
+  set(CMAKE_CUDA_ARCHITECTURES 90)
 endif()
+set(SHOAL_CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CACHE STRING
+    "Compute capabilities of the GPUs to build for, such as 80;90;100")
+include(ShoalCudaArchitectures)
+shoal_cuda_architectures("${CMAKE_CUDA_COMPILER}" "${SHOAL_CUDA_ARCHITECTURES}")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/runtime/device/gpu_kernels_cuda.cpp" PROPERTIES
+  COMPILE_DEFINITIONS "SHOAL_CUDA_ARCHITECTURES=${SHOAL_CUDA_CAPABILITIES}")
 # The wheel's libraries use the shared runtime; a second, static one would not know their state.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)

@@ -127,6 +127,11 @@ if(sources)
   endif()
 endif()
 
+# In place of the driver's library that describes GPUs.
+add_library(nvml_shim MODULE tests/support/nvml_shim.cpp)
+target_link_libraries(nvml_shim PRIVATE shoal_base)
+add_dependencies(tests_launch nvml_shim)
+
 # What the scripts below drive: a torch-free program, and a library to preload into it.
 add_executable(save_program tests/support/save_program.cpp)
 target_link_libraries(save_program PRIVATE shoal_parsers shoal_parsers_loops)

@@ -134,7 +134,10 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   out << fmt::format(
       "device      {}{}\n", enum_name(recipe.run.device),
       is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
-  for (const std::string& note : recipe_notes(checked)) out << "note        " << note << "\n";
+  const bool on_gpu = recipe.run.device == DeviceKind::kCuda || (is_auto && cuda_absence().empty());
+  for (const std::string& note : recipe_notes(checked, on_gpu)) {
+    out << "note        " << note << "\n";
+  }
   for (const std::string& line : warnings) out << "warning     " << line << "\n";
 }
 

@@ -175,6 +175,49 @@ void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnin
       holds_one ? ", or lower checkpoint.keep_last or keep_best" : ""));
 }
 
+/// Weights of at least a hundredth of the model's products whose sizes tensor cores do not divide.
+void note_odd_sizes(const CheckedRecipe& checked, Lines& notes) {
+  if (!checked.counts.work) return;
+  const ModelWork& work = *checked.counts.work;
+  Lines names;
+  for (const Parameter& parameter : checked.model.parameters) {
+    const torch::Tensor& weight = parameter.tensor;
+    const auto found = work.weight_multiply_adds.find(parameter.name);
+    const bool is_depthwise = weight.dim() == 4 && weight.size(1) == 1;  // no matrix product
+    if (found == work.weight_multiply_adds.end() || weight.dim() < 2 || is_depthwise) continue;
+    // Of a stack of experts one; of a convolution the matrix of its patches.
+    const int64_t rows = weight.size(weight.dim() == 3 ? 1 : 0);
+    const int64_t columns = weight.dim() == 3 ? weight.size(2) : weight.numel() / rows;
+    if (found->second < 0.01 * work.multiply_adds || (rows % 8 == 0 && columns % 8 == 0)) continue;
+    names.push_back(fmt::format("{} ({} x {})", parameter.name, rows, columns));
+  }
+  if (names.empty()) return;
+  notes.push_back(fmt::format(
+      "model: sizes of {} are not multiples of 8, which GPUs multiply more slowly: {}{}",
+      counted(std::ssize(names), "weight"), names.front(), names.size() > 1 ? ", ..." : ""));
+}
+
+/// What GPUs compute slowly.
+void note_gpu(const CheckedRecipe& checked, const Node& tree, Lines& notes) {
+  const Recipe& recipe = checked.loaded.options;
+  const bool is_float32 = recipe.train.precision == Precision::kFloat32;
+  if (is_float32 && !recipe.run.tf32) {
+    notes.emplace_back(
+        "train.precision: float32 products leave a GPU's tensor cores unused; run.tf32=true or "
+        "train.precision=bfloat16 is several times faster, and less exact");
+  } else if (recipe.train.precision != Precision::kFloat64) {
+    note_odd_sizes(checked, notes);
+  }
+  if (recipe.parallel.expert_ranks == 1) return;
+  visit_nodes(tree, "", [&](const Node& map, const std::string& path) {
+    const config::Entry* capacity = map.find("capacity");
+    if (capacity == nullptr || text_of(capacity->value, "mode") == "padded") return;
+    notes.push_back(config::join_path(path, "capacity.mode") +
+                    ": the host waits for the GPU once a layer, for the numbers of rows that ranks "
+                    "send; padded does not wait");
+  });
+}
+
 bool exists_here(const fs::path& path) {
   std::error_code failed;
   return fs::exists(path, failed);
@@ -182,7 +225,7 @@ bool exists_here(const fs::path& path) {
 
 }  // namespace
 
-std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu) {
   Lines notes;
   const Recipe& recipe = checked.loaded.options;
   if (!evaluates_where_it_saves(recipe)) {
@@ -213,6 +256,7 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked) {
   for (const auto& [note, names] : stages_by(checked.counts.stages, &MoeStageInfo::note)) {
     notes.push_back(join_words(names) + ": " + note);
   }
+  if (on_gpu) note_gpu(checked, tree, notes);
   return notes;
 }
 

@@ -10,8 +10,9 @@
 namespace shoal {
 
 /// Notes to the user on settings that are allowed but worth knowing, one line each, such as the
-/// memory that train.average (averaged weights) takes.
-std::vector<std::string> recipe_notes(const CheckedRecipe& checked);
+/// memory that train.average (averaged weights) takes. `on_gpu`: adds what GPUs compute slowly:
+/// float32 without TF32, weights whose sizes are not multiples of 8, layers that the host waits in.
+std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu = false);
 
 /// Warnings of settings that are allowed but hardly meant, for `world` ranks, one line `KEY: what`
 /// each: keys without effect, ranks without samples, routers without load balancing, checkpoints

@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/cpu/Utils.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "launch/job/failure.h"
@@ -29,15 +31,15 @@ RankBinding binding_of(const DeviceChoice& own, const Recipe& recipe, const Laun
   return binding;
 }
 
-void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend, bool shares_gpus,
-             Communicator& world) {
+void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend,
+             const NcclLimits& limits, bool shares_gpus, Communicator& world) {
   for (const auto& [name, value] : nccl_environment(shares_gpus, nccl_version(backend->nccl))) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
   devices.watch = std::make_shared<NcclWatch>(
       [&world](const std::exception_ptr& error) { end_job(error, world); });
   backend->watch = devices.watch;
-  devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend);
+  devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend, limits);
   devices.log_lines.push_back(nccl_log_line(backend->nccl));
 }
 
@@ -62,10 +64,18 @@ void check_precision(Precision precision, const c10::Device& device, bool has_bf
       "to resume a run with it takes --override); or use a machine whose processor has them");
 }
 
-void use_exact_products() {
+void set_gpu_precision(bool tf32) {
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  at::globalContext().setAllowTF32CuBLAS(false);
-  at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+  at::globalContext().setAllowTF32CuDNN(tf32);
+}
+
+NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout) {
+  constexpr double kCentury = 3.2e9;  // in seconds; clocks count nanoseconds in 64 bits
+  const std::chrono::duration<double> seconds(
+      std::min(hang_timeout ? hang_timeout->value() : kCentury, kCentury));
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(seconds);
+  return {.launch = limit, .transfer = limit, .barrier = limit};
 }
 
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world) {
@@ -79,7 +89,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   RankBinding own = binding_of(devices.own, recipe, launch, world);
   std::shared_ptr<NcclBackend> backend;
   if (devices.own.device.is_cuda()) {
-    use_exact_products();
+    set_gpu_precision(recipe.run.tf32);
     backend = nccl_backend(devices.own.device);
     own.pci_id = backend->streams.pci_id;
   }
@@ -93,7 +103,9 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   }
   // A world of one by MPI moves memory of the CPU only.
   if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();
-  if (backend && world.size() > 1) connect(devices, backend, share_gpus(bindings), world);
+  if (backend && world.size() > 1) {
+    connect(devices, backend, nccl_limits(recipe.run.hang_timeout), share_gpus(bindings), world);
+  }
   return devices;
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/job/launch_info.h"
 #include "launch/recipe/recipe.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/nccl/nccl_functions.h"
 #include "parallel/nccl/nccl_watch.h"
 #include "runtime/device/device.h"
 
@@ -29,9 +31,12 @@ bool cpu_has_bfloat16();
 void check_precision(Precision precision, const c10::Device& device,
                      bool has_bfloat16 = cpu_has_bfloat16());
 
-/// Disables reduced precision in LibTorch's GPU products: float32 products are exact float32, and
-/// sums over tokens are accumulated in float32.
-void use_exact_products();
+/// Sets the precision of LibTorch's GPU products: float32 products round their factors to TF32 only
+/// if `tf32` is true, and bfloat16 products are accumulated in float32.
+void set_gpu_precision(bool tf32);
+
+/// Time limits of NCCL's calls, for run.hang_timeout; unset: a century, in place of none.
+NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout);
 
 /// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
 /// uses the one whose index is its local rank; a requested GPU is never silently replaced.

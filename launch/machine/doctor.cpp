@@ -34,45 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
 
-Finding plugin(const MachinePlaces& places, bool has_gpu) {
-  const std::string path = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
-  Finding finding{.name = "cuda_plugin", .text = "not built"};
-  if (!fs::exists(path)) {
-    if (has_gpu) {
-      finding.fail(ExitCode::kTopology,
-                   "install the CUDA 13.0 toolkit, run launch/setup and build again");
-    }
-    return finding;
-  }
-  try {
-    load_cuda_plugin(path);
-    finding.text = "loads, built with CUDA " + build_info().cuda_toolkit;
-  } catch (const Error& error) {
-    finding.text = error.what();
-    if (has_gpu) {
-      finding.fail(ExitCode::kTopology, error.hint());
-    } else {
-      finding.warn(error.hint());
-    }
-  }
-  return finding;
-}
-
-Finding nccl(bool has_gpu) {
-  Finding finding{.name = "nccl", .text = "not found"};
-  // Never closed: the plug-in may use it.
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    if (has_gpu) finding.warn("run launch/setup; without it a job uses one GPU");
-    return finding;
-  }
-  int version = 0;
-  auto* get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-  if (get_version != nullptr) get_version(&version);
-  finding.text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  return finding;
-}
-
 struct Trip {
   bool is_right = true;  ///< what arrived here is the previous rank's pattern
   double seconds = 1e9;  ///< the shortest of some rounds
@@ -165,16 +126,6 @@ void Finding::fail(ExitCode would_end_with, const std::string& next_step) {
   verdict = Verdict::kFail;
   code = would_end_with;
   fix = next_step;
-}
-
-std::vector<Finding> examine_gpu(const MachinePlaces& places) {
-  std::vector<std::string> models = gpu_models(places.proc);
-  std::ranges::replace(models, "", "unknown model");
-  // Containers may show a GPU's device file without the driver's folder.
-  if (models.empty() && fs::exists(places.dev + "/nvidia0")) models.push_back("unnamed GPU");
-  const Finding gpu{.name = "gpu",
-                    .text = models.empty() ? "none; training runs on the CPU" : join_words(models)};
-  return {gpu, plugin(places, !models.empty()), nccl(!models.empty())};
 }
 
 std::vector<Finding> examine_world(Communicator& world) { return {ranks(world), ring(world)}; }

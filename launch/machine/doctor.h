@@ -37,7 +37,8 @@ struct MachinePlaces {
   std::string proc = "/proc";
   std::string sys = "/sys";
   std::string dev = "/dev";
-  std::string plugin_path;  ///< empty: libshoal_cuda.so beside libshoal.so
+  std::string plugin_path;                 ///< empty: libshoal_cuda.so beside libshoal.so
+  std::string nvml = "libnvidia-ml.so.1";  ///< library of the driver that describes GPUs
   /// Returns 0, or the errno if a process may not read another's memory.
   std::function<int()> probe_memory_access = shoal::probe_memory_access;
 };
@@ -49,7 +50,8 @@ std::vector<Finding> examine_build();
 /// MPI library, and memory access between processes (CMA). No communication.
 std::vector<Finding> examine_machine(const LaunchInfo& launch, const MachinePlaces& places = {});
 
-/// Checks GPUs, the CUDA plug-in with its libraries, and NCCL. Loads the plug-in if there is one.
+/// Checks GPUs, their driver and links, the CUDA plug-in with its libraries, whether it has kernels
+/// for each GPU, and NCCL. Loads the plug-in if there is one.
 std::vector<Finding> examine_gpu(const MachinePlaces& places = {});
 
 /// Checks that all ranks run the same build, then an all-reduce and a ring, in which each rank

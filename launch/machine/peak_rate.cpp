@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-/// Dense TFLOP/s of a GPU. float32 has no TF32, since use_exact_products() disables it.
+/// Dense TFLOP/s of a GPU. Products in TF32 have half the rate of bfloat16 on all of them.
 struct KnownGpu {
   std::string_view part_of_name;
   double bfloat16, float32, float64;
@@ -69,11 +69,11 @@ std::string gpu_model(const std::string& proc) {
   return models.empty() || is_mixed ? "" : models.front();
 }
 
-std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype) {
+std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype, bool tf32) {
   for (const KnownGpu& gpu : kGpus) {
     if (model.find(gpu.part_of_name) == std::string::npos) continue;
     if (dtype == torch::kBFloat16) return gpu.bfloat16 * kTera;
-    if (dtype == torch::kFloat32) return gpu.float32 * kTera;
+    if (dtype == torch::kFloat32) return (tf32 ? gpu.bfloat16 / 2 : gpu.float32) * kTera;
     if (dtype == torch::kFloat64) return gpu.float64 * kTera;
     break;
   }
@@ -81,14 +81,14 @@ std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype) {
 }
 
 PeakRate peak_rate(const torch::Device& device, torch::Dtype dtype, std::optional<double> wanted,
-                   const TimedProducts& timed) {
+                   const TimedProducts& timed, bool tf32) {
   if (wanted) return {*wanted * kTera, "run.peak_tflops"};
   if (!device.is_cuda()) {
     if (timed.core_share >= kLeastCoreShare) return {timed.flops_per_second, "measured"};
     return {0, "the peak of shared cores cannot be measured"};
   }
   const std::string model = gpu_model();
-  const std::optional<double> known = gpu_flops(model, dtype);
+  const std::optional<double> known = gpu_flops(model, dtype, tf32);
   return known ? PeakRate{*known, model} : PeakRate{0, "the peak of this GPU is not known"};
 }
 

@@ -30,12 +30,12 @@ struct PeakRate {
 std::string gpu_model(const std::string& proc = "/proc");
 
 /// Dense peak rate of a GPU model in FLOP/s, without 2:4 sparsity, from its data sheet; nullopt for
-/// a model or dtype that the table lacks.
-std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype);
+/// a model or dtype that the table lacks. `tf32`: float32 products use TF32 (run.tf32).
+std::optional<double> gpu_flops(const std::string& model, torch::Dtype dtype, bool tf32 = false);
 
 /// Peak of a rank on `device` that computes in `dtype`: `wanted` (run.peak_tflops) if set. Else, on
 /// a CPU the rate of `timed`, unknown if other jobs used the cores; on a GPU that of gpu_flops.
 PeakRate peak_rate(const torch::Device& device, torch::Dtype dtype, std::optional<double> wanted,
-                   const TimedProducts& timed);
+                   const TimedProducts& timed, bool tf32 = false);
 
 }  // namespace shoal

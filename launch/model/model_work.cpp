@@ -21,6 +21,7 @@ class WorkCount {
       }
     }
     for (const Parameter& parameter : model.parameters) {
+      name_[parameter.tensor.unsafeGetTensorImpl()] = parameter.name;
       const auto layer = std::ranges::find(sparse, parameter.name, &SparseLayerInfo::name);
       if (layer == sparse.end()) continue;
       density_[parameter.tensor.unsafeGetTensorImpl()] = layer->reached();
@@ -47,8 +48,9 @@ class WorkCount {
 
  private:
   double views_;
-  std::set<const void*> untrained_;        ///< weights that no gradient reaches
-  std::map<const void*, double> density_;  ///< of sparse weights: the share that is on
+  std::set<const void*> untrained_;          ///< weights that no gradient reaches
+  std::map<const void*, double> density_;    ///< of sparse weights: the share that is on
+  std::map<const void*, std::string> name_;  ///< of the weights' parameters
   ModelWork work_;
 
   /// `flops`: of a multiply-add.
@@ -57,6 +59,8 @@ class WorkCount {
     const double multiply_adds =
         views_ * product.multiply_adds * (density == density_.end() ? 1 : density->second);
     work_.multiply_adds += multiply_adds;
+    const auto name = name_.find(product.weight.unsafeGetTensorImpl());
+    if (name != name_.end()) work_.weight_multiply_adds[name->second] += multiply_adds;
     work_.training_flops += multiply_adds * flops;
     if (product.routed_by.empty()) return;
     work_.routed_training_flops[product.routed_by] += multiply_adds * flops;

@@ -27,6 +27,8 @@ struct ModelWork {
   /// Part of training_flops in routed units, by the path of their MoE layer. Dropped choices are
   /// counted; MFU subtracts their share.
   std::map<std::string, double> routed_training_flops = {};
+  /// Part of multiply_adds in each weight, by the name of its parameter.
+  std::map<std::string, double> weight_multiply_adds = {};
   /// Elements of the rows that are dispatched to units: rows times width, summed over MoE layers.
   double routed_numbers = 0;
 };

@@ -81,8 +81,10 @@ struct RunOptions {
   DeviceKind device = DeviceKind::kAuto;
   std::optional<int64_t> threads;
   bool deterministic = false;
+  bool tf32 = false;
   std::optional<Duration> stop_after;
   Duration grace = Duration::seconds(60);
+  std::optional<Duration> hang_timeout = Duration::seconds(30 * 60);
   bool tensorboard = true;
   std::optional<double> peak_tflops;
   bool memory_check = true;
@@ -99,6 +101,10 @@ struct RunOptions {
               unset_word("auto")),
         field("deterministic", &RunOptions::deterministic,
               "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
+        field("tf32", &RunOptions::tf32,
+              "GPUs round the factors of float32 products to TF32's 11 significant bits: several "
+              "times faster, less exact; no effect on CPUs",
+              on_resume(OnResume::kWarned)),
         field("stop_after", &RunOptions::stop_after,
               "orderly stop (saves and ends) so many steps, or so long, after the process starts",
               unset_word("never"), above(0), accepts(DurationUnit::kStep, DurationUnit::kSecond)),
@@ -106,6 +112,11 @@ struct RunOptions {
               "grace period for the last save and its retries, from the signal that stops a run; "
               "any signal after this period, and any second INT or TERM, ends the run at once",
               above(0), accepts(DurationUnit::kSecond)),
+        field(
+            "hang_timeout", &RunOptions::hang_timeout,
+            "longest wait between GPUs for a transfer, its start or a barrier of NCCL, after which "
+            "the job ends; exchanges by MPI have no limit yet",
+            unset_word("never"), above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
               "write the metrics for TensorBoard as well, into tb/"),
         field(

@@ -48,8 +48,8 @@ std::optional<MfuBasis> mfu_basis(const CheckedRecipe& checked, const LaunchInfo
   const Recipe& recipe = checked.loaded.options;
   const RankGrid& grid = session.grid();
   const TimedProducts timed = time_cores(recipe, launch, grid, log);
-  const PeakRate own =
-      peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops, timed);
+  const PeakRate own = peak_rate(grid.device, compute_dtype_of(recipe), recipe.run.peak_tflops,
+                                 timed, recipe.run.tf32);
   const bool is_known = own.flops_per_second > 0;
   const torch::Tensor sums =
       torch::tensor({own.flops_per_second, is_known ? 0.0 : 1.0}, torch::kFloat64);

@@ -168,7 +168,7 @@ void log_layout(const RunStart& start, Log& log) {
   const DeviceChoice& device = start.devices.own;
   log.info(fmt::format("device {}: {}", device.device.str(), device.reason));
   for (const std::string& line : start.devices.log_lines) log.info(line);
-  for (const std::string& note : recipe_notes(checked)) log.info(note);
+  for (const std::string& note : recipe_notes(checked, device.device.is_cuda())) log.info(note);
   PosixFileSystem files;
   for (const std::string& line : recipe_warnings(checked, grid.world->size(), files)) {
     log.warn(line);

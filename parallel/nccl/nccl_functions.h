@@ -113,8 +113,9 @@ struct NcclFunctions {
       recv;
 };
 
-/// Time limits, after which a step of NCCL counts as failed and its communicator is aborted. Not
-/// configurable, and far longer than a save or an evaluation holds up other ranks. MPI has none.
+/// Time limits, after which a step of NCCL counts as failed and its communicator is aborted. A
+/// peer may hold up a call by a save or an evaluation. Recipe key run.hang_timeout sets launch,
+/// transfer and barrier. MPI has no limits.
 struct NcclLimits {
   std::chrono::milliseconds init = std::chrono::minutes(10);  ///< until all ranks have connected
   /// Until a call is queued on the GPU; the first call between two ranks also connects them.

@@ -172,7 +172,7 @@ void NcclLink::fail(const NcclCall& call, const std::string& what) {
   abort();
   throw CommError(failure_,
                   "a peer may have died or called something else; look at its log, and at NCCL's "
-                  "with NCCL_DEBUG=INFO");
+                  "with NCCL_DEBUG=INFO; run.hang_timeout sets how long a peer may take");
 }
 
 void NcclLink::time_out(const NcclCall& call, std::chrono::milliseconds limit) {

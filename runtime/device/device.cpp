@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -39,6 +41,12 @@ std::string plugin_path(const DevicePlaces& places) {
   return places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
 }
 
+/// Asks the loaded plug-in, see DescribeKernels; without one returns 0.
+int describe_kernels(int ordinal, std::vector<int>& built_for) {
+  const auto describe = reinterpret_cast<DescribeKernels>(dlsym(RTLD_DEFAULT, kDescribeKernels));
+  return describe == nullptr ? 0 : describe(ordinal, &built_for);
+}
+
 c10::Device visible_gpu(const GpuPlace& place) {
   const auto& hooks = at::detail::getCUDAHooks();
   const int64_t count = at::globalContext().hasCUDA() ? hooks.deviceCount() : 0;
@@ -50,6 +58,9 @@ c10::Device visible_gpu(const GpuPlace& place) {
   }
   const c10::Device gpu(c10::DeviceType::CUDA,
                         static_cast<c10::DeviceIndex>(gpu_of_local_rank(place, count)));
+  std::vector<int> built_for;
+  const int capability = describe_kernels(gpu.index(), built_for);
+  require_kernels(gpu.index(), capability, built_for);
   c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
   return gpu;
 }
@@ -69,6 +80,29 @@ int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible) {
                   " are visible",
               "start at most " + counted(num_visible, "rank") +
                   " on a machine, set parallel.share_gpu=true for trials, " + kUseCpu);
+}
+
+int kernels_for(int gpu, const std::vector<int>& built_for) {
+  int found = 0;
+  for (const int built : built_for) {
+    const bool runs_here = built / 10 == gpu / 10 || built == built_for.back();
+    if (built <= gpu && runs_here) found = built;
+  }
+  return found;
+}
+
+std::vector<int> plugin_capabilities() {
+  std::vector<int> built_for;
+  describe_kernels(-1, built_for);
+  return built_for;
+}
+
+void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for) {
+  if (kernels_for(gpu, built_for) != 0) return;
+  throw Error(ExitCode::kTopology,
+              fmt::format("device: cuda: GPU {} is sm_{}, and the CUDA plug-in was built for sm_{}",
+                          ordinal, gpu, fmt::join(built_for, ", sm_")),
+              fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}, {}", gpu, kUseCpu));
 }
 
 std::string cuda_plugin_path() {

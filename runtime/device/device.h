@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shoal {
 
@@ -30,6 +31,26 @@ struct GpuPlace {
 /// Throws Error (kTopology) if there is no such GPU.
 int64_t gpu_of_local_rank(const GpuPlace& place, int64_t num_visible);
 
+// Compute capabilities, the generations of GPUs, are numbers as nvcc takes them: 90 is 9.0.
+
+/// Returns the capability whose kernels a GPU of capability `gpu` runs, of those in `built_for`
+/// (ascending), for which kernels were compiled. This is the newest of the GPU's own generation, or
+/// else the last of all if it is older than the GPU: the driver then compiles these kernels for the
+/// GPU at the first start. Returns 0 if the GPU runs no kernels.
+int kernels_for(int gpu, const std::vector<int>& built_for);
+
+/// Returns the capabilities that the loaded plug-in was built for, ascending; empty without one.
+std::vector<int> plugin_capabilities();
+
+/// Throws Error (kTopology) that says what to build, if the GPU numbered `ordinal`, of capability
+/// `gpu`, does not run kernels built for `built_for`.
+void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for);
+
+/// The function that the plug-in exports for the above. Sets `built_for` to the capabilities that
+/// the plug-in was built for. Returns the capability of a GPU; of ordinal -1, of no GPU, 0.
+inline constexpr const char* kDescribeKernels = "shoal_describe_kernels";
+using DescribeKernels = int (*)(int ordinal, std::vector<int>* built_for);
+
 /// Returns why cuda cannot be chosen here: no plug-in, or no GPU device file; "" if both exist.
 /// Determined without torch and without loading the plug-in.
 std::string cuda_absence(const DevicePlaces& places = {});
@@ -41,7 +62,8 @@ std::string cuda_absence(const DevicePlaces& places = {});
 /// the rank's GPU the calling thread's current one. Call it before torch may be asked for CUDA.
 ///
 /// Throws Error (kTopology) if cuda is requested or chosen and there is no plug-in, no GPU, fewer
-/// GPUs than local ranks, or a CUDA library (NCCL, cuDNN, ...) is missing, which the message names.
+/// GPUs than local ranks, a GPU that the plug-in was not built for, or a CUDA library (NCCL, cuDNN,
+/// ...) is missing; the message names which.
 DeviceChoice resolve_device(const std::string& name, const GpuPlace& place = {},
                             const DevicePlaces& places = {});
 

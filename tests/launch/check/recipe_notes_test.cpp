@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,11 @@ class Disk final : public FileSystem {
 
 class RecipeWarnings : public ::testing::Test {
  protected:
-  CheckedRecipe checked(const std::vector<std::string>& overrides) {
+  CheckedRecipe checked(const std::vector<std::string>& overrides,
+                        std::optional<int64_t> world = 1) {
     testing::write_file(scratch_.file("r.yaml"), kQuiet);
-    return check_recipe({scratch_.file("r.yaml"), overrides, {}}, config::UnsetVariable::kKeep, 1);
+    return check_recipe({scratch_.file("r.yaml"), overrides, {}}, config::UnsetVariable::kKeep,
+                        world);
   }
   std::vector<std::string> of(const std::vector<std::string>& overrides, int64_t world = 1,
                               int64_t free = int64_t{1} << 40) {
@@ -77,6 +80,45 @@ class RecipeNotes : public RecipeWarnings {
     return recipe_notes(checked(overrides));
   }
 };
+
+class GpuNotes : public RecipeWarnings {
+ protected:
+  std::vector<std::string> of(const std::vector<std::string>& overrides) {
+    return recipe_notes(checked(overrides, std::nullopt), /*on_gpu=*/true);
+  }
+};
+
+TEST_F(GpuNotes, AreNoneForWhatGpusComputeFast) {
+  EXPECT_THAT(of({"train.precision=bfloat16", "model.moe.experts.hidden=16", "model.patch=8",
+                  "data.image_size=16"}),
+              IsEmpty());
+  EXPECT_THAT(of({"train.precision=float64"}), IsEmpty()) << "no tensor cores are expected";
+}
+
+TEST_F(GpuNotes, NameFloat32WithoutTf32) {
+  EXPECT_THAT(of({}), ElementsAre(AllOf(HasSubstr("train.precision: float32 products"),
+                                        HasSubstr("run.tf32=true"))));
+}
+
+TEST_F(GpuNotes, NameWeightsThatTensorCoresDoNotDivide) {
+  const auto note = AllOf(HasSubstr("not multiples of 8"), HasSubstr("blocks.0.moe.experts.fc1"),
+                          HasSubstr("8 x 6"));
+  for (const char* precision : {"train.precision=bfloat16", "run.tf32=true"}) {
+    EXPECT_THAT(of({precision}), ElementsAre(note)) << precision;
+  }
+}
+
+TEST_F(GpuNotes, NameLayersInWhichTheHostWaits) {
+  const std::vector<std::string> sharded{"train.precision=float64", "parallel.expert_ranks=2"};
+  const auto of_mode = [&](const std::string& mode) {
+    return of({sharded[0], sharded[1], "model.moe.capacity.mode=" + mode});
+  };
+  const auto note = ElementsAre(
+      AllOf(HasSubstr("model.moe.capacity.mode: the host waits"), HasSubstr("padded does not")));
+  EXPECT_THAT(of_mode("dropless"), note);
+  EXPECT_THAT(of_mode("capped"), note);
+  EXPECT_THAT(of_mode("padded"), IsEmpty());
+}
 
 TEST_F(RecipeWarnings, AreNoneForWhatWorks) { EXPECT_THAT(of({}), IsEmpty()); }
 

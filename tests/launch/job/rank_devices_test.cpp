@@ -1,10 +1,13 @@
 #include "launch/job/rank_devices.h"
 
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "tests/support/equality_recipe.h"
@@ -40,6 +43,45 @@ TEST(RankDevicesRanks, OnCpusRankZeroHasATableOfRanksAndNoneHasNccl) {
     }
     EXPECT_EQ(devices.gpu_world, nullptr);
   });
+}
+
+TEST(RankDevices, ProductsUseTf32WhereTheRecipeAsksForIt) {
+  const auto uses_tf32 = [] {
+    return std::pair(at::globalContext().allowTF32CuBLAS(), at::globalContext().allowTF32CuDNN());
+  };
+  set_gpu_precision(/*tf32=*/true);
+  EXPECT_EQ(uses_tf32(), std::pair(true, true));
+  set_gpu_precision(/*tf32=*/false);
+  EXPECT_EQ(uses_tf32(), std::pair(false, false));
+}
+
+TEST(RankDevices, NcclWaitsForAPeerAsLongAsTheRecipeSays) {
+  using std::chrono::milliseconds;
+  const auto limits_of = [](const std::string& text) {
+    const Recipe recipe = testing::equality_recipe({"run.hang_timeout=" + text});
+    const NcclLimits limits = nccl_limits(recipe.run.hang_timeout);
+    EXPECT_EQ(limits.launch, limits.transfer);
+    EXPECT_EQ(limits.launch, limits.barrier);
+    EXPECT_EQ(limits.init, NcclLimits{}.init);
+    EXPECT_EQ(limits.finalize, NcclLimits{}.finalize);
+    return limits.transfer;
+  };
+  EXPECT_EQ(nccl_limits(Recipe{}.run.hang_timeout).transfer, std::chrono::minutes(30));
+  EXPECT_EQ(limits_of("2h"), std::chrono::hours(2));
+  EXPECT_EQ(limits_of("0.0001s"), milliseconds(1));
+  for (const char* text : {"never", "900000000h"}) {
+    const milliseconds limit = limits_of(text);
+    EXPECT_GT(limit, std::chrono::hours(24 * 365)) << text;
+    const auto now = std::chrono::steady_clock::now();
+    EXPECT_GT(now + limit, now) << text << ": does not overflow";
+  }
+}
+
+TEST(RankDevices, RefusesAHangTimeoutThatIsNoTime) {
+  for (const char* text : {"0s", "30step", "no"}) {
+    EXPECT_THROW(testing::equality_recipe({std::string("run.hang_timeout=") + text}), ConfigError)
+        << text;
+  }
 }
 
 TEST(RankDevices, AGpuThatIsNotThereIsAnError) {

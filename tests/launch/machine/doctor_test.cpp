@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device/device.h"
+#include "tests/support/fake_nvml.h"
 #include "tests/support/forwarding_communicator.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/thread_communicator.h"
@@ -32,6 +34,7 @@ class Doctor : public ::testing::Test {
     places_.sys = machine_.file("sys");
     places_.dev = machine_.file("dev");
     places_.plugin_path = machine_.file("libshoal_cuda.so");
+    places_.nvml = machine_.file("none");
     write("proc/cpuinfo",
           "processor\t: 0\nmodel name\t: Toy CPU\nflags\t\t: fpu avx2 fma amx_bf16\n");
     write("proc/meminfo", "MemTotal:  33554432 kB\nMemAvailable:  16777216 kB\n");
@@ -57,6 +60,13 @@ class Doctor : public ::testing::Test {
     }
     ADD_FAILURE() << "nothing about " << name;
     return {};
+  }
+  /// Has NVML describe these GPUs.
+  testing::FakeNvml& show(const std::vector<testing::FakeGpu>& gpus) {
+    places_.nvml = testing::fake_nvml_library();
+    testing::FakeNvml& nvml = testing::fake_nvml(places_.nvml) = testing::FakeNvml{};
+    nvml.gpus = gpus;
+    return nvml;
   }
 
   testing::ScratchFolder machine_;
@@ -135,7 +145,7 @@ TEST_F(Doctor, TakesAMachineWithoutGpuAsItIs) {
 
 TEST_F(Doctor, FailsAGpuWithoutPlugin) {
   write("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t Toy GPU\nIRQ: 1\n");
-  EXPECT_EQ(find_gpu("gpu").text, "Toy GPU");
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("Toy GPU; NVML does not describe it"));
   const Finding finding = find_gpu("cuda_plugin");
   EXPECT_EQ(finding.verdict, Verdict::kFail);
   EXPECT_EQ(finding.code, ExitCode::kTopology);
@@ -150,6 +160,78 @@ TEST_F(Doctor, TellsTheLoadersTextOfABrokenPlugin) {
   EXPECT_EQ(finding.verdict, Verdict::kFail);
   EXPECT_THAT(finding.text, HasSubstr("libshoal_cuda.so"));
 }
+
+TEST_F(Doctor, NamesDriverCardsCapabilityAndFreeMemory) {
+  show({{},
+        {.name = "Toy A100", .major = 8, .minor = 6, .total = 40ull << 30, .free = 40ull << 30}});
+  EXPECT_EQ(find_gpu("gpu").text,
+            "driver 580.65.06 for CUDA up to 13.0; 0: Toy H100, sm_90, 79 GiB of 80 GiB free; "
+            "1: Toy A100, sm_86, 40 GiB of 40 GiB free");
+  EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kOk);
+}
+
+TEST_F(Doctor, WarnsOfMemoryThatOthersHold) {
+  show({{.free = 70ull << 30}, {}});
+  EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kWarn);
+  EXPECT_THAT(find_gpu("gpu").fix, HasSubstr("nvidia-smi"));
+}
+
+TEST_F(Doctor, GoesByFilesWhereNvmlKnowsNoGpu) {
+  write("dev/nvidia0", "");
+  show({});
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
+  show({{}}).starts = false;
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
+  places_.nvml = "libm.so.6";  // without a function of NVML
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
+  show({{}}).answers = false;
+  EXPECT_THAT(find_gpu("gpu").text, HasSubstr("0: unnamed GPU, sm_0"));
+}
+
+TEST_F(Doctor, TellsHowGpusAreConnected) {
+  testing::FakeNvml& nvml = show({{}, {}, {}, {}});
+  nvml.nvlinks = {{0, 1}};
+  EXPECT_EQ(find_gpu("gpu_links").text, "NVLink 0-1, PCIe 0-2 1-2 0-3 1-3 2-3");
+  nvml.nvlinks = {{0, 1}, {0, 2}, {1, 2}, {0, 3}, {1, 3}, {2, 3}};
+  EXPECT_EQ(find_gpu("gpu_links").text, "NVLink between all 4 GPUs");
+  show({{}});
+  for (const Finding& finding : examine_gpu(places_)) EXPECT_NE(finding.name, "gpu_links");
+}
+
+#ifdef SHOAL_TESTS_HAVE_CUDA_PLUGIN
+TEST_F(Doctor, FailsADriverThatIsOlderThanTheToolkit) {
+  testing::FakeNvml& nvml = show({{}});
+  nvml.driver = "550.54";
+  nvml.cuda_version = 12040;
+  EXPECT_THAT(find_gpu("gpu").text, HasSubstr("driver 550.54 for CUDA up to 12.4"));
+  EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kFail);
+  EXPECT_EQ(find_gpu("gpu").code, ExitCode::kTopology);
+  EXPECT_THAT(find_gpu("gpu").fix, HasSubstr("install a driver for CUDA 13."));
+}
+
+TEST_F(Doctor, ComparesWhatThePluginWasBuiltForWithEachGpu) {
+  places_.plugin_path.clear();
+  const int built = [] {
+    load_cuda_plugin(cuda_plugin_path());
+    return plugin_capabilities().back();
+  }();
+  const auto like = [](int capability) {
+    return testing::FakeGpu{.name = "Toy", .major = capability / 10, .minor = capability % 10};
+  };
+  show({like(built)});
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kOk) << find_gpu("cuda_plugin").text;
+  EXPECT_THAT(find_gpu("cuda_plugin").text, HasSubstr(" for sm_"));
+  show({like(built), like(75)});
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kFail);
+  EXPECT_EQ(find_gpu("cuda_plugin").code, ExitCode::kTopology);
+  EXPECT_THAT(find_gpu("cuda_plugin").fix, HasSubstr("-DSHOAL_CUDA_ARCHITECTURES=75"));
+  show({like(built + 30)});
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kWarn);
+  EXPECT_THAT(find_gpu("cuda_plugin").fix, HasSubstr("the driver compiles kernels"));
+  show({like(built)}).answers = false;
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kOk) << "what is not known is not refused";
+}
+#endif
 
 TEST(DoctorBuild, FindsTheLibTorchItWasBuiltWith) {
   for (const Finding& finding : examine_build()) {

@@ -46,6 +46,12 @@ TEST(PeakRate, OfGpusIsTheDenseOne) {
   EXPECT_EQ(gpu_flops("NVIDIA A100-SXM4-80GB", torch::kBFloat16), 312e12);
 }
 
+TEST(PeakRate, OfFloat32WithTf32IsThatOfTensorCores) {
+  EXPECT_EQ(gpu_flops("NVIDIA A100-SXM4-80GB", torch::kFloat32, /*tf32=*/true), 156e12);
+  EXPECT_EQ(gpu_flops("NVIDIA H200", torch::kFloat32, /*tf32=*/true), 494.5e12);
+  EXPECT_EQ(gpu_flops("NVIDIA H200", torch::kBFloat16, /*tf32=*/true), 989e12);
+}
+
 TEST(PeakRate, IsNotKnownOfOtherGpusAndDtypes) {
   EXPECT_EQ(gpu_flops("NVIDIA H20", torch::kBFloat16), std::nullopt);
   EXPECT_EQ(gpu_flops("", torch::kBFloat16), std::nullopt);

@@ -27,6 +27,7 @@ struct Expected {
 // The first section that a key is in decides; keys of none are fixed.
 constexpr std::array kExpected{
     Expected{"run.seed", OnResume::kFixed},
+    Expected{"run.tf32", OnResume::kWarned},
     Expected{"run", OnResume::kFree},
     Expected{"evaluate.stride", OnResume::kWarned},
     Expected{"evaluate", OnResume::kFree},

@@ -84,6 +84,16 @@ TEST_F(LoadRun, ResumesAndLogsTheDigestOfWhatItHolds) {
               AllOf(HasSubstr(path + " at step 3"), HasSubstr(second.digest())));
 }
 
+TEST_F(LoadRun, WarnsWhereProductsOfGpusGetAnotherPrecision) {
+  TrainingRun(scratch_.file("run"), {}).train(2);
+  TrainingRun second(scratch_.file("run"), {"run.tf32=true", "run.hang_timeout=never"});
+  second.folder.resume = true;
+  EXPECT_EQ(second.begin().resumed_step, 2);
+  EXPECT_THAT(read_file(second.folder.path + ".log"),
+              AllOf(HasSubstr("run.tf32  checkpoint: false   recipe: true"),
+                    Not(HasSubstr("run.hang_timeout"))));
+}
+
 TEST_F(LoadRun, ResumesFromTheNewestThatCanBeReadOnlyIfTold) {
   std::string newest;
   {

@@ -7,7 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "launch/data/open_split.h"
 #include "parallel/comm/communicator.h"
+#include "tests/support/equality_recipe.h"
+#include "tests/support/model_on.h"
+#include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -148,6 +152,31 @@ TEST(RunRecords, SayWhereEachValueOfTheRecipeWasWritten) {
   const LoadedRecipe again =
       config::load_options<Recipe>({folder.file("resolved.yaml"), {}, nullptr});
   EXPECT_EQ(again.options.run.seed, 3);
+}
+
+/// What is logged where a training starts on this device.
+std::string log_of_start(const std::vector<std::string>& overrides, c10::Device device) {
+  const ScratchFolder scratch;
+  testing::write_file(scratch.file("r.yaml"), testing::kEqualityRecipe);
+  const CheckedRecipe checked =
+      check_recipe({scratch.file("r.yaml"), overrides, {}}, config::UnsetVariable::kKeep, 1);
+  const Recipe& recipe = checked.loaded.options;
+  RankGrid grid = testing::self_grid();
+  const JobData data{open_split(checked.source, Split::kTrain),
+                     open_split(checked.source, Split::kValid)};
+  const Session session(recipe, testing::model_on(recipe, data.train, grid), data.train, grid);
+  const RankDevices devices{{device, "asked for"}, {}, nullptr, nullptr};
+  Log log(scratch.file("log"), 0, nullptr);
+  log_start({checked, devices, session, data, false, ""}, log);
+  return read_file(scratch.file("log"));
+}
+
+TEST(RunRecords, TellAtTheStartWhatGpusComputeSlowly) {
+  const std::string note = "float32 products leave a GPU's tensor cores unused";
+  EXPECT_THAT(log_of_start({"train.precision=float32"}, torch::kCUDA), HasSubstr(note));
+  EXPECT_THAT(log_of_start({"train.precision=float32", "run.tf32=true"}, torch::kCUDA),
+              Not(HasSubstr(note)));
+  EXPECT_THAT(log_of_start({"train.precision=float32"}, torch::kCPU), Not(HasSubstr(note)));
 }
 
 TEST(RunRecords, ListTheStartsOfARun) {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "runtime/base/error.h"
 
@@ -123,6 +125,31 @@ TEST_F(Device, RefusesMoreRanksThanGpus) {
   EXPECT_THAT(none.hint(), HasSubstr("CUDA_VISIBLE_DEVICES"));
 }
 
+TEST_F(Device, AGpuRunsKernelsOfItsGenerationOrTheNewestOlderOnes) {
+  EXPECT_EQ(kernels_for(90, {90}), 90);
+  EXPECT_EQ(kernels_for(80, {90}), 0);
+  EXPECT_EQ(kernels_for(89, {80, 90}), 80);
+  EXPECT_EQ(kernels_for(86, {80, 86, 89, 90}), 86);
+  EXPECT_EQ(kernels_for(100, {80, 90}), 90) << "by the driver, from the last";
+  EXPECT_EQ(kernels_for(90, {80, 100}), 0) << "the last is newer, and 80 has a binary alone";
+  EXPECT_EQ(kernels_for(103, {80, 90, 100}), 100);
+  EXPECT_EQ(kernels_for(100, {103}), 0);
+  EXPECT_EQ(kernels_for(90, {}), 0);
+}
+
+TEST_F(Device, AGpuWithoutKernelsIsAnErrorThatNamesWhatToBuild) {
+  EXPECT_NO_THROW(require_kernels(0, 90, {80, 90}));
+  try {
+    require_kernels(3, 75, {80, 90});
+    ADD_FAILURE() << "a GPU without kernels was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kTopology);
+    EXPECT_THAT(error.what(),
+                HasSubstr("GPU 3 is sm_75, and the CUDA plug-in was built for sm_80, sm_90"));
+    EXPECT_THAT(error.hint(), HasSubstr("-DSHOAL_CUDA_ARCHITECTURES=75, or set run.device=cpu"));
+  }
+}
+
 TEST_F(Device, PluginIsBesideTheLibrary) {
   EXPECT_TRUE(fs::exists(fs::path(cuda_plugin_path()).parent_path() / "libshoal.so"));
 }
@@ -164,6 +191,15 @@ TEST_F(Device, PluginLoadsWithoutGpuAndRegistersItsOperators) {
     ASSERT_TRUE(op.has_value()) << name;
     EXPECT_TRUE(op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) << name;
   }
+}
+
+TEST_F(Device, PluginTellsWhatItWasBuiltFor) {
+  load_cuda_plugin(cuda_plugin_path());
+  const std::vector<int> built_for = plugin_capabilities();
+  ASSERT_FALSE(built_for.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(built_for));
+  EXPECT_GE(built_for.front(), 80);
+  EXPECT_LT(built_for.back(), 200);
 }
 
 // A copy of the plug-in that asks for a library of another name, of the same length.

@@ -1,0 +1,31 @@
+# Checks the compute capabilities `wanted` (a list: 80;90) against what nvcc compiles for. Sets, for the
+# caller, CMAKE_CUDA_ARCHITECTURES: a binary for each, and PTX of the newest, from which the driver
+# compiles for later GPUs; and SHOAL_CUDA_CAPABILITIES, in ascending order: 80,90.
+function(shoal_cuda_architectures nvcc wanted)
+  execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE listing RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${nvcc} --list-gpu-arch: ${failed}")
+  endif()
+  string(REGEX MATCHALL "compute_[0-9]+" known "${listing}")
+  list(TRANSFORM known REPLACE "compute_" "")
+  list(SORT known COMPARE NATURAL)
+  foreach(capability IN LISTS wanted)
+    # Ampere is the first with bfloat16.
+    if(NOT capability IN_LIST known OR capability LESS 80)
+      list(JOIN known " " names)
+      message(FATAL_ERROR "SHOAL_CUDA_ARCHITECTURES: '${capability}', expected numbers from 80 on, of "
+              "those that ${nvcc} knows: ${names}")
+    endif()
+  endforeach()
+  if(NOT wanted)
+    message(FATAL_ERROR "SHOAL_CUDA_ARCHITECTURES is empty, expected a list such as 80;90")
+  endif()
+  list(REMOVE_DUPLICATES wanted)
+  list(SORT wanted COMPARE NATURAL)
+  list(JOIN wanted "," capabilities)
+  set(SHOAL_CUDA_CAPABILITIES "${capabilities}" PARENT_SCOPE)
+  list(POP_BACK wanted newest)
+  list(TRANSFORM wanted APPEND "-real")
+  list(APPEND wanted ${newest})
+  set(CMAKE_CUDA_ARCHITECTURES "${wanted}" PARENT_SCOPE)
+endfunction()
