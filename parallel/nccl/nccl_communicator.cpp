@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,24 +40,15 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
-/// The backend's watch forgets the link before it goes.
-std::shared_ptr<NcclLink> make_link(Communicator& control,
-                                    const std::shared_ptr<const NcclBackend>& backend,
-                                    const NcclLimits& limits) {
-  return {new NcclLink(control, backend, limits), [](NcclLink* link) {
-            if (const auto watch = link->backend().watch.lock()) watch->forget(*link);
-            delete link;
-          }};
-}
-
 /// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
 struct NcclInFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
   NcclCall call;
-  std::unique_lock<std::recursive_mutex> turn;
-  GpuStream* start_stream = nullptr;  // current when it started
-  GpuEvent finished;                  // after the transfer, on the communication stream
+  std::unique_lock<std::mutex> turn;
+  std::optional<NcclWatch::HostCall> launch;  // while NCCL launches it
+  GpuStream* start_stream = nullptr;          // current when it started
+  GpuEvent finished;                          // after the transfer, on the communication stream
 
   // Buffers go back to the allocator when this returns, and it hands memory out again to the stream
   // it was allocated for, without asking whether other streams are done with it. That stream is the
@@ -76,21 +69,22 @@ using InFlightPtr = std::shared_ptr<NcclInFlight>;
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> control,
-                   std::shared_ptr<const NcclBackend> backend, const NcclLimits& limits)
-      : control_(std::move(control)),
-        backend_(std::move(backend)),
-        limits_(limits),
-        link_(make_link(*control_, backend_, limits_)),
-        counters_(std::make_shared<Counters>()) {}
+  NcclCommunicator(std::unique_ptr<Communicator> control, const NcclSettings& settings)
+      : NcclCommunicator(std::move(control), [&settings](Communicator& ranks) {
+          return std::make_shared<NcclLink>(ranks, settings);
+        }) {}
 
   int64_t rank() const override { return control_->rank(); }
   int64_t size() const override { return control_->size(); }
   const Counters& counters() const override { return *counters_; }
 
-  // By an id of its own: ncclCommSplit would need this communicator healthy and idle on all ranks.
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
-    return std::make_unique<NcclCommunicator>(control_->split(color, key), backend_, limits_);
+  // ncclCommSplit needs this communicator idle on all ranks.
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
+    barrier(kNever);
+    const auto make = [&](Communicator& ranks) {
+      return std::make_shared<NcclLink>(ranks, *link_, color, traffic);
+    };
+    return std::unique_ptr<Communicator>(new NcclCommunicator(control_->split(color, key), make));
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -159,11 +153,16 @@ class NcclCommunicator : public Communicator {
     return pending(in_flight, {std::move(buffer)});
   }
 
-  void barrier() override {
+  void barrier(std::chrono::milliseconds limit) override {
     const NcclCall call{.name = "barrier", .sequence = sequence_++};
-    link_->check_alive(call);
-    link_->drain(link_->streams().record(link_->stream()), call);
-    control_->barrier();
+    GpuEvent queued;
+    {
+      const auto turn = link_->busy();
+      link_->check_alive(call);
+      queued = link_->streams().record(link_->stream());
+    }
+    link_->drain(queued, call);
+    control_->barrier(std::min(limit, link_->settings().limits.barrier));
   }
 
   void throw_if_failed() const override {
@@ -180,8 +179,19 @@ class NcclCommunicator : public Communicator {
   const NcclFunctions& nccl() const { return link_->nccl(); }
 
   BufferRules rules() const {
-    return {.device = backend_->streams.device, .reduces_bfloat16 = true};
+    return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
+
+  using MakeLink = std::function<std::shared_ptr<NcclLink>(Communicator& control)>;
+  NcclCommunicator(std::unique_ptr<Communicator> control, const MakeLink& make_link)
+      : control_(std::move(control)),
+        link_(make_link(*control_)),
+        counters_(std::make_shared<Counters>()) {
+    counters_->group = control_->counters().group;
+    counters_->order = control_->counters().order;
+  }
+
+  bool carries(Traffic traffic) const { return link_->settings().traffic == traffic; }
 
   /// Counts the call and has the communication stream wait for work that uses the buffers.
   InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
@@ -200,13 +210,20 @@ class NcclCommunicator : public Communicator {
     const GpuStreams& streams = link_->streams();
     in_flight->start_stream = streams.current();
     streams.wait(link_->stream(), streams.record(in_flight->start_stream));
+    const GpuEvent& last_exchange = link_->backend().launches->last_exchange;
+    if (carries(Traffic::kGradients) && last_exchange) {
+      streams.wait(link_->stream(), last_exchange);
+    }
+    in_flight->launch.emplace(*link_, in_flight->call, link_->settings().limits.launch);
     return in_flight;
   }
 
-  // An event recorded while NCCL still works on the launch would lie before the transfer.
   Pending pending(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
-    link_->settle(in_flight->call);
+    in_flight->launch.reset();
     in_flight->finished = link_->streams().record(link_->stream());
+    if (carries(Traffic::kExchange)) {
+      link_->backend().launches->last_exchange = in_flight->finished;
+    }
     in_flight->turn.unlock();
     if (const auto watch = link_->backend().watch.lock()) {
       watch->add(*link_, in_flight->call, in_flight->finished);
@@ -273,8 +290,6 @@ class NcclCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> control_;
-  std::shared_ptr<const NcclBackend> backend_;
-  NcclLimits limits_;
   std::shared_ptr<NcclLink> link_;
   int64_t sequence_ = 0;
   std::shared_ptr<Counters> counters_;
@@ -285,7 +300,8 @@ class NcclCommunicator : public Communicator {
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
                                                      std::shared_ptr<const NcclBackend> backend,
                                                      const NcclLimits& limits) {
-  return std::make_unique<NcclCommunicator>(std::move(control), std::move(backend), limits);
+  return std::make_unique<NcclCommunicator>(std::move(control),
+                                            NcclSettings{std::move(backend), limits});
 }
 
 }  // namespace shoal
