@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <functional>
-#include <optional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -40,15 +39,24 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
+/// The backend's watch forgets the link's transfers before it goes.
+template <typename... Args>
+std::shared_ptr<NcclLink> make_link(Args&&... args) {
+  return {new NcclLink(std::forward<Args>(args)...), [](NcclLink* link) {
+            if (const auto watch = link->backend().watch.lock()) watch->forget(*link);
+            delete link;
+          }};
+}
+
 /// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
 struct NcclInFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
   NcclCall call;
   std::unique_lock<std::mutex> turn;
-  std::optional<NcclWatch::HostCall> launch;  // while NCCL launches it
-  GpuStream* start_stream = nullptr;          // current when it started
-  GpuEvent finished;                          // after the transfer, on the communication stream
+  std::shared_ptr<void> launch;       // watched while NCCL launches it
+  GpuStream* start_stream = nullptr;  // current when it started
+  GpuEvent finished;                  // after the transfer, on the communication stream
 
   // Buffers go back to the allocator when this returns, and it hands memory out again to the stream
   // it was allocated for, without asking whether other streams are done with it. That stream is the
@@ -69,10 +77,13 @@ using InFlightPtr = std::shared_ptr<NcclInFlight>;
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> control, const NcclSettings& settings)
-      : NcclCommunicator(std::move(control), [&settings](Communicator& ranks) {
-          return std::make_shared<NcclLink>(ranks, settings);
-        }) {}
+  NcclCommunicator(std::unique_ptr<Communicator> control, std::shared_ptr<NcclLink> link)
+      : control_(std::move(control)),
+        link_(std::move(link)),
+        counters_(std::make_shared<Counters>()) {
+    counters_->group = control_->counters().group;
+    counters_->order = control_->counters().order;
+  }
 
   int64_t rank() const override { return control_->rank(); }
   int64_t size() const override { return control_->size(); }
@@ -81,10 +92,9 @@ class NcclCommunicator : public Communicator {
   // ncclCommSplit needs this communicator idle on all ranks.
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
     barrier(kNever);
-    const auto make = [&](Communicator& ranks) {
-      return std::make_shared<NcclLink>(ranks, *link_, color, traffic);
-    };
-    return std::unique_ptr<Communicator>(new NcclCommunicator(control_->split(color, key), make));
+    auto control = control_->split(color, key);
+    auto link = make_link(*control, *link_, color, traffic);
+    return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -182,15 +192,6 @@ class NcclCommunicator : public Communicator {
     return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
 
-  using MakeLink = std::function<std::shared_ptr<NcclLink>(Communicator& control)>;
-  NcclCommunicator(std::unique_ptr<Communicator> control, const MakeLink& make_link)
-      : control_(std::move(control)),
-        link_(make_link(*control_)),
-        counters_(std::make_shared<Counters>()) {
-    counters_->group = control_->counters().group;
-    counters_->order = control_->counters().order;
-  }
-
   bool carries(Traffic traffic) const { return link_->settings().traffic == traffic; }
 
   /// Counts the call and has the communication stream wait for work that uses the buffers.
@@ -214,7 +215,7 @@ class NcclCommunicator : public Communicator {
     if (carries(Traffic::kGradients) && last_exchange) {
       streams.wait(link_->stream(), last_exchange);
     }
-    in_flight->launch.emplace(*link_, in_flight->call, link_->settings().limits.launch);
+    in_flight->launch = watch_host_call(*link_, in_flight->call, link_->settings().limits.launch);
     return in_flight;
   }
 
@@ -300,8 +301,8 @@ class NcclCommunicator : public Communicator {
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
                                                      std::shared_ptr<const NcclBackend> backend,
                                                      const NcclLimits& limits) {
-  return std::make_unique<NcclCommunicator>(std::move(control),
-                                            NcclSettings{std::move(backend), limits});
+  auto link = make_link(*control, NcclSettings{std::move(backend), limits});
+  return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
 }
 
 }  // namespace shoal

@@ -20,10 +20,10 @@ namespace shoal {
 /// ranks connects them. start_* queues the transfer on the communication stream of the group's
 /// Traffic, after the current stream's work so far. One lock orders the launches of all groups of
 /// the process. A transfer of gradients starts behind the exchange that was queued last.
-/// wait() makes two streams wait for the transfer: the one current at start_* and the one current at
-/// wait(). Buffers are kept until wait(); then they may be freed, or overwritten by work on these
-/// two streams. Keep a buffer that was allocated on a third stream until that stream, too, waits for
-/// the transfer; otherwise the allocator could hand out its memory too early.
+/// wait() makes two streams wait for the transfer: the one current at start_* and the one current
+/// at wait(). Buffers are kept until wait(); then they may be freed, or overwritten by work on
+/// these two streams. Keep a buffer that was allocated on a third stream until that stream, too,
+/// waits for the transfer; otherwise the allocator could hand out its memory too early.
 ///
 /// A failure that NCCL reports is thrown as CommError by the next start_*, wait() or barrier(),
 /// with the call's number, rank, row counts and NCCL's text. The communicator is aborted first

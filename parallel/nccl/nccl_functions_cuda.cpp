@@ -1,5 +1,6 @@
 #include "parallel/nccl/nccl_functions.h"
 
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -10,8 +11,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 namespace shoal {
 namespace {
@@ -140,35 +139,10 @@ void add_transfers(NcclFunctions& nccl, c10::DeviceIndex gpu) {
   nccl.recv = on_gpu(gpu, ncclRecv);
 }
 
-/// Events of one GPU for reuse. To create one for each call would cost more than to record it.
-class EventPool {
- public:
-  ~EventPool() {
-    for (const cudaEvent_t event : free_) C10_CUDA_CHECK_WARN(cudaEventDestroy(event));
-  }
-
-  /// The current device is the pool's GPU. The event returns to the pool with its last owner.
-  static GpuEvent take(const std::shared_ptr<EventPool>& pool) {
-    cudaEvent_t event = nullptr;
-    {
-      const std::lock_guard lock(pool->mutex_);
-      if (!pool->free_.empty()) {
-        event = pool->free_.back();
-        pool->free_.pop_back();
-      }
-    }
-    if (event == nullptr) {
-      C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    }
-    return {event, [pool](void* used) {
-              const std::lock_guard lock(pool->mutex_);
-              pool->free_.push_back(static_cast<cudaEvent_t>(used));
-            }};
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
+/// An event of LibTorch's pool: to create one for each call would cost more than to record it.
+struct PooledEvent {
+  std::shared_ptr<c10::cuda::CUDAEventPool> pool;  // first: the event goes back to it
+  c10::cuda::CUDAEventPool::Event event;
 };
 
 // Also asked by a thread that has set no device.
@@ -195,11 +169,14 @@ void add_streams(GpuStreams& streams, c10::DeviceIndex gpu) {
         ours(c10::cuda::getStreamFromPool(is_high_priority, gpu).stream());
   }
   streams.current = [gpu] { return ours(c10::cuda::getCurrentCUDAStream(gpu).stream()); };
-  streams.record = [gpu, pool = std::make_shared<EventPool>()](GpuStream* stream) {
+  const auto pool = std::make_shared<c10::cuda::CUDAEventPool>();
+  streams.record = [gpu, pool](GpuStream* stream) {
     const CUDAGuard on_gpu(gpu);
-    GpuEvent event = EventPool::take(pool);
-    C10_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event.get()), theirs(stream)));
-    return event;
+    const auto owner = std::make_shared<PooledEvent>(PooledEvent{pool, pool->get(gpu)});
+    if (!owner->event->isCreated()) owner->event->create(gpu);
+    const cudaEvent_t event = owner->event->event();
+    C10_CUDA_CHECK(cudaEventRecord(event, theirs(stream)));
+    return GpuEvent(owner, event);
   };
   streams.wait = [gpu](GpuStream* stream, const GpuEvent& event) {
     const CUDAGuard on_gpu(gpu);

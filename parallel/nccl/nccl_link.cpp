@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/nccl/nccl_watch.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -95,14 +94,13 @@ void NcclLink::call_nccl(const NcclCall& call, const char* name, std::chrono::mi
                          const Function& function) {
   NcclResult result = NcclResult::kSuccess;
   {
-    const NcclWatch::HostCall watched(*this, call, limit);
+    const std::shared_ptr<void> watched = watch_host_call(*this, call, limit);
     result = function();
   }
   check(result, name, call);
 }
 
 NcclLink::~NcclLink() {
-  if (const auto watch = backend().watch.lock()) watch->forget(*this);
   if (comm() == nullptr) return;
   // Ranks that fail do not come to finalize together.
   if (std::uncaught_exceptions() > 0 || !finalize()) abort();
@@ -122,6 +120,11 @@ bool NcclLink::finalize() noexcept {
 NcclComm* NcclLink::comm() const {
   const std::lock_guard lock(mutex_);
   return comm_;
+}
+
+bool NcclLink::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
 }
 
 void NcclLink::set_comm(NcclComm* comm) {

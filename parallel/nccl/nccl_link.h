@@ -63,7 +63,7 @@ class NcclLink {
   /// failed earlier. Throws CommError on an NCCL error.
   bool is_over(const NcclCall& call, const GpuEvent& finished);
   /// True if the link has failed or was aborted.
-  bool has_failed() const { return comm() == nullptr; }
+  bool has_failed() const;
 
   // The methods below abort the NCCL communicator before they throw; `call` is for messages only.
   /// Throws CommError if the link failed before.
@@ -97,5 +97,11 @@ class NcclLink {
   NcclComm* comm_ = nullptr;
   std::string failure_;
 };
+
+/// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
+/// watch of the link's backend aborts the link after `limit`. `call` must outlive the result. Null
+/// without a watch.
+std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
+                                      std::chrono::milliseconds limit);
 
 }  // namespace shoal

@@ -89,17 +89,20 @@ bool NcclWatch::is_over(const Transfer& transfer) {
   return false;
 }
 
-NcclWatch::HostCall::HostCall(NcclLink& link, const NcclCall& call, std::chrono::milliseconds limit)
-    : watch_(link.backend().watch.lock()) {
-  if (!watch_) return;
-  const std::lock_guard lock(watch_->mutex_);
-  entered_ = watch_->entered_.insert(watch_->entered_.end(), {&link, &call, limit});
+std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
+                                      std::chrono::milliseconds limit) {
+  const auto watch = link.backend().watch.lock();
+  return watch ? watch->enter(link, call, limit) : nullptr;
 }
 
-NcclWatch::HostCall::~HostCall() {
-  if (!watch_) return;
-  const std::lock_guard lock(watch_->mutex_);
-  watch_->entered_.erase(entered_);
+std::shared_ptr<void> NcclWatch::enter(NcclLink& link, const NcclCall& call,
+                                       std::chrono::milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  const auto entered = entered_.insert(entered_.end(), {&link, &call, limit});
+  return {nullptr, [self = shared_from_this(), entered](void*) {
+            const std::lock_guard lock(self->mutex_);
+            self->entered_.erase(entered);
+          }};
 }
 
 }  // namespace shoal

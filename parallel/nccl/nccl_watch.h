@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -21,7 +22,7 @@ namespace shoal {
 /// communicator, which frees the GPU and a thread that is blocked in NCCL, and calls `on_failure`,
 /// which has to end the job, once for each communicator. Buffers are then unspecified, and
 /// Communicator::throw_if_failed throws.
-class NcclWatch {
+class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// `on_failure` is called on the watching thread. `period`: time between two polls.
@@ -31,9 +32,9 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// A call that this thread is about to make into NCCL, watched until this object is destroyed.
-  class HostCall;
-
+  /// watch_host_call by this watch.
+  std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
+                              std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
   /// event behind it. Call in the order in which transfers are queued on their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
@@ -65,19 +66,6 @@ class NcclWatch {
   std::list<Entered> entered_;           ///< calls that the host is in
   std::chrono::milliseconds waited_{0};  ///< time since a transfer completed, in periods
   std::thread thread_;                   // last: it uses the others
-};
-
-class NcclWatch::HostCall {
- public:
-  /// `call` outlives this object. `limit`: time after which the link's backend's watch aborts it.
-  HostCall(NcclLink& link, const NcclCall& call, std::chrono::milliseconds limit);
-  ~HostCall();
-  HostCall(const HostCall&) = delete;
-  HostCall& operator=(const HostCall&) = delete;
-
- private:
-  std::shared_ptr<NcclWatch> watch_;
-  std::list<Entered>::iterator entered_;
 };
 
 }  // namespace shoal

@@ -2,10 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <mutex>
+#include <string>
+#include <vector>
 
 #include "parallel/comm/collectives.h"
 #include "parallel/gradients/gradient_sync.h"
@@ -44,97 +45,102 @@ class Hasty : public testing::ForwardingCommunicator {
   std::vector<Pending> forgotten_;
 };
 
-/// A step of training by hand: a stem, experts on other ranks between two exchanges, and a head.
-/// With several ranks each sends its rows to the next, so that the experts' gradients need both.
-struct ToyStep {
-  bool has_experts = true;     ///< on this rank; their parameters are empty where there are none
+using Tensors = std::vector<Tensor>;
+
+/// Two steps of training by hand. In each of two layers rows go through a gate, to the experts of
+/// the next rank, and back; a head follows. Gradients are summed while the backward pass runs.
+struct ToyTraining {
+  bool has_experts = true;     ///< on all ranks; else on the first alone, others' are empty
   bool has_anchors = true;     ///< empty parameters stay in the graph
   bool shards = false;         ///< sums by reduce-scatter, and weights are gathered
   bool forgets_waits = false;  ///< for sums of gradients
 
-  /// Gradients of the stem, the experts and the head, or what they are after a step of SGD.
-  std::array<Tensor, 3> run(std::unique_ptr<Communicator> world) const {
+  /// Gradients of all parameters or, with `shards`, the weights after steps of SGD.
+  Tensors run(std::unique_ptr<Communicator> world) const {
     RankGrid grid = make_rank_grid(std::move(world), 2);
     if (forgets_waits) grid.world = std::make_unique<Hasty>(std::move(grid.world));
+    const bool has_own = has_experts || grid.expert->rank() == 0;
     const std::vector<int64_t> units =
-        has_experts ? std::vector<int64_t>{grid.expert->rank()} : std::vector<int64_t>{};
-    const Parameter stem = make_parameter("stem", {4}), head = make_parameter("head", {4}),
-                    experts = make_parameter("experts.*.w", {4}, &units);
-    GradientSync sync(group_parameters({stem, experts, head}, grid), *grid.world,
-                      /*bucket_bytes=*/8, shards);
-    std::unique_ptr<OptimizerShards> shard;
-    if (shards) shard = std::make_unique<OptimizerShards>(sync);
+        has_own ? std::vector<int64_t>{grid.expert->rank()} : std::vector<int64_t>{};
+    std::vector<Parameter> parameters;
+    for (const char* layer : {"0", "1"}) {
+      parameters.push_back(make_parameter(std::string("gate.") + layer, {4}));
+      parameters.push_back(make_parameter(std::string("experts.*.w.") + layer, {4}, &units));
+    }
+    parameters.push_back(make_parameter("head", {4}));
+    GradientSync sync(group_parameters(parameters, grid), *grid.world, /*bucket_bytes=*/8, shards);
+    std::unique_ptr<OptimizerShards> optimizer;
+    if (shards) optimizer = std::make_unique<OptimizerShards>(sync);
     for (int step = 0; step < 2; ++step) {
       sync.zero_grad();
       sync.start_with_backward();
-      loss(grid, {stem.tensor, experts.tensor, head.tensor}).backward();
+      loss(grid, parameters).backward();
       sync.reduce();
-      if (!shards) continue;
-      for (const Parameter& piece : shard->pieces()) {
-        const torch::NoGradGuard no_grad;
-        Tensor weights = piece.tensor;
-        weights.sub_(piece.tensor.grad(), 0.125);
-      }
-      shard->gather_weights();
+      if (shards) update(*optimizer);
     }
-    const auto result = [&](const Parameter& parameter) {
-      return (shards ? parameter.tensor.detach() : parameter.tensor.grad()).clone();
-    };
-    return {result(stem), result(experts), result(head)};
+    Tensors result;
+    for (const Parameter& parameter : parameters) {
+      const Tensor& tensor = parameter.tensor;
+      result.push_back((shards ? tensor.detach() : tensor.grad()).clone());
+    }
+    return result;
   }
 
-  Tensor loss(RankGrid& grid, const std::array<Tensor, 3>& weights) const {
+  Tensor loss(RankGrid& grid, const std::vector<Parameter>& parameters) const {
     Communicator& expert = *grid.expert;
-    const auto size = static_cast<size_t>(expert.size());
-    const double rank = static_cast<double>(grid.world->rank());
-    Tensor rows = (weights[0] + 1) * at::full({4, 4}, rank + 1, at::kDouble);
-    for (int layer = 0; layer < 2; ++layer) {
-      RowCounts send(size, 0), recv(size, 0);
-      send[(static_cast<size_t>(expert.rank()) + 1) % size] = 4;
-      recv[(static_cast<size_t>(expert.rank()) + size - 1) % size] = 4;
-      Tensor there = all_to_all(rows, send, recv, expert);
-      if (has_experts) {
-        there = there * (weights[1][0] + 1);
+    const auto size = static_cast<size_t>(expert.size()), own = static_cast<size_t>(expert.rank());
+    RowCounts send(size, 0), recv(size, 0);
+    send[(own + 1) % size] = recv[(own + size - 1) % size] = 4;
+    Tensor rows = at::full({4, 4}, static_cast<double>(grid.world->rank() + 1), at::kDouble);
+    for (size_t layer = 0; layer < 2; ++layer) {
+      const Tensor& experts = parameters[2 * layer + 1].tensor;
+      rows = all_to_all(rows * (parameters[2 * layer].tensor + 1), send, recv, expert);
+      if (experts.size(0) > 0) {
+        rows = rows * (experts[0] + 1);
       } else if (has_anchors) {
-        there = there + weights[1].sum();
+        rows = rows + experts.sum();
       }
-      rows = all_to_all(there, recv, send, expert);
+      rows = all_to_all(rows, recv, send, expert);
     }
-    return (rows * (weights[2] + 1)).sum();
+    return (rows * (parameters.back().tensor + 1)).sum();
+  }
+
+  static void update(OptimizerShards& optimizer) {
+    const torch::NoGradGuard no_grad;
+    for (const Parameter& piece : optimizer.pieces()) {
+      Tensor weights = piece.tensor;
+      weights.sub_(piece.tensor.grad(), 0.125);
+    }
+    optimizer.gather_weights();
   }
 };
 
-/// What the job's first rank ends with over NCCL.
-std::array<Tensor, 3> run_over_nccl(const ToyStep& step, const FakeSchedule& schedule = {}) {
-  FakeNccl fake(schedule);
-  std::array<Tensor, 3> result;
-  run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
-    ToyStep own = step;
-    own.has_experts = step.has_experts || control->rank() == 0;
-    const bool is_first = control->rank() == 0;
-    const std::array<Tensor, 3> ended =
-        own.run(make_nccl_communicator(std::move(control), backend_of(fake.join())));
-    if (is_first) result = ended;
-  });
-  return result;
-}
+constexpr int64_t kRanks = 4;
 
-std::array<Tensor, 3> run_over_threads(const ToyStep& step) {
-  std::array<Tensor, 3> result;
-  run_owning_ranks(2, [&](std::unique_ptr<Communicator> world) {
+/// What the first rank ends with over NCCL of a schedule; null: over threads.
+Tensors end_of(const ToyTraining& training, const FakeSchedule* schedule) {
+  FakeNccl fake(schedule == nullptr ? FakeSchedule{} : *schedule);
+  Tensors result;
+  run_owning_ranks(kRanks, [&](std::unique_ptr<Communicator> world) {
     const bool is_first = world->rank() == 0;
-    const std::array<Tensor, 3> ended = step.run(std::move(world));
-    if (is_first) result = ended;
+    if (schedule != nullptr) {
+      world = make_nccl_communicator(std::move(world), backend_of(fake.join()));
+    }
+    Tensors own = training.run(std::move(world));
+    if (is_first) result = std::move(own);
   });
   return result;
 }
 
-bool are_equal(const std::array<Tensor, 3>& a, const std::array<Tensor, 3>& b) {
-  return at::equal(a[0], b[0]) && at::equal(a[1], b[1]) && at::equal(a[2], b[2]);
+const FakeSchedule kLatest;
+
+bool are_equal(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Tensor& x, const Tensor& y) { return at::equal(x, y); });
 }
 
 /// Why a job ended, which takes less than a second.
-std::string end_of(const std::function<void()>& job) {
+std::string error_of(const std::function<void()>& job) {
   const auto start = std::chrono::steady_clock::now();
   try {
     job();
@@ -161,7 +167,7 @@ TEST(NcclOrderRanks, TwoGroupsCallsThatAreSwappedOnOneRankAreFound) {
       late.wait();
     });
   };
-  EXPECT_THAT(end_of(job),
+  EXPECT_THAT(error_of(job),
               AllOf(HasSubstr("calls of NCCL's wait for each other"),
                     HasSubstr("ncclAllReduce 3 of communicator 1"),
                     HasSubstr("ncclAllReduce 3 of communicator 2"),
@@ -180,22 +186,22 @@ TEST(NcclOrderRanks, AHostThatWaitsBeforeItMakesAPeersCallIsFound) {
       }
     });
   };
-  EXPECT_THAT(end_of(job), HasSubstr("calls of NCCL's wait for each other"));
+  EXPECT_THAT(error_of(job), HasSubstr("calls of NCCL's wait for each other"));
 }
 
 TEST(NcclOrderRanks, ARankWithoutUnitsThatLeavesTheirParametersOutOfTheGraphIsFound) {
-  const ToyStep with_anchors{.has_experts = false};
-  EXPECT_EQ(end_of([&] { run_over_nccl(with_anchors); }), "well");
-  const ToyStep without{.has_experts = false, .has_anchors = false};
-  EXPECT_THAT(end_of([&] { run_over_nccl(without); }),
+  const ToyTraining with_anchors{.has_experts = false};
+  EXPECT_EQ(error_of([&] { end_of(with_anchors, &kLatest); }), "well");
+  const ToyTraining without{.has_experts = false, .has_anchors = false};
+  EXPECT_THAT(error_of([&] { end_of(without, &kLatest); }),
               AllOf(HasSubstr("calls of NCCL's wait for each other"), HasSubstr("gradients"),
                     HasSubstr("exchange")));
 }
 
 TEST(NcclOrderRanks, AForgottenWaitForASumOfGradientsIsFound) {
-  const std::array<Tensor, 3> expected = run_over_threads({});
-  EXPECT_TRUE(are_equal(run_over_nccl({}), expected));
-  EXPECT_FALSE(are_equal(run_over_nccl({.forgets_waits = true}), expected));
+  const Tensors expected = end_of(ToyTraining{}, nullptr);
+  EXPECT_TRUE(are_equal(end_of(ToyTraining{}, &kLatest), expected));
+  EXPECT_FALSE(are_equal(end_of({.forgets_waits = true}, &kLatest), expected));
 }
 
 /// Seeds of schedules: five, or as many as SHOAL_STREAM_SEEDS says.
@@ -206,11 +212,11 @@ int64_t num_seeds() {
 
 TEST(NcclOrderRanks, AnyScheduleOfTheStreamsGivesTheSameBits) {
   for (const bool shards : {false, true}) {
-    const ToyStep step{.shards = shards};
-    const std::array<Tensor, 3> expected = run_over_threads(step);
+    const ToyTraining training{.shards = shards};
+    const Tensors expected = end_of(training, nullptr);
     for (int64_t i = 1; i <= num_seeds(); ++i) {
       const FakeSchedule schedule{.seed = static_cast<uint64_t>(i), .overlaps = i % 2 == 0};
-      EXPECT_TRUE(are_equal(run_over_nccl(step, schedule), expected))
+      EXPECT_TRUE(are_equal(end_of(training, &schedule), expected))
           << "seed " << i << (shards ? ", sharded" : "");
     }
   }
