@@ -36,10 +36,10 @@ void FakeStreams::queue(FakeStream& stream, const WorkPtr& work) {
   stream.queue.push_back(work);
   if (work->is_launch) stream.gpu->launches.push_back(work);
   stream.gpu->host_waits = nullptr;
-  while (schedule_.seed != 0 && random_() % 2 == 0) {
+  while (schedule_.seed != 0 && draw(2) == 0) {
     const std::vector<WorkPtr> next = all_next();
     if (next.empty()) break;
-    run(next[random_() % next.size()]);
+    run(next[draw(next.size())]);
   }
   changed.notify_all();
 }
@@ -86,7 +86,7 @@ bool FakeStreams::step(const WorkPtr& wanted) {
   if (schedule_.seed != 0) {
     const std::vector<WorkPtr> next = all_next();
     if (!next.empty()) {
-      run(next[random_() % next.size()]);
+      run(next[draw(next.size())]);
       return true;
     }
   }
@@ -147,6 +147,10 @@ WorkPtr FakeStreams::find_next(const WorkPtr& work, std::vector<WorkPtr>& path,
   }
   path.pop_back();
   return found;
+}
+
+size_t FakeStreams::draw(size_t count) {
+  return static_cast<size_t>(draws_.integer(num_draws_++, 0, static_cast<int64_t>(count)));
 }
 
 std::vector<WorkPtr> FakeStreams::all_next() const {

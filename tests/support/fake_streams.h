@@ -7,11 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "runtime/random/random_stream.h"
 
 namespace shoal::testing {
 
@@ -85,7 +86,7 @@ struct FakeGpu {
 class FakeStreams {
  public:
   explicit FakeStreams(const FakeSchedule& schedule)
-      : schedule_(schedule), random_(schedule.seed) {}
+      : schedule_(schedule), draws_(Stream{.seed = schedule.seed}) {}
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -112,11 +113,14 @@ class FakeStreams {
   std::vector<WorkPtr> needs(const FakeWork& work) const;
   WorkPtr find_next(const WorkPtr& work, std::vector<WorkPtr>& path, std::set<FakeWork*>& seen);
   std::vector<WorkPtr> all_next() const;
+  /// A random number below `count`.
+  size_t draw(size_t count);
   void fail(const std::string& why);
   void check() const;
 
   FakeSchedule schedule_;
-  std::mt19937_64 random_;
+  ScalarDraws draws_;
+  uint64_t num_draws_ = 0;
   std::deque<FakeGpu> gpus_;
   std::string failure_;
 };
