@@ -87,15 +87,15 @@ uint64_t CallOrder::hash() const {
   return hash_;
 }
 
-uint64_t CallOrder::new_group(uint64_t parent) {
+uint64_t CallOrder::new_group() {
   const std::lock_guard lock(mutex_);
-  return mixed(parent, ++num_splits_[parent]);
+  return ++num_groups_;
 }
 
 std::shared_ptr<Counters> make_counters(const Counters* parent) {
   auto counters = std::make_shared<Counters>();
   counters->order = parent != nullptr ? parent->order : std::make_shared<CallOrder>();
-  counters->group = parent != nullptr ? counters->order->new_group(parent->group) : 0;
+  counters->group = parent != nullptr ? counters->order->new_group() : 0;
   return counters;
 }
 

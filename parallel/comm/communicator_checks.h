@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,20 +21,18 @@ enum class Collective : uint8_t { kAllReduce, kAllToAll, kAllGather, kReduceScat
 const char* name_of(Collective kind);
 
 /// The collectives that a process has started, in order, over all groups split from one
-/// communicator. Kept as a hash of each call's group and kind. Thread-safe.
+/// communicator. Kept as a hash of each call's group and kind, equal on all ranks that have split
+/// and called alike. Thread-safe.
 class CallOrder {
  public:
   void add(uint64_t group, Collective kind);
-  /// Equal on all ranks that have made the same calls in the same order.
   uint64_t hash() const;
-  /// Returns an identifier for a group that is split from `parent`. Equal on all ranks, as they
-  /// split a group in the same order.
-  uint64_t new_group(uint64_t parent);
+  uint64_t new_group();  ///< returns the number of a group that is split off
 
  private:
   mutable std::mutex mutex_;
   uint64_t hash_ = 0xcbf29ce484222325;
-  std::map<uint64_t, uint64_t> num_splits_;  ///< by group
+  uint64_t num_groups_ = 0;
 };
 
 /// Returns the counters of a communicator split from one with the counters `parent`, whose list of

@@ -69,7 +69,7 @@ NcclLink::NcclLink(Communicator& control, const NcclSettings& settings)
   NcclComm* made = nullptr;
   call_nccl({.name = "init"}, "ncclCommInitRankConfig", settings_.limits.init,
             [&] { return nccl().comm_init_rank(&made, size_, id, rank_); });
-  set_comm(made);
+  comm_ = made;
 }
 
 // The key is the rank: `control` has sorted the ranks already.
@@ -86,7 +86,7 @@ NcclLink::NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traff
   call_nccl(call, "ncclCommSplit", settings_.limits.init, [&] {
     return nccl().comm_split(parent.comm(), static_cast<int>(color), rank_, shares, &made);
   });
-  set_comm(made);
+  comm_ = made;
 }
 
 template <typename Function>
@@ -125,11 +125,6 @@ NcclComm* NcclLink::comm() const {
 bool NcclLink::has_failed() const {
   const std::lock_guard lock(mutex_);
   return !failure_.empty();
-}
-
-void NcclLink::set_comm(NcclComm* comm) {
-  const std::lock_guard lock(mutex_);
-  comm_ = comm;
 }
 
 NcclComm* NcclLink::take_comm(const std::string& why) noexcept {
@@ -181,7 +176,8 @@ void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
   const auto start = Clock::now();
   constexpr int kQuickTurns = 200;  // most of what is left takes microseconds, some takes seconds
   for (int turn = 0; poll(call), !streams().is_done(event); ++turn) {
-    if (Clock::now() - start > limit) time_out(call, limit);
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    if (waited > limit) time_out(call, limit);
     if (turn < kQuickTurns) {
       std::this_thread::yield();
     } else {

@@ -84,7 +84,6 @@ class NcclLink {
   template <typename Function>
   void call_nccl(const NcclCall& call, const char* name, std::chrono::milliseconds limit,
                  const Function& function);
-  void set_comm(NcclComm* comm);
   NcclComm* take_comm(const std::string& why) noexcept;
   bool finalize() noexcept;
   [[noreturn]] void fail(const NcclCall& call, const std::string& what);

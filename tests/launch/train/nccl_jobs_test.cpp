@@ -32,7 +32,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kSkippedStep = 1, kSteps = 4;
+constexpr int64_t kSkippedStep = 1, kJobSteps = 4;
 
 /// What a job ends with.
 struct JobEnd {
@@ -51,7 +51,7 @@ JobEnd run_job(const Recipe& recipe, const std::string& folder, RankGrid& grid) 
     return is_bad ? gradient * std::numeric_limits<double>::quiet_NaN() : gradient;
   });
   JobEnd end;
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t step = 0; step < kJobSteps; ++step) {
     is_bad = step == kSkippedStep && grid.world->rank() == 1;
     const StepOutcome outcome = session.step({});
     EXPECT_EQ(outcome.applied, step != kSkippedStep);
@@ -64,7 +64,7 @@ JobEnd run_job(const Recipe& recipe, const std::string& folder, RankGrid& grid) 
   options.folder = folder;
   options.recipe = config::canonical_text(recipe);
   CheckpointWriter writer(options, *grid.world, files);
-  const std::string saved = writer.save(session, {kSteps, session.samples_done(), {}}).path;
+  const std::string saved = writer.save(session, {kJobSteps, session.samples_done(), {}}).path;
   if (grid.world->rank() == 0) end.checkpoint = read_file(saved + "/manifest.json");
   return end;
 }
@@ -83,10 +83,10 @@ struct Job {
 };
 
 /// What a test does to a rank's NCCL.
-using Change = std::function<void(FakeRank& nccl, int64_t rank)>;
+using NcclChange = std::function<void(FakeRank& nccl, int64_t rank)>;
 
 /// Runs a job over threads, or over NCCL of a schedule.
-JobEnd end_of(const Job& job, const FakeSchedule* schedule, const Change& change = nullptr) {
+JobEnd end_of(const Job& job, const FakeSchedule* schedule, const NcclChange& change = nullptr) {
   const ScratchFolder scratch;
   FakeNccl fake(schedule == nullptr ? FakeSchedule{} : *schedule);
   std::mutex mutex;
@@ -108,7 +108,7 @@ JobEnd end_of(const Job& job, const FakeSchedule* schedule, const Change& change
   return end;
 }
 
-const std::vector<Job>& jobs() {
+const std::vector<Job>& nccl_jobs() {
   static const std::vector<Job> all{
       {.ranks = 2, .expert_ranks = 2},
       {.ranks = 4, .expert_ranks = 2, .overrides = {"model.sparse.channel_moe.exchange.chunks=2"}},
@@ -119,17 +119,17 @@ const std::vector<Job>& jobs() {
   return all;
 }
 
-void expect_equal(const JobEnd& actual, const JobEnd& expected) {
+void expect_equal_ends(const JobEnd& actual, const JobEnd& expected) {
   EXPECT_EQ(actual.norms, expected.norms);
   EXPECT_EQ(actual.digest, expected.digest);
   EXPECT_EQ(actual.checkpoint, expected.checkpoint);
 }
 
 TEST(NcclJobsRanks, EndAsOverThreadsWithEqualBits) {
-  for (const Job& job : jobs()) {
+  for (const Job& job : nccl_jobs()) {
     SCOPED_TRACE(fmt::format("{} ranks, {} expert ranks", job.ranks, job.expert_ranks));
     const FakeSchedule latest;
-    expect_equal(end_of(job, &latest), end_of(job, nullptr));
+    expect_equal_ends(end_of(job, &latest), end_of(job, nullptr));
   }
 }
 
@@ -138,12 +138,12 @@ TEST(NcclJobsRanks, EndAlikeWithAnyScheduleOfTheStreams) {
   const char* const text = std::getenv("SHOAL_STREAM_SEEDS");
   const int64_t num_seeds = text == nullptr ? 5 : std::atoll(text);
   std::vector<JobEnd> expected;
-  for (const Job& job : jobs()) expected.push_back(end_of(job, nullptr));
+  for (const Job& job : nccl_jobs()) expected.push_back(end_of(job, nullptr));
   for (int64_t i = 1; i <= num_seeds; ++i) {
-    const size_t job = static_cast<size_t>(i) % jobs().size();
+    const size_t job = static_cast<size_t>(i) % nccl_jobs().size();
     SCOPED_TRACE(fmt::format("seed {}, job {}", i, job));
     const FakeSchedule schedule{.seed = static_cast<uint64_t>(i), .overlaps = i % 2 == 0};
-    expect_equal(end_of(jobs()[job], &schedule), expected[job]);
+    expect_equal_ends(end_of(nccl_jobs()[job], &schedule), expected[job]);
   }
 }
 
@@ -165,7 +165,7 @@ TEST(NcclJobsRanks, ThatFailInAnyPhaseEndOnAllRanks) {
        [](NcclFunctions& nccl) { fail_from(nccl.comm_get_async_error, 100); }},
       {"ncclCommSplit", [](NcclFunctions& nccl) { fail_from(nccl.comm_split, 1); }},
   };
-  for (const Job& job : jobs()) {
+  for (const Job& job : nccl_jobs()) {
     for (const auto& [name, break_it] : phases) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", name, job.ranks));
       const auto start = std::chrono::steady_clock::now();
