@@ -151,8 +151,11 @@ void Session::clip(double l2_norm) {
 
 std::optional<double> Session::exchange_wait_seconds() const {
   if (grid_.device.is_cuda()) return std::nullopt;
-  return grid_.expert->counters().wait_seconds + grid_.intra_node->counters().wait_seconds +
-         grid_.inter_node->counters().wait_seconds;
+  double seconds = 0.0;
+  for (const auto* group : {&grid_.expert, &grid_.intra_node, &grid_.inter_node}) {
+    if (*group) seconds += (*group)->counters().wait_seconds;
+  }
+  return seconds;
 }
 
 void Session::visit_state(StateVisitor& visitor) {

@@ -176,7 +176,7 @@ void log_layout(const RunStart& start, Log& log) {
   if (has_hierarchical_exchange(checked.counts.stages)) {
     log.info(fmt::format("hierarchical exchange: the ranks of an expert group are on {} of {}",
                          counted(grid.num_nodes(), "node"),
-                         counted(grid.intra_node->size(), "rank")));
+                         counted(grid.expert->size() / grid.num_nodes(), "rank")));
   }
   if (checked.loaded.options.parallel.placement == PlacementRule::kByLoad) {
     log.info(start.has_loads

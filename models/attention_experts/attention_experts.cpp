@@ -318,9 +318,14 @@ torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                             const ImageExchange& exchange) const {
   const Projections projections = project(x_IND, exchange);
   if (projections.experts.empty()) {
-    // There are no rows, but every rank needs gradients of shared parameters.
+    // There are no rows, but every rank needs gradients of shared parameters. The empty ones of the
+    // bank come as on other ranks, so that all sum their gradients at the same place of the pass.
     const torch::Tensor& all = key_value_ ? projections.rows[0] : x_IND.flatten(0, 1);
-    return all.narrow(0, 0, 0).narrow(1, 0, sizes_.width);
+    torch::Tensor rows_RD = all.narrow(0, 0, 0).narrow(1, 0, sizes_.width);
+    for (const Bank::Layer& layer : {bank_->query, bank_->key, bank_->value, bank_->out}) {
+      if (layer.weight_uDD.defined()) rows_RD = apply_stacked(layer, rows_RD, {});
+    }
+    return rows_RD;
   }
   const torch::Tensor attended_RD =
       top_k_attention_of(projections.rows, projections.experts, sizes_.width, /*dim=*/0);

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,19 @@ using RowCounts = std::vector<int64_t>;
 int64_t sum(const RowCounts& rows);
 
 enum class ReduceOp { kSum, kMax, kMin };
+
+/// What the collectives of a group carry. With NCCL each kind has a CUDA stream of its own, so that
+/// an exchange does not queue behind sums of gradients. No effect on other backends.
+enum class Traffic : uint8_t {
+  kControl,    ///< sums of losses and statistics
+  kExchange,   ///< rows on their way to units (experts) and back; scheduled first on the GPU
+  kGradients,  ///< sums of gradients, and weights that are gathered after the update
+};
+
+/// A time limit that never ends a wait.
+inline constexpr std::chrono::milliseconds kNever = std::chrono::milliseconds::max();
+
+class CallOrder;
 
 /// A collective in flight, like torch.distributed's Work. Keeps its buffers alive; move-only; the
 /// destructor and move assignment wait for the collective.
@@ -40,17 +54,30 @@ class Pending {
 
 /// A group of ranks, like torch.distributed's ProcessGroup, over MPI, NCCL or one process.
 ///
-/// Every rank must make the same start_* calls in the same order. Buffers are contiguous and on one
-/// device. Dimension 0 counts rows; a row may have any shape; zero rows are legal. dtypes: float32,
-/// float64, int64, uint8; bfloat16 is moved, but on CPUs not reduced.
-/// Throws TORCH_CHECK on shapes that do not fit the counts, CommError if the library fails.
+/// Every rank must make the same start_* calls in the same order. There is one order of the calls
+/// of all groups: two ranks that are both in groups A and B make their calls of A and of B in the
+/// same sequence, also where two threads of a rank make them. StepControl checks this in every
+/// step.
+/// - MPI and the threads of tests: each call makes progress by itself. A swap of two groups' calls
+///   would go unnoticed; only the check finds it.
+/// - NCCL: all groups of a process share one GPU. Groups of one Traffic share a CUDA stream, where
+/// a
+///   call starts when the one before it is over. Groups of different Traffic start in the order of
+///   the calls and run side by side. Ranks that swap two groups' calls wait for each other forever.
+///
+/// Buffers are contiguous and on one device. Dimension 0 counts rows; a row may have any shape;
+/// zero rows are legal. dtypes: float32, float64, int64, uint8; bfloat16 is moved, but on CPUs not
+/// reduced. Throws TORCH_CHECK on shapes that do not fit the counts, CommError if the library
+/// fails.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;  ///< this process's index in the group, from 0
   virtual int64_t size() const = 0;
-  /// Collective. Returns this rank's group: ranks of equal `color`, by `key`, then by rank.
-  virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key) = 0;
+  /// Collective. Returns this rank's group: ranks of equal `color`, by `key`, then by rank. With
+  /// NCCL waits for all transfers of this group first.
+  virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key,
+                                              Traffic traffic = Traffic::kControl) = 0;
 
   /// Reduces `buffer` over ranks in place, to equal bits on all of them.
   virtual Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) = 0;
@@ -65,7 +92,9 @@ class Communicator {
                                        const RowCounts& rows) = 0;
   /// Copies `buffer` of rank `root` into that of every rank.
   virtual Pending start_broadcast(torch::Tensor buffer, int64_t root) = 0;
-  virtual void barrier() = 0;  ///< blocks until every rank has called it
+  /// Blocks until every rank has called it. Throws CommError after `limit`; the group is then of no
+  /// further use.
+  virtual void barrier(std::chrono::milliseconds limit = kNever) = 0;
   /// Throws CommError if the group has failed. With NCCL a failed transfer leaves its buffers
   /// unspecified: call this after the host has waited for the GPU and before it uses the results.
   virtual void throw_if_failed() const = 0;
@@ -77,6 +106,9 @@ class Communicator {
     int64_t sent_bytes = 0;   ///< bytes that all_to_all calls sent to other ranks
     double wait_seconds = 0;  ///< time spent inside wait()
     uint64_t order_hash = 0;  ///< hash of the kinds of calls in their order; equal on all ranks
+    uint64_t group = 0;       ///< the group in `order`; equal on its ranks
+    /// The list of calls of this group and of all others that are split from the same communicator.
+    std::shared_ptr<CallOrder> order;
   };
   virtual const Counters& counters() const = 0;
 };

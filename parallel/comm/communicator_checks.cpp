@@ -1,5 +1,9 @@
 #include "parallel/comm/communicator_checks.h"
 
+#include <fmt/format.h>
+
+#include "runtime/base/error.h"
+
 namespace shoal {
 namespace {
 
@@ -16,6 +20,11 @@ constexpr Kind kKinds[] = {{"all_reduce", &Counters::all_reduce},
                            {"all_gather", &Counters::all_gather},
                            {"reduce_scatter", &Counters::reduce_scatter},
                            {"broadcast", &Counters::broadcast}};
+
+uint64_t mixed(uint64_t hash, uint64_t next) {
+  hash = (hash ^ next) * 0x9e3779b97f4a7c15;
+  return hash ^ hash >> 32;
+}
 
 void check_buffer(Collective kind, const torch::Tensor& tensor, const BufferRules& rules) {
   const char* call = name_of(kind);
@@ -68,10 +77,33 @@ void check_total(const Communicator& comm, Collective kind, const char* verb, in
 
 const char* name_of(Collective kind) { return kKinds[static_cast<size_t>(kind)].name; }
 
+void CallOrder::add(uint64_t group, Collective kind) {
+  const std::lock_guard lock(mutex_);
+  hash_ = mixed(mixed(hash_, group), static_cast<uint64_t>(kind) + 1);
+}
+
+uint64_t CallOrder::hash() const {
+  const std::lock_guard lock(mutex_);
+  return hash_;
+}
+
+uint64_t CallOrder::new_group() {
+  const std::lock_guard lock(mutex_);
+  return ++num_groups_;
+}
+
+std::shared_ptr<Counters> make_counters(const Counters* parent) {
+  auto counters = std::make_shared<Counters>();
+  counters->order = parent != nullptr ? parent->order : std::make_shared<CallOrder>();
+  counters->group = parent != nullptr ? counters->order->new_group() : 0;
+  return counters;
+}
+
 void count_call(Counters& counters, Collective kind) {
   ++(counters.*kKinds[static_cast<size_t>(kind)].count);
   // FNV-1a over the kinds; the offset keeps the first kind (0) from vanishing.
   counters.order_hash = (counters.order_hash ^ (static_cast<uint64_t>(kind) + 1)) * 0x100000001b3;
+  counters.order->add(counters.group, kind);
 }
 
 int64_t row_bytes(const torch::Tensor& tensor) {
@@ -131,6 +163,12 @@ void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t 
   check_buffer(Collective::kBroadcast, buffer, caller.rules);
   TORCH_CHECK(root >= 0 && root < caller.comm.size(), "broadcast: root ", root,
               " is not a rank of ", caller.comm.size());
+}
+
+void fail_barrier(int64_t rank, int64_t size, std::chrono::milliseconds limit) {
+  throw CommError(fmt::format("barrier: rank {} of {} has waited {} s for the other ranks", rank,
+                              size, std::chrono::duration<double>(limit).count()),
+                  "a rank may have died or may be held up; look at the ranks' logs");
 }
 
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <iterator>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "parallel/comm/communicator_checks.h"
@@ -180,11 +181,11 @@ struct InFlight {
 class MpiCommunicator : public Communicator {
  public:
   /// Owns `comm`. No count of a call is above `limit`.
-  MpiCommunicator(MPI_Comm comm, int64_t limit)
+  MpiCommunicator(MPI_Comm comm, int64_t limit, std::shared_ptr<Counters> counters)
       : handle_(std::make_shared<CommHandle>(comm)),
         comm_(comm),
         limit_(limit),
-        counters_(std::make_shared<Counters>()) {
+        counters_(std::move(counters)) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
@@ -195,13 +196,13 @@ class MpiCommunicator : public Communicator {
   const Counters& counters() const override { return *counters_; }
   MPI_Comm handle() const { return comm_; }
 
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic /*traffic*/) override {
     TORCH_CHECK(color >= 0 && color <= INT_MAX && key >= INT_MIN && key <= INT_MAX, "split: color ",
                 color, " or key ", key, " does not fit an int");
     MPI_Comm group = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &group),
           "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(group, limit_);
+    return std::make_unique<MpiCommunicator>(group, limit_, make_counters(counters_.get()));
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -269,7 +270,17 @@ class MpiCommunicator : public Communicator {
     });
   }
 
-  void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+  void barrier(std::chrono::milliseconds limit) override {
+    if (limit == kNever) return check(MPI_Barrier(comm_), "MPI_Barrier");
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+    const auto start = std::chrono::steady_clock::now();
+    int is_over = 0;
+    while (check(MPI_Test(&request, &is_over, MPI_STATUS_IGNORE), "MPI_Test"), is_over == 0) {
+      if (std::chrono::steady_clock::now() - start > limit) fail_barrier(rank_, size_, limit);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   void throw_if_failed() const override {}  // wait() blocks until the transfer is over
 
   [[noreturn]] void abort(int exit_code) override {
@@ -405,7 +416,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(int64_t limit) {
   initialise_once();
   MPI_Comm copy = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(copy, limit);
+  return std::make_unique<MpiCommunicator>(copy, limit, make_counters());
 }
 
 LocalRank local_rank_of(Communicator& comm) {
@@ -418,7 +429,7 @@ LocalRank local_rank_of(Communicator& comm) {
   check(MPI_Comm_split_type(mpi->handle(), MPI_COMM_TYPE_SHARED, static_cast<int>(comm.rank()),
                             MPI_INFO_NULL, &local),
         "MPI_Comm_split_type");
-  const MpiCommunicator machine(local, INT_MAX);
+  const MpiCommunicator machine(local, INT_MAX, make_counters());
   return {machine.rank(), machine.size()};
 }
 

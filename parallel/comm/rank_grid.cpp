@@ -50,16 +50,16 @@ RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_rank
     lines.push_back("parallel." + key + ": " + what);
   }
   if (!lines.empty()) throw ConfigError(lines, ExitCode::kTopology);
-  if (ranks_per_node == 0) ranks_per_node = world->size();
   const int64_t rank = world->rank();
-  const int64_t node_size = std::min(expert_ranks, ranks_per_node);
   RankGrid grid;
   grid.world = std::move(world);
   grid.gpu_world = std::move(gpu_world);
-  grid.expert = grid.tensor_world().split(rank / expert_ranks, rank);
+  grid.expert = grid.tensor_world().split(rank / expert_ranks, rank, Traffic::kExchange);
   grid.replica = grid.tensor_world().split(rank % expert_ranks, rank);
-  grid.intra_node = grid.expert->split(grid.expert->rank() / node_size, rank);
-  grid.inter_node = grid.expert->split(grid.expert->rank() % node_size, rank);
+  if (ranks_per_node == 0 || ranks_per_node >= expert_ranks) return grid;
+  const int64_t place = grid.expert->rank();
+  grid.intra_node = grid.expert->split(place / ranks_per_node, rank, Traffic::kExchange);
+  grid.inter_node = grid.expert->split(place % ranks_per_node, rank, Traffic::kExchange);
   return grid;
 }
 

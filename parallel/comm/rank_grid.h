@@ -17,8 +17,9 @@ namespace shoal {
 /// `expert`, whose ranks are neighbours in the world. The ranks of `replica` hold equal shards.
 ///
 /// Neighbouring ranks of the world share a node (a machine). An expert group that spans several
-/// nodes is itself a grid, intra_node × inter_node: `intra_node` holds its ranks on this rank's
-/// node; `inter_node` holds, in node order, the ranks with this rank's index on their node.
+/// nodes is itself a grid, intra_node × inter_node, if make_rank_grid is told of nodes:
+/// `intra_node` holds its ranks on this rank's node; `inter_node` holds, in node order, the ranks
+/// with this rank's index on their node.
 struct RankGrid {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< device of this rank's model
   std::unique_ptr<Communicator> world;  ///< all ranks: control data and tensors on the CPU
@@ -27,13 +28,13 @@ struct RankGrid {
   // The following four move tensors on the model's device.
   std::unique_ptr<Communicator> expert;
   std::unique_ptr<Communicator> replica;
-  std::unique_ptr<Communicator> intra_node;
-  std::unique_ptr<Communicator> inter_node;
+  std::unique_ptr<Communicator> intra_node;  ///< null unless the expert group spans several nodes
+  std::unique_ptr<Communicator> inter_node;  ///< null where intra_node is
 
   /// Returns the communicator of all ranks for tensors on the model's device.
   Communicator& tensor_world() const { return gpu_world ? *gpu_world : *world; }
   /// Returns the number of nodes that an expert group spans.
-  int64_t num_nodes() const { return inter_node->size(); }
+  int64_t num_nodes() const { return inter_node ? inter_node->size() : 1; }
   /// Throws CommError if one of the communicators has failed.
   void throw_if_failed() const;
 };
@@ -53,8 +54,10 @@ std::string quotient(int64_t a, int64_t b);
 std::vector<TopologyProblem> topology_problems(std::optional<int64_t> world, int64_t expert_ranks,
                                                int64_t ranks_per_node = 0);
 
-/// Collective. Divides `world` into a grid. `gpu_world`: the same ranks in the same order, for GPU
-/// tensors; may be null. Throws ConfigError (exit 11) with a line for each of topology_problems.
+/// Collective. Divides `world` into a grid. `ranks_per_node`: needed for a hierarchical exchange
+/// only; 0 means that all ranks are on one node. `gpu_world`: the same ranks in the same order, for
+/// GPU tensors; may be null. Throws ConfigError (exit 11) with a line for each of
+/// topology_problems.
 RankGrid make_rank_grid(std::unique_ptr<Communicator> world, int64_t expert_ranks,
                         int64_t ranks_per_node = 0,
                         std::unique_ptr<Communicator> gpu_world = nullptr);

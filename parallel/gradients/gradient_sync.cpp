@@ -62,7 +62,7 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
   TORCH_CHECK(bucket_bytes > 0, "buckets of ", bucket_bytes, " bytes hold nothing");
   check_groups(groups_);
   for (const ParameterGroup& group : groups_) {
-    replicas_.push_back(group.replicas->split(0, group.replicas->rank()));
+    replicas_.push_back(group.replicas->split(0, group.replicas->rank(), Traffic::kGradients));
     add_buckets(group, world, bucket_bytes);
   }
   // A bucket is filled once the parameter that was registered first has its gradient.

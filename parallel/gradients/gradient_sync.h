@@ -17,8 +17,14 @@ namespace shoal {
 /// reach counts as zero. Groups of one rank communicate nothing. float32 and float64.
 ///
 /// Buckets hold the parameters in reverse order of registration, roughly the order in which a
-/// backward pass completes their gradients. All ranks start all buckets in this order, on separate
-/// communicators, so that the sums can overtake other traffic of the backward pass.
+/// backward pass completes their gradients. All ranks start all buckets in this order, and at equal
+/// places among the other collectives of the backward pass. For this, every rank's graph reaches
+/// the same parameters between the same two collectives, also those of a layer of which it has no
+/// units (experts): their gradients are empty, but they are added to all the same.
+///
+/// Sums run on communicators of their own (Traffic::kGradients). With MPI and with threads they can
+/// overtake other traffic. With NCCL a sum starts behind the exchange of rows that is queued when
+/// its bucket is complete, and runs beside later exchanges, which the GPU schedules first.
 class GradientSync {
  public:
   static constexpr int64_t kBucketBytes = 25'000'000;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "parallel/comm/communicator_checks.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -59,20 +60,18 @@ std::string describe(const Communicator::Counters& counters) {
 }  // namespace
 
 StepControl::StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums)
-    : comm_(grid.world->split(0, grid.world->rank())),
-      watched_{{"world", grid.world.get()},
-               {"expert", grid.expert.get()},
-               {"replica", grid.replica.get()},
-               {"intra_node", grid.intra_node.get()},
-               {"inter_node", grid.inter_node.get()}} {
-  if (grid.gpu_world) watched_.push_back({"GPU world", grid.gpu_world.get()});
+    : comm_(grid.world->split(0, grid.world->rank())) {
+  watched_ = {{"world", grid.world.get()},           {"expert", grid.expert.get()},
+              {"replica", grid.replica.get()},       {"intra_node", grid.intra_node.get()},
+              {"inter_node", grid.inter_node.get()}, {"GPU world", grid.gpu_world.get()}};
+  std::erase_if(watched_, [](const Watched& watched) { return watched.comm == nullptr; });
   for (const Communicator* comm : gradient_sums) watched_.push_back({"gradients", comm});
 }
 
 int64_t StepControl::fingerprint() const {
   uint64_t hash = 0xcbf29ce484222325;
   for (const auto& [name, comm] : watched_) {
-    hash = (hash ^ comm->counters().order_hash) * 0x9e3779b97f4a7c15;
+    hash = (hash ^ comm->counters().order->hash()) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 32;
   }
   return static_cast<int64_t>(hash);
@@ -106,6 +105,7 @@ void StepControl::report_mismatch() {
   for (const auto& [name, comm] : watched_) {
     own += (own.empty() ? "" : "; ") + name + ": " + describe(comm->counters());
   }
+  own += "; order of all groups' calls " + std::to_string(fingerprint());
   const std::vector<std::string> all = gather_text(*comm_, own);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

@@ -26,7 +26,9 @@ struct StepFlags {
 /// and clip alike: a small all-gather on a communicator of its own. All ranks get the same bits.
 ///
 /// It also detects ranks that diverge: it compares which collectives, in which order, the ranks
-/// have started so far on the grid's communicators and on those that sum gradients.
+/// have started so far. The order is one list over all groups: the grid's communicators, those that
+/// sum gradients, and every other group that was split from the same communicator (CallOrder). A
+/// swap of two groups' calls is an error with every backend, since NCCL could not run it.
 class StepControl {
  public:
   /// `gradient_sums`: the communicators that sum gradients, equally many on all ranks. Collective

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -38,11 +39,10 @@ bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
 }
 
-/// The backend's watch forgets the link before it goes.
-std::shared_ptr<NcclLink> make_link(Communicator& control,
-                                    const std::shared_ptr<const NcclBackend>& backend,
-                                    const NcclLimits& limits) {
-  return {new NcclLink(control, backend, limits), [](NcclLink* link) {
+/// The backend's watch forgets the link's transfers before it goes.
+template <typename... Args>
+std::shared_ptr<NcclLink> make_link(Args&&... args) {
+  return {new NcclLink(std::forward<Args>(args)...), [](NcclLink* link) {
             if (const auto watch = link->backend().watch.lock()) watch->forget(*link);
             delete link;
           }};
@@ -53,7 +53,8 @@ struct NcclInFlight {
   std::shared_ptr<NcclLink> link;
   std::shared_ptr<Communicator::Counters> counters;
   NcclCall call;
-  std::unique_lock<std::recursive_mutex> turn;
+  std::unique_lock<std::mutex> turn;
+  std::shared_ptr<void> launch;       // watched while NCCL launches it
   GpuStream* start_stream = nullptr;  // current when it started
   GpuEvent finished;                  // after the transfer, on the communication stream
 
@@ -76,21 +77,24 @@ using InFlightPtr = std::shared_ptr<NcclInFlight>;
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> control,
-                   std::shared_ptr<const NcclBackend> backend, const NcclLimits& limits)
+  NcclCommunicator(std::unique_ptr<Communicator> control, std::shared_ptr<NcclLink> link)
       : control_(std::move(control)),
-        backend_(std::move(backend)),
-        limits_(limits),
-        link_(make_link(*control_, backend_, limits_)),
-        counters_(std::make_shared<Counters>()) {}
+        link_(std::move(link)),
+        counters_(std::make_shared<Counters>()) {
+    counters_->group = control_->counters().group;
+    counters_->order = control_->counters().order;
+  }
 
   int64_t rank() const override { return control_->rank(); }
   int64_t size() const override { return control_->size(); }
   const Counters& counters() const override { return *counters_; }
 
-  // By an id of its own: ncclCommSplit would need this communicator healthy and idle on all ranks.
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
-    return std::make_unique<NcclCommunicator>(control_->split(color, key), backend_, limits_);
+  // ncclCommSplit needs this communicator idle on all ranks.
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
+    barrier(kNever);
+    auto control = control_->split(color, key);
+    auto link = make_link(*control, *link_, color, traffic);
+    return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -159,11 +163,16 @@ class NcclCommunicator : public Communicator {
     return pending(in_flight, {std::move(buffer)});
   }
 
-  void barrier() override {
+  void barrier(std::chrono::milliseconds limit) override {
     const NcclCall call{.name = "barrier", .sequence = sequence_++};
-    link_->check_alive(call);
-    link_->drain(link_->streams().record(link_->stream()), call);
-    control_->barrier();
+    GpuEvent queued;
+    {
+      const auto turn = link_->busy();
+      link_->check_alive(call);
+      queued = link_->streams().record(link_->stream());
+    }
+    link_->drain(queued, call);
+    control_->barrier(std::min(limit, link_->settings().limits.barrier));
   }
 
   void throw_if_failed() const override {
@@ -180,8 +189,10 @@ class NcclCommunicator : public Communicator {
   const NcclFunctions& nccl() const { return link_->nccl(); }
 
   BufferRules rules() const {
-    return {.device = backend_->streams.device, .reduces_bfloat16 = true};
+    return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
+
+  bool carries(Traffic traffic) const { return link_->settings().traffic == traffic; }
 
   /// Counts the call and has the communication stream wait for work that uses the buffers.
   InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
@@ -200,13 +211,20 @@ class NcclCommunicator : public Communicator {
     const GpuStreams& streams = link_->streams();
     in_flight->start_stream = streams.current();
     streams.wait(link_->stream(), streams.record(in_flight->start_stream));
+    const GpuEvent& last_exchange = link_->backend().launches->last_exchange;
+    if (carries(Traffic::kGradients) && last_exchange) {
+      streams.wait(link_->stream(), last_exchange);
+    }
+    in_flight->launch = watch_host_call(*link_, in_flight->call, link_->settings().limits.launch);
     return in_flight;
   }
 
-  // An event recorded while NCCL still works on the launch would lie before the transfer.
   Pending pending(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
-    link_->settle(in_flight->call);
+    in_flight->launch.reset();
     in_flight->finished = link_->streams().record(link_->stream());
+    if (carries(Traffic::kExchange)) {
+      link_->backend().launches->last_exchange = in_flight->finished;
+    }
     in_flight->turn.unlock();
     if (const auto watch = link_->backend().watch.lock()) {
       watch->add(*link_, in_flight->call, in_flight->finished);
@@ -273,8 +291,6 @@ class NcclCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> control_;
-  std::shared_ptr<const NcclBackend> backend_;
-  NcclLimits limits_;
   std::shared_ptr<NcclLink> link_;
   int64_t sequence_ = 0;
   std::shared_ptr<Counters> counters_;
@@ -285,7 +301,8 @@ class NcclCommunicator : public Communicator {
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
                                                      std::shared_ptr<const NcclBackend> backend,
                                                      const NcclLimits& limits) {
-  return std::make_unique<NcclCommunicator>(std::move(control), std::move(backend), limits);
+  auto link = make_link(*control, NcclSettings{std::move(backend), limits});
+  return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
 }
 
 }  // namespace shoal

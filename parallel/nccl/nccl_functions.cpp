@@ -15,6 +15,7 @@ std::pair<int, int> release_of(int version) {
 }
 
 constexpr std::pair<int, int> kSharesGpus{2, 30};
+constexpr std::pair<int, int> kOrdersLaunches{2, 26};
 
 }  // namespace
 
@@ -67,7 +68,10 @@ std::string nccl_log_line(const NcclFunctions& nccl) {
 }
 
 std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version) {
-  if (!share_gpu) return {};
+  std::vector<std::pair<std::string, std::string>> variables;
+  if (release_of(version) >= kOrdersLaunches)
+    variables.push_back({"NCCL_LAUNCH_ORDER_IMPLICIT", "1"});
+  if (!share_gpu) return variables;
   if (release_of(version) < kSharesGpus) {
     throw Error(ExitCode::kTopology,
                 fmt::format("parallel.share_gpu: two ranks on one GPU need NCCL {}.{} or newer; "
@@ -75,7 +79,8 @@ std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu
                             kSharesGpus.first, kSharesGpus.second, nccl_version_text(version)),
                 "start one rank per GPU, or install a newer NCCL");
   }
-  return {{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}};
+  variables.push_back({"NCCL_MULTI_RANK_GPU_ENABLE", "1"});
+  return variables;
 }
 
 }  // namespace shoal

@@ -7,9 +7,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "parallel/comm/communicator.h"
 
 namespace shoal {
 
@@ -25,9 +28,12 @@ using GpuEvent = std::shared_ptr<void>;
 struct GpuStreams {
   c10::Device device = c10::Device(c10::DeviceType::CPU);  ///< where buffers live
   std::string pci_id;                                      ///< `0000:3B:00.0`
-  /// The stream of all collectives of the process. With a stream per communicator, kernels of two
-  /// communicators could deadlock, each waiting for room that the other holds on some GPU.
-  GpuStream* communication = nullptr;
+  /// The streams of the process's collectives, one for each Traffic. That of exchanges has high
+  /// priority: a transfer's few blocks are scheduled before the many of a matrix product.
+  std::array<GpuStream*, 3> communication{};
+  GpuStream* stream_of(Traffic traffic) const {
+    return communication[static_cast<size_t>(traffic)];
+  }
   /// Returns the current stream of the calling thread.
   std::function<GpuStream*()> current;
   /// Returns an event after all work of the stream so far.
@@ -70,8 +76,8 @@ struct NcclComm;
 /// The NCCL functions that communicators call, with NCCL's names and arguments. They come from the
 /// CUDA plug-in; tests pass scripted ones. Callers need no NCCL header.
 ///
-/// NCCL communicators are non-blocking here: any function may return kInProgress, and the
-/// communicator must then not be used until comm_get_async_error reports another state.
+/// NCCL communicators are blocking here: functions that connect, and calls that launch a transfer,
+/// return when they are done. A thread may be blocked in one while another calls comm_abort.
 struct NcclFunctions {
   int header_version = 0;          ///< NCCL_VERSION_CODE of the header
   std::string library_file;        ///< the file that was loaded
@@ -79,8 +85,12 @@ struct NcclFunctions {
 
   std::function<NcclResult(int* version)> get_version;
   std::function<NcclResult(NcclId* id)> get_unique_id;
-  /// ncclCommInitRankConfig with config.blocking = 0, on the GPU that the backend was made for.
+  /// ncclCommInitRankConfig, on the GPU that the backend was made for.
   std::function<NcclResult(NcclComm** comm, int size, const NcclId& id, int rank)> comm_init_rank;
+  /// ncclCommSplit. `shares`: communicators that are split from the new one share its channels and
+  /// buffers (config.splitShare), so that calls on them run one after the other.
+  std::function<NcclResult(NcclComm* parent, int color, int key, bool shares, NcclComm** comm)>
+      comm_split;
   std::function<NcclResult(NcclComm* comm, NcclResult* state)> comm_get_async_error;
   std::function<NcclResult(NcclComm* comm)> comm_finalize;
   std::function<NcclResult(NcclComm* comm)> comm_destroy;
@@ -113,16 +123,29 @@ struct NcclFunctions {
       recv;
 };
 
-/// Time limits, after which a step of NCCL counts as failed and its communicator is aborted. A
-/// peer may hold up a call by a save or an evaluation. Recipe key run.hang_timeout sets launch,
-/// transfer and barrier. MPI has no limits.
+/// Time limits, after which a step of NCCL counts as failed and its communicator is aborted;
+/// kNever: no limit. A peer may hold up a call by a save or an evaluation. Recipe key
+/// run.hang_timeout sets launch, transfer and barrier. MPI has no limits.
 struct NcclLimits {
-  std::chrono::milliseconds init = std::chrono::minutes(10);  ///< until all ranks have connected
+  /// Until all ranks have come to connect, and then until they have.
+  std::chrono::milliseconds init = std::chrono::minutes(10);
   /// Until a call is queued on the GPU; the first call between two ranks also connects them.
   std::chrono::milliseconds launch = std::chrono::minutes(30);
   std::chrono::milliseconds transfer = std::chrono::minutes(30);  ///< between two completions
-  std::chrono::milliseconds barrier = std::chrono::minutes(30);   ///< until all calls are done
-  std::chrono::milliseconds finalize = std::chrono::minutes(1);   ///< for an orderly shutdown
+  /// Until all calls are done, and then until all ranks have come to the barrier.
+  std::chrono::milliseconds barrier = std::chrono::minutes(30);
+  std::chrono::milliseconds finalize = std::chrono::minutes(1);  ///< for an orderly shutdown
+
+  /// Returns limits with `hang_timeout` for launch, transfer and barrier; kNever: without these.
+  static NcclLimits of(std::chrono::milliseconds hang_timeout) {
+    return {.launch = hang_timeout, .transfer = hang_timeout, .barrier = hang_timeout};
+  }
+};
+
+/// What orders the launches of all communicators of a process.
+struct NcclLaunches {
+  std::mutex mutex;        ///< held from the start of a call until NCCL has queued it
+  GpuEvent last_exchange;  ///< after the newest call of Traffic::kExchange; null: none so far
 };
 
 class NcclWatch;
@@ -131,11 +154,12 @@ class NcclWatch;
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
-  std::weak_ptr<NcclWatch> watch = {};  ///< polls all transfers for failures; default: none
+  std::weak_ptr<NcclWatch> watch = {};  ///< polls all calls for failures; default: none
+  std::shared_ptr<NcclLaunches> launches = std::make_shared<NcclLaunches>();
 };
 
 /// Returns the functions and streams for this GPU from the CUDA plug-in. Call once per process:
-/// each backend has its own communication stream. Throws CommError if the plug-in is not loaded.
+/// each backend has its own streams. Throws CommError if the plug-in is not loaded.
 std::shared_ptr<NcclBackend> nccl_backend(c10::Device gpu);
 
 /// The function that the plug-in exports for nccl_backend; `ordinal`: the GPU's index.
@@ -156,6 +180,8 @@ std::string nccl_log_line(const NcclFunctions& nccl);
 
 /// Returns the environment variables (name, value) to set before the first communicator is made.
 ///
+/// NCCL_LAUNCH_ORDER_IMPLICIT=1, from 2.26 on: transfers of different communicators start on the
+/// GPU in the order in which the host launched them, so that two ranks cannot wait for each other.
 /// `share_gpu`: several ranks use one GPU (recipe key parallel.share_gpu). This needs
 /// NCCL_MULTI_RANK_GPU_ENABLE=1 and a `version` of 2.30 or newer; throws Error (exit 11) if older.
 std::vector<std::pair<std::string, std::string>> nccl_environment(bool share_gpu, int version);

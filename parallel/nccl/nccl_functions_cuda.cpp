@@ -1,5 +1,6 @@
 #include "parallel/nccl/nccl_functions.h"
 
+#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 namespace shoal {
 namespace {
@@ -66,12 +68,19 @@ std::string torch_library_file() {
   return file;
 }
 
+ncclConfig_t config_of(bool shares) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Where it is 0, the end of each group starts an OS thread, and the host has to poll it.
+  config.blocking = 1;
+  config.splitShare = shares ? 1 : 0;
+  return config;
+}
+
 NcclResult init_rank(c10::DeviceIndex gpu, NcclComm** comm, int size, const NcclId& id, int rank) {
   const CUDAGuard guard(gpu);
   ncclUniqueId nccl_id;
   std::memcpy(nccl_id.internal, id.bytes.data(), id.bytes.size());
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = config_of(/*shares=*/false);
   ncclComm_t made = nullptr;
   const ncclResult_t result = ncclCommInitRankConfig(&made, size, nccl_id, rank, &config);
   *comm = reinterpret_cast<NcclComm*>(made);
@@ -91,6 +100,14 @@ void add_management(NcclFunctions& nccl, c10::DeviceIndex gpu) {
   };
   nccl.comm_init_rank = [gpu](NcclComm** comm, int size, const NcclId& id, int rank) {
     return init_rank(gpu, comm, size, id, rank);
+  };
+  nccl.comm_split = [gpu](NcclComm* parent, int color, int key, bool shares, NcclComm** comm) {
+    const CUDAGuard guard(gpu);
+    ncclConfig_t config = config_of(shares);
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = ncclCommSplit(theirs(parent), color, key, &made, &config);
+    *comm = reinterpret_cast<NcclComm*>(made);
+    return ours(result);
   };
   nccl.comm_get_async_error = [](NcclComm* comm, NcclResult* state) {
     ncclResult_t found = ncclSuccess;
@@ -122,16 +139,11 @@ void add_transfers(NcclFunctions& nccl, c10::DeviceIndex gpu) {
   nccl.recv = on_gpu(gpu, ncclRecv);
 }
 
-GpuEvent record_event(c10::DeviceIndex gpu, GpuStream* stream) {
-  const CUDAGuard guard(gpu);
-  cudaEvent_t event = nullptr;
-  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  GpuEvent owner(event, [](void* made) {
-    C10_CUDA_CHECK_WARN(cudaEventDestroy(static_cast<cudaEvent_t>(made)));
-  });
-  C10_CUDA_CHECK(cudaEventRecord(event, theirs(stream)));
-  return owner;
-}
+/// An event of LibTorch's pool: to create one for each call would cost more than to record it.
+struct PooledEvent {
+  std::shared_ptr<c10::cuda::CUDAEventPool> pool;  // first: the event goes back to it
+  c10::cuda::CUDAEventPool::Event event;
+};
 
 // Also asked by a thread that has set no device.
 bool is_done(c10::DeviceIndex gpu, const GpuEvent& event) {
@@ -151,10 +163,21 @@ void add_streams(GpuStreams& streams, c10::DeviceIndex gpu) {
   char pci_id[32] = {};
   C10_CUDA_CHECK(cudaDeviceGetPCIBusId(pci_id, sizeof(pci_id), gpu));
   streams.pci_id = pci_id;
-  // High priority: a transfer's few blocks go before the many of a matrix product.
-  streams.communication = ours(c10::cuda::getStreamFromPool(true, gpu).stream());
+  for (const Traffic traffic : {Traffic::kControl, Traffic::kExchange, Traffic::kGradients}) {
+    const bool is_high_priority = traffic == Traffic::kExchange;
+    streams.communication[static_cast<size_t>(traffic)] =
+        ours(c10::cuda::getStreamFromPool(is_high_priority, gpu).stream());
+  }
   streams.current = [gpu] { return ours(c10::cuda::getCurrentCUDAStream(gpu).stream()); };
-  streams.record = [gpu](GpuStream* stream) { return record_event(gpu, stream); };
+  const auto pool = std::make_shared<c10::cuda::CUDAEventPool>();
+  streams.record = [gpu, pool](GpuStream* stream) {
+    const CUDAGuard on_gpu(gpu);
+    const auto owner = std::make_shared<PooledEvent>(PooledEvent{pool, pool->get(gpu)});
+    if (!owner->event->isCreated()) owner->event->create(gpu);
+    const cudaEvent_t event = owner->event->event();
+    C10_CUDA_CHECK(cudaEventRecord(event, theirs(stream)));
+    return GpuEvent(owner, event);
+  };
   streams.wait = [gpu](GpuStream* stream, const GpuEvent& event) {
     const CUDAGuard on_gpu(gpu);
     C10_CUDA_CHECK(cudaStreamWaitEvent(theirs(stream), static_cast<cudaEvent_t>(event.get()), 0));

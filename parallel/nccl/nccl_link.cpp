@@ -7,6 +7,7 @@
 #include <exception>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 
@@ -15,30 +16,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What rank 0 sends: its version, a blank, the id's bytes. Empty: it has none.
-std::string id_text(const NcclFunctions& nccl, NcclResult& result) {
-  NcclId id;
-  result = nccl.get_unique_id(&id);
-  if (is_error(result)) return "";
-  return std::to_string(nccl_version(nccl)) + " " + std::string(id.bytes.data(), id.bytes.size());
+/// Collective. Throws on all ranks unless all load one version of NCCL.
+void require_same_version(Communicator& control, const NcclFunctions& nccl) {
+  const std::vector<std::string> versions = gather_text(
+      control, fmt::format("{} ({})", nccl_version_text(nccl_version(nccl)), nccl.library_file));
+  const auto number = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+  for (size_t rank = 1; rank < versions.size(); ++rank) {
+    if (number(versions[rank]) == number(versions[0])) continue;
+    throw Error(ExitCode::kVersionSkew,
+                fmt::format("NCCL: rank {} loads version {}, rank 0 loads {}", rank, versions[rank],
+                            versions[0]),
+                "install the same NCCL on every machine");
+  }
 }
 
-void check_same_version(const NcclFunctions& nccl, int rank, int version_of_first) {
-  const int own = nccl_version(nccl);
-  if (own == version_of_first) return;
-  throw Error(
-      ExitCode::kVersionSkew,
-      fmt::format("NCCL: rank {} loads version {} ({}), rank 0 loads {}", rank,
-                  nccl_version_text(own), nccl.library_file, nccl_version_text(version_of_first)),
-      "install the same NCCL on every machine");
-}
-
-/// Collective. Rank 0's id on every rank, and one version of NCCL everywhere.
+/// Collective. Rank 0's id on every rank.
 NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
+  NcclId id;
   NcclResult result = NcclResult::kSuccess;
   std::string text;
   // A rank 0 that fails sends an empty text, or the others would wait for it.
-  if (control.rank() == 0) text = id_text(nccl, result);
+  if (control.rank() == 0) {
+    result = nccl.get_unique_id(&id);
+    if (!is_error(result)) text.assign(id.bytes.data(), id.bytes.size());
+  }
   text = broadcast_text(control, std::move(text));
   if (text.empty()) {
     throw CommError(control.rank() == 0
@@ -48,59 +49,96 @@ NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
                               " could not make an id; see its log",
                     "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
   }
-  const size_t blank = text.find(' ');
-  check_same_version(nccl, static_cast<int>(control.rank()), std::stoi(text.substr(0, blank)));
-  NcclId id;
-  TORCH_CHECK(text.size() - blank - 1 == id.bytes.size(), "ncclGetUniqueId: rank 0 sent ",
-              text.size() - blank - 1, " bytes, expected ", id.bytes.size());
-  std::copy(text.begin() + static_cast<std::ptrdiff_t>(blank) + 1, text.end(), id.bytes.begin());
+  TORCH_CHECK(text.size() == id.bytes.size(), "ncclGetUniqueId: rank 0 sent ", text.size(),
+              " bytes, expected ", id.bytes.size());
+  std::copy(text.begin(), text.end(), id.bytes.begin());
   return id;
 }
 
 }  // namespace
 
-NcclLink::NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend,
-                   const NcclLimits& limits)
-    : backend_(std::move(backend)),
-      limits_(limits),
+// NCCL's own init has no limit. What is left of it behind the barrier, the watch limits.
+NcclLink::NcclLink(Communicator& control, const NcclSettings& settings)
+    : settings_(settings),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
   check_nccl_library(nccl());
-  connect(share_id(control, nccl()));
+  control.barrier(settings_.limits.init);
+  require_same_version(control, nccl());
+  const NcclId id = share_id(control, nccl());
+  NcclComm* made = nullptr;
+  call_nccl({.name = "init"}, "ncclCommInitRankConfig", settings_.limits.init,
+            [&] { return nccl().comm_init_rank(&made, size_, id, rank_); });
+  comm_ = made;
 }
 
-void NcclLink::connect(const NcclId& id) {
-  const NcclCall call{.name = "init"};
-  check(nccl().comm_init_rank(&comm_, size_, id, rank_), "ncclCommInitRankConfig", call);
-  settle(call, limits_.init);
+// The key is the rank: `control` has sorted the ranks already.
+NcclLink::NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traffic traffic)
+    : settings_(parent.settings_),
+      rank_(static_cast<int>(control.rank())),
+      size_(static_cast<int>(control.size())) {
+  settings_.traffic = traffic;
+  const NcclCall call{.name = "split"};
+  parent.check_alive(call);
+  NcclComm* made = nullptr;
+  // Exchanges run one after the other anyway, so they can share buffers.
+  const bool shares = traffic == Traffic::kExchange;
+  call_nccl(call, "ncclCommSplit", settings_.limits.init, [&] {
+    return nccl().comm_split(parent.comm(), static_cast<int>(color), rank_, shares, &made);
+  });
+  comm_ = made;
+}
+
+template <typename Function>
+void NcclLink::call_nccl(const NcclCall& call, const char* name, std::chrono::milliseconds limit,
+                         const Function& function) {
+  NcclResult result = NcclResult::kSuccess;
+  {
+    const std::shared_ptr<void> watched = watch_host_call(*this, call, limit);
+    result = function();
+  }
+  check(result, name, call);
 }
 
 NcclLink::~NcclLink() {
-  const auto turn = busy();
-  if (comm_ == nullptr) return;
+  if (comm() == nullptr) return;
   // Ranks that fail do not come to finalize together.
   if (std::uncaught_exceptions() > 0 || !finalize()) abort();
 }
 
 bool NcclLink::finalize() noexcept {
   try {
-    const NcclCall call{.name = "finalize"};
-    check(nccl().comm_finalize(comm_), "ncclCommFinalize", call);
-    settle(call, limits_.finalize);
-    nccl().comm_destroy(std::exchange(comm_, nullptr));
+    call_nccl({.name = "finalize"}, "ncclCommFinalize", settings_.limits.finalize,
+              [&] { return nccl().comm_finalize(comm()); });
+    if (NcclComm* const own = take_comm("it was finalized")) nccl().comm_destroy(own);
     return true;
   } catch (const std::exception&) {
     return false;  // aborted by then
   }
 }
 
+NcclComm* NcclLink::comm() const {
+  const std::lock_guard lock(mutex_);
+  return comm_;
+}
+
+bool NcclLink::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
+}
+
+NcclComm* NcclLink::take_comm(const std::string& why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+  return std::exchange(comm_, nullptr);
+}
+
 void NcclLink::abort() noexcept {
-  const auto turn = busy();
-  if (comm_ != nullptr) nccl().comm_abort(std::exchange(comm_, nullptr));
-  if (failure_.empty()) failure_ = "it was aborted";
+  if (NcclComm* const own = take_comm("it was aborted")) nccl().comm_abort(own);
 }
 
 void NcclLink::check_alive(const NcclCall& call) const {
+  const std::lock_guard lock(mutex_);
   if (comm_ != nullptr) return;
   throw CommError(
       fmt::format("{}: rank {} of {} cannot go on: {}", where(call), rank_, size_, failure_));
@@ -109,41 +147,37 @@ void NcclLink::check_alive(const NcclCall& call) const {
 void NcclLink::check(NcclResult result, const char* function, const NcclCall& call) {
   if (!is_error(result)) return;
   std::string what = std::string(function) + ": " + nccl().get_error_string(result);
-  const std::string detail = nccl().get_last_error(comm_);
+  const std::string detail = nccl().get_last_error(comm());
   if (!detail.empty()) what += ": " + detail;
   fail(call, what);
 }
 
-NcclResult NcclLink::state(const NcclCall& call) {
-  check_alive(call);
-  NcclResult state = NcclResult::kSuccess;
-  check(nccl().comm_get_async_error(comm_, &state), "ncclCommGetAsyncError", call);
-  check(state, "reported by ncclCommGetAsyncError", call);
-  return state;
-}
-
+// Under the lock, so that no other thread frees the communicator meanwhile.
 void NcclLink::poll(const NcclCall& call) {
-  const auto turn = busy();
-  state(call);
+  check_alive(call);
+  NcclResult result = NcclResult::kSuccess, state = NcclResult::kSuccess;
+  {
+    const std::lock_guard lock(mutex_);
+    if (comm_ != nullptr) result = nccl().comm_get_async_error(comm_, &state);
+  }
+  check_alive(call);
+  check(result, "ncclCommGetAsyncError", call);
+  check(state, "reported by ncclCommGetAsyncError", call);
 }
 
-bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished,
-                       std::chrono::milliseconds waited) {
-  const std::unique_lock turn(mutex_, std::try_to_lock);
-  if (!turn.owns_lock()) return false;
-  if (comm_ == nullptr || streams().is_done(finished)) return true;
-  state(call);
-  if (waited > limits_.transfer) time_out(call, limits_.transfer);
+bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished) {
+  if (has_failed() || streams().is_done(finished)) return true;
+  poll(call);
   return false;
 }
 
-// Most of NCCL's background work takes microseconds, some takes seconds.
-template <typename Done>
-void NcclLink::wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done) {
-  constexpr int kQuickTurns = 200;
-  const auto deadline = Clock::now() + limit;
-  for (int turn = 0; !done(); ++turn) {
-    if (Clock::now() > deadline) time_out(call, limit);
+void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
+  const std::chrono::milliseconds limit = settings_.limits.barrier;
+  const auto start = Clock::now();
+  constexpr int kQuickTurns = 200;  // most of what is left takes microseconds, some takes seconds
+  for (int turn = 0; poll(call), !streams().is_done(event); ++turn) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    if (waited > limit) time_out(call, limit);
     if (turn < kQuickTurns) {
       std::this_thread::yield();
     } else {
@@ -152,25 +186,15 @@ void NcclLink::wait(const NcclCall& call, std::chrono::milliseconds limit, const
   }
 }
 
-void NcclLink::settle(const NcclCall& call, std::chrono::milliseconds limit) {
-  wait(call, limit, [&] { return state(call) != NcclResult::kInProgress; });
-}
-
-void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
-  wait(call, limits_.barrier, [&] {
-    poll(call);
-    return streams().is_done(event);
-  });
-}
-
 void NcclLink::fail(const NcclCall& call, const std::string& what) {
   const std::string rows = call.send_rows.empty()
                                ? ""
                                : fmt::format(" (send {}, receive {} rows of {} bytes)",
                                              call.send_rows, call.recv_rows, call.bytes_per_row);
-  failure_ = fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
-  abort();
-  throw CommError(failure_,
+  const std::string failure =
+      fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
+  if (NcclComm* const own = take_comm(failure)) nccl().comm_abort(own);
+  throw CommError(failure,
                   "a peer may have died or called something else; look at its log, and at NCCL's "
                   "with NCCL_DEBUG=INFO; run.hang_timeout sets how long a peer may take");
 }

@@ -20,68 +20,87 @@ struct NcclCall {
   int64_t bytes_per_row = 0;
 };
 
+/// How a communicator of NCCL's is made.
+struct NcclSettings {
+  std::shared_ptr<const NcclBackend> backend;
+  NcclLimits limits;
+  Traffic traffic = Traffic::kControl;
+};
+
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
-/// A thread holds busy() while it starts a collective. NcclWatch, a polling thread, calls is_over()
-/// for transfers in flight until NcclWatch::forget() is called for the link.
+/// A thread holds busy() while it starts a collective, and may be blocked in NCCL meanwhile. The
+/// backend's NcclWatch, a polling thread, calls is_over() and time_out() without busy(): it must be
+/// able to abort the communicator of a thread that is blocked.
 class NcclLink {
  public:
-  /// Collective over `control` (for CPU tensors): shares rank 0's NCCL id and connects. Throws
-  /// CommError if NCCL is too old or cannot connect, Error (exit 14) if versions differ.
-  NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend,
-           const NcclLimits& limits);
+  /// Collective over `control` (for CPU tensors): waits for all ranks, shares rank 0's NCCL id and
+  /// connects. Throws CommError if NCCL is too old, if it cannot connect or if a rank does not come
+  /// within NcclLimits::init; Error (exit 14) on all ranks if versions differ.
+  NcclLink(Communicator& control, const NcclSettings& settings);
+  /// Splits the communicator of `parent`, which must be idle on all ranks. Collective over the
+  /// ranks of `parent`. `control`: the ranks of the new communicator; `color`: as in
+  /// Communicator::split.
+  NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traffic traffic);
   /// Destroys the communicator; aborts it if that fails or an exception unwinds the stack.
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  const NcclFunctions& nccl() const { return backend_->nccl; }
-  const NcclBackend& backend() const { return *backend_; }
-  const GpuStreams& streams() const { return backend_->streams; }
-  NcclComm* comm() const { return comm_; }  ///< null after a failure or abort
-  /// The stream that all transfers are queued on.
-  GpuStream* stream() const { return backend_->streams.communication; }
+  const NcclFunctions& nccl() const { return settings_.backend->nccl; }
+  const NcclSettings& settings() const { return settings_; }
+  const NcclBackend& backend() const { return *settings_.backend; }
+  const GpuStreams& streams() const { return settings_.backend->streams; }
+  NcclComm* comm() const;  ///< null after a failure or abort
+  /// The stream that the transfers of this Traffic are queued on.
+  GpuStream* stream() const { return streams().stream_of(settings_.traffic); }
 
-  /// Returns the lock of the link, to be held from the start of a call until NCCL has queued it.
-  std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
+  /// Returns the lock that orders the launches of all communicators of the process, to be held from
+  /// the start of a call until NCCL has queued it.
+  std::unique_lock<std::mutex> busy() { return std::unique_lock(backend().launches->mutex); }
+  /// True if `call` is over: the GPU has reached `finished`, the event behind it, or the link
+  /// failed earlier. Throws CommError on an NCCL error.
+  bool is_over(const NcclCall& call, const GpuEvent& finished);
+  /// True if the link has failed or was aborted.
+  bool has_failed() const;
 
   // `call` is for messages only. When a method below throws, the NCCL communicator is aborted.
-  /// True if the GPU has reached `finished`, the event queued behind `call`, or if the link failed
-  /// before. False, without a check, while another thread holds busy(). Throws CommError on an NCCL
-  /// error, or if `waited`, the time since the last transfer ended, exceeds NcclLimits::transfer.
-  bool is_over(const NcclCall& call, const GpuEvent& finished, std::chrono::milliseconds waited);
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.
   void check(NcclResult result, const char* function, const NcclCall& call);
-  /// Blocks until NCCL has queued everything on the GPU, at most for NcclLimits::launch.
-  void settle(const NcclCall& call) { settle(call, limits_.launch); }
   /// Throws CommError if NCCL reports an error of any call so far.
   void poll(const NcclCall& call);
   /// Blocks until the GPU has reached the event, at most for NcclLimits::barrier.
   void drain(const GpuEvent& event, const NcclCall& call);
+  /// Throws CommError that says that the call is still in progress after `limit`.
+  [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
   /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
   void abort() noexcept;
 
  private:
-  void connect(const NcclId& id);
-  template <typename Done>
-  void wait(const NcclCall& call, std::chrono::milliseconds limit, const Done& done);
-  void settle(const NcclCall& call, std::chrono::milliseconds limit);
-  NcclResult state(const NcclCall& call);
+  /// Calls `function`, NCCL's of this name, which may block the host for at most `limit`.
+  template <typename Function>
+  void call_nccl(const NcclCall& call, const char* name, std::chrono::milliseconds limit,
+                 const Function& function);
+  NcclComm* take_comm(const std::string& why) noexcept;
   bool finalize() noexcept;
   [[noreturn]] void fail(const NcclCall& call, const std::string& what);
-  [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
   std::string where(const NcclCall& call) const;
 
-  std::recursive_mutex mutex_;
-  std::shared_ptr<const NcclBackend> backend_;
-  NcclLimits limits_;
+  NcclSettings settings_;
   int rank_;
   int size_;
+  mutable std::mutex mutex_;  ///< for the two below; never held while NCCL may block
   NcclComm* comm_ = nullptr;
   std::string failure_;
 };
+
+/// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
+/// watch of the link's backend aborts the link after `limit`. `call` must outlive the result. Null
+/// without a watch.
+std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
+                                      std::chrono::milliseconds limit);
 
 }  // namespace shoal

@@ -2,9 +2,10 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -12,15 +13,16 @@
 
 namespace shoal {
 
-/// Polls the NCCL transfers of this process on a thread, like PyTorch's NCCL watchdog. Without it a
-/// host that waits for the GPU would hang forever after a peer has died.
+/// Polls the NCCL calls of this process on a thread, like PyTorch's NCCL watchdog. Without it a
+/// host that waits for the GPU, or inside NCCL, would hang forever after a peer has died.
 ///
 /// A transfer has failed if NCCL reports an error, or if no transfer has completed for
-/// NcclLimits::transfer; time in which this process was suspended does not count. The watch then
-/// aborts the transfer's communicator, which frees the GPU, and calls `on_failure`, which has to
-/// end the job, once for each communicator. Buffers are then unspecified, and
+/// NcclLimits::transfer. A call of the host's into NCCL has failed if it does not return within its
+/// limit. Time in which this process was suspended does not count. The watch then aborts the
+/// communicator, which frees the GPU and a thread that is blocked in NCCL, and calls `on_failure`,
+/// which has to end the job, once for each communicator. Buffers are then unspecified, and
 /// Communicator::throw_if_failed throws.
-class NcclWatch {
+class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// `on_failure` is called on the watching thread. `period`: time between two polls.
@@ -30,10 +32,13 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
+  /// watch_host_call by this watch.
+  std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
+                              std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
   /// event behind it. Call in the order in which transfers are queued on their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// Removes a link's transfers. Call before the link is destroyed; none is being polled on return.
+  /// Removes a link's calls. Call before the link is destroyed; none is being polled on return.
   void forget(const NcclLink& link);
 
  private:
@@ -42,16 +47,24 @@ class NcclWatch {
     NcclCall call;
     GpuEvent finished;
   };
+  struct Entered {
+    NcclLink* link;
+    const NcclCall* call;
+    std::chrono::milliseconds limit;
+    std::chrono::milliseconds waited{0};
+  };
   void run();
-  std::exception_ptr drop_those_over();
+  std::exception_ptr next_failure();
+  bool is_over(const Transfer& transfer);
 
   OnFailure on_failure_;
   std::chrono::milliseconds period_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stops_ = false;
-  std::deque<Transfer> transfers_;
-  std::chrono::milliseconds waited_{0};  ///< time waited for the first transfer, in periods
+  std::list<Transfer> transfers_;
+  std::list<Entered> entered_;           ///< calls that the host is in
+  std::chrono::milliseconds waited_{0};  ///< time since a transfer completed, in periods
   std::thread thread_;                   // last: it uses the others
 };
 

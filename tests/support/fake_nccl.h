@@ -1,19 +1,25 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/nccl/nccl_functions.h"
+#include "tests/support/fake_streams.h"
 
 namespace shoal::testing {
 
 struct FakeWorld;
 
-/// One rank's NCCL and GPU, on CPU memory. What the host would find out is as with the real ones:
-/// a communicator is in progress for some polls after each call and must not be called then, what
-/// is started is over only when all ranks have started it, and nothing but a wait of the current
-/// stream blocks (it stands for the work that would come after it).
+/// The communication streams, by Traffic.
+inline constexpr std::array<std::string_view, 3> kFakeStreams{"control", "exchange", "gradients"};
+
+/// One rank's NCCL and GPU, on CPU memory. The host's work on the current stream is done at once;
+/// what is on a communication stream is done as FakeStreams says: in order, transfers when all
+/// their ranks have come to them, and only once somebody waits. A wait of the current stream blocks
+/// (it stands for the work that would come after it).
 struct FakeRank {
   /// Tests replace functions before they make a communicator.
   NcclBackend backend;
@@ -21,15 +27,15 @@ struct FakeRank {
   std::vector<std::string> log;
   /// Name of the calling thread's current stream in the log; each name is a stream.
   std::string current_stream = "current";
-  /// What ncclGetLastError says.
+  /// What ncclGetLastError says; empty: why the streams have failed.
   std::string last_error;
 };
 
 /// NCCL of a job whose ranks are threads: it really moves the bytes between them.
 class FakeNccl {
  public:
-  FakeNccl();
-  /// The library of one more rank. The pointer keeps all it needs alive.
+  explicit FakeNccl(const FakeSchedule& schedule = {});
+  /// The library of one more rank, called on its thread. The pointer keeps all it needs alive.
   std::shared_ptr<FakeRank> join();
   /// Communicators made, destroyed in order, and aborted, over all ranks.
   int num_made() const;

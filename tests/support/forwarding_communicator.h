@@ -17,8 +17,8 @@ class ForwardingCommunicator : public Communicator {
       : inner_(*inner), owned_(std::move(inner)) {}
   int64_t rank() const override { return inner_.rank(); }
   int64_t size() const override { return inner_.size(); }
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
-    return inner_.split(color, key);
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
+    return inner_.split(color, key, traffic);
   }
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     return inner_.start_all_reduce(buffer, op);
@@ -37,7 +37,7 @@ class ForwardingCommunicator : public Communicator {
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
     return inner_.start_broadcast(buffer, root);
   }
-  void barrier() override { inner_.barrier(); }
+  void barrier(std::chrono::milliseconds limit) override { inner_.barrier(limit); }
   void throw_if_failed() const override { inner_.throw_if_failed(); }
   [[noreturn]] void abort(int exit_code) override {
     inner_.abort(exit_code);

@@ -21,8 +21,8 @@ class StagedCommunicator : public Communicator {
   int64_t size() const override { return inner_->size(); }
   const Counters& counters() const override { return inner_->counters(); }
 
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
-    return std::make_unique<StagedCommunicator>(inner_->split(color, key), gpu_);
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
+    return std::make_unique<StagedCommunicator>(inner_->split(color, key, traffic), gpu_);
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -52,7 +52,7 @@ class StagedCommunicator : public Communicator {
     return back(inner_->start_broadcast(staged, root), staged, buffer);
   }
 
-  void barrier() override { inner_->barrier(); }
+  void barrier(std::chrono::milliseconds limit) override { inner_->barrier(limit); }
   void throw_if_failed() const override { inner_->throw_if_failed(); }
   [[noreturn]] void abort(int exit_code) override {
     inner_->abort(exit_code);

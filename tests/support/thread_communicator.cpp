@@ -197,24 +197,24 @@ std::string signature(Collective kind, const torch::Tensor& tensor, const std::s
 
 class ThreadCommunicator : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<Group> group, int64_t rank)
+  ThreadCommunicator(std::shared_ptr<Group> group, int64_t rank, const Counters* parent = nullptr)
       : group_(std::move(group)),
         rank_(rank),
         size_(static_cast<int64_t>(group_->world_ranks.size())),
-        counters_(std::make_shared<Counters>()) {}
+        counters_(make_counters(parent)) {}
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   const Counters& counters() const override { return *counters_; }
 
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic /*traffic*/) override {
     Call call{"split()", {}, {}, {}, {}, color, key};
     const auto slot = post(std::move(call), [group = group_](Slot& s) { move_split(s, *group); });
     wait(slot, "split()");
     const std::shared_ptr<Group>& child = slot->children[static_cast<size_t>(rank_)];
     const auto& ranks = child->world_ranks;
     const auto place = std::find(ranks.begin(), ranks.end(), world_rank());
-    return std::make_unique<ThreadCommunicator>(child, place - ranks.begin());
+    return std::make_unique<ThreadCommunicator>(child, place - ranks.begin(), counters_.get());
   }
 
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
@@ -253,8 +253,15 @@ class ThreadCommunicator : public Communicator {
                  [root](Slot& slot) { move_broadcast(slot, root); });
   }
 
-  void barrier() override {
-    wait(post({"barrier()", {}, {}, {}, {}}, [](Slot&) {}), "barrier()");
+  void barrier(std::chrono::milliseconds limit) override {
+    const auto slot = post({"barrier()", {}, {}, {}, {}}, [](Slot&) {});
+    // A wait with a limit is no hang; limits of minutes are those of real jobs.
+    if (limit > std::chrono::minutes(1)) return wait(slot, "barrier()");
+    Job& job = *group_->job;
+    std::unique_lock lock(job.mutex);
+    const auto is_over = [&] { return slot->is_done || !job.failure.empty(); };
+    if (!job.changed.wait_for(lock, limit, is_over)) fail_barrier(rank_, size_, limit);
+    if (!slot->is_done) throw CommError("barrier(): " + failure_text());
   }
   void throw_if_failed() const override {}
 

@@ -313,9 +313,9 @@ class SignallingWorld final : public testing::ForwardingCommunicator {
   SignallingWorld(std::unique_ptr<Communicator> inner, LateSignal& signal)
       : SignallingWorld(std::move(inner), signal, std::make_shared<int64_t>(0), false) {}
 
-  std::unique_ptr<Communicator> split(int64_t color, int64_t key) override {
+  std::unique_ptr<Communicator> split(int64_t color, int64_t key, Traffic traffic) override {
     return std::unique_ptr<Communicator>(
-        new SignallingWorld(inner_.split(color, key), signal_, exchanges_, true));
+        new SignallingWorld(inner_.split(color, key, traffic), signal_, exchanges_, true));
   }
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     note_call();

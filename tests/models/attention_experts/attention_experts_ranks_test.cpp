@@ -1,5 +1,8 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parallel/comm/communicator_checks.h"
+#include "parallel/gradients/gradient_sync.h"
 #include "runtime/data/loader/data_order.h"
 #include "runtime/options/config_reader.h"
 #include "tests/models/attention_experts/attention_case.h"
@@ -192,6 +195,38 @@ TEST(AttentionExpertsRanks, TokensMayBeLeftOut) {
     // Each expert takes four of twelve tokens: some have two experts, others none.
     options.router = testing::router_choice("{name: expert_choice, k: 1}");
     EXPECT_GT(tokens_left_out(options), 0);
+  }
+}
+
+/// The list of calls of a pass that sums gradients while it runs, a bucket a parameter.
+uint64_t calls_of_pass(const AttentionCase& test, RankGrid& grid) {
+  AttentionExperts layer(test.options, kAttentionSizes, kAttentionPath,
+                         {.grid = &grid, .tensor_options = torch::kFloat64});
+  const std::vector<Parameter> parameters = parameters_of(layer, kAttentionPath);
+  initialise(parameters, 9);
+  GradientSync sync(group_parameters(parameters, grid), *grid.world, /*bucket_bytes=*/8);
+  const SampleRange mine = samples_of_rank({0, test.num_images}, test.samples_per_group,
+                                           grid.world->rank(), grid.world->size());
+  const torch::Tensor x = some_numbers({mine.count, 6, 4}, 31).set_requires_grad(true);
+  sync.zero_grad();
+  sync.start_with_backward();
+  layer.forward(x, attention_step(mine.first, mine.count, test.num_images, test.samples_per_group))
+      .y_BRD.sum()
+      .backward();
+  sync.reduce();
+  return grid.world->counters().order->hash();
+}
+
+TEST(AttentionExpertsRanks, SumGradientsAtThePlaceOfRanksWithExpertsWhereThereAreNone) {
+  for (const Mixing mixing : {Mixing::kSoft, Mixing::kHard, Mixing::kHardSharedKv}) {
+    for (const int64_t num_images : {7, 2}) {
+      std::vector<uint64_t> calls(4);
+      run_grid(4, 1, [&](RankGrid& grid) {  // of three experts
+        calls[static_cast<size_t>(grid.world->rank())] =
+            calls_of_pass({attention_options(mixing), num_images}, grid);
+      });
+      EXPECT_THAT(calls, ::testing::Each(calls[0])) << num_images << " images";
+    }
   }
 }
 

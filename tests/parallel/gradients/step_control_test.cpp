@@ -43,6 +43,8 @@ TEST(StepControlRanks, WatchesGroupsOfNodesAndTheSumsOfGradients) {
   run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
     RankGrid grid = make_rank_grid(std::move(world), 1);
     const auto sums = make_self_communicator();
+    grid.intra_node = make_self_communicator();
+    grid.inter_node = make_self_communicator();
     StepControl control(grid, {sums.get()});
     const std::vector<std::pair<std::string, Communicator*>> watched{
         {"intra_node", grid.intra_node.get()},
@@ -66,6 +68,24 @@ TEST(StepControlRanks, SeesAnotherOrderOfTheSameCalls) {
     all_reduce(*grid.replica, buffer);
     if (grid.world->rank() == 1) broadcast(*grid.replica, buffer, 0);
     EXPECT_THAT(mismatch_of(control), HasSubstr("order"));
+  });
+}
+
+TEST(StepControlRanks, SeesACallOfOneGroupThatComesBeforeAnothers) {
+  run_owning_ranks(2, [](std::unique_ptr<Communicator> world) {
+    RankGrid grid = make_rank_grid(std::move(world), 1);
+    const auto sums = grid.world->split(0, grid.world->rank(), Traffic::kGradients);
+    StepControl control(grid, {sums.get()});
+    EXPECT_EQ(mismatch_of(control), "");
+    // Both groups have seen the same calls, which threads and MPI can do in any order.
+    const bool is_first = grid.world->rank() == 0;
+    Pending early =
+        (is_first ? *grid.replica : *sums).start_all_reduce(torch::ones({1}), ReduceOp::kSum);
+    Pending late =
+        (is_first ? *sums : *grid.replica).start_all_reduce(torch::ones({1}), ReduceOp::kSum);
+    early.wait();
+    late.wait();
+    EXPECT_THAT(mismatch_of(control), HasSubstr("order of all groups' calls"));
   });
 }
 

@@ -76,10 +76,9 @@ TEST(NcclCommunicatorRanks, OrdersATransferBetweenTheCurrentStreamsWork) {
     rank.log.emplace_back("started");
     pending.wait();
   });
-  EXPECT_THAT(logs[0],
-              ElementsAre("record current", "wait communication", "copy 8", "ncclGroupStart",
-                          "ncclSend 1 16", "ncclRecv 1 16", "ncclGroupEnd", "record communication",
-                          "started", "wait current"));
+  EXPECT_THAT(logs[0], ElementsAre("record current", "wait control", "copy 8", "ncclGroupStart",
+                                   "ncclSend 1 16", "ncclRecv 1 16", "ncclGroupEnd",
+                                   "record control", "started", "wait current"));
 }
 
 TEST(NcclCommunicatorRanks, SendsNoEmptyMessages) {
@@ -143,8 +142,8 @@ TEST(NcclCommunicatorRanks, MakesTheStreamsOfStartAndWaitWait) {
     rank.current_stream = "side";
     pending.wait();
   });
-  EXPECT_THAT(logs[0], ElementsAre("record current", "wait communication", "ncclAllReduce 2",
-                                   "record communication", "wait side", "wait current"));
+  EXPECT_THAT(logs[0], ElementsAre("record current", "wait control", "ncclAllReduce 2",
+                                   "record control", "wait side", "wait current"));
 }
 
 TEST(NcclCommunicatorRanks, KeepsItsBuffersUntilTheWait) {
@@ -212,19 +211,35 @@ Change report(NcclResult state, std::shared_ptr<bool> from_now) {
 }
 
 TEST(NcclFailure, OfTheInitNamesRankFunctionAndText) {
-  const Error error =
-      failure_of(report(NcclResult::kSystemError, std::make_shared<bool>(true)), nothing);
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("init #0 failed on rank 0 of 1"), HasSubstr("result 2"),
+  const auto change = [](FakeRank& rank) {
+    rank.last_error = "NET/IB : Got completion from peer with status=12";
+    rank.backend.nccl.comm_init_rank = [](NcclComm**, int, const NcclId&, int) {
+      return NcclResult::kSystemError;
+    };
+  };
+  const Error error = failure_of(change, nothing);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("init #0 failed on rank 0 of 1"),
+                                  HasSubstr("ncclCommInitRankConfig: result 2"),
                                   HasSubstr("NET/IB : Got completion from peer with status=12")));
   EXPECT_THAT(error.hint(), HasSubstr("NCCL_DEBUG=INFO"));
 }
 
-TEST(NcclFailure, OfAnInitThatNeverEndsComesAfterItsLimit) {
-  const NcclLimits limits{.init = std::chrono::milliseconds(20)};
-  const Error error =
-      failure_of(report(NcclResult::kInProgress, std::make_shared<bool>(true)), nothing, limits);
-  EXPECT_THAT(error.what(),
-              HasSubstr("init #0 failed on rank 0 of 1: still in progress after 0.02"));
+TEST(NcclFailure, OfAPeerThatDoesNotComeToTheInitComesAfterItsLimit) {
+  FakeNccl fake;
+  run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
+    const auto alone = control->split(0, control->rank());
+    if (control->rank() == 0) {
+      const NcclLimits limits{.init = std::chrono::milliseconds(20)};
+      try {
+        make_nccl_communicator(std::move(control), backend_of(fake.join()), limits);
+        ADD_FAILURE() << "connected alone";
+      } catch (const CommError& error) {
+        EXPECT_STREQ(error.what(), "barrier: rank 0 of 2 has waited 0.02 s for the other ranks");
+      }
+    }
+    alone->barrier();
+  });
+  EXPECT_EQ(fake.num_made(), 0);
 }
 
 TEST(NcclFailure, AtOnceNamesTheFunctionAndTheRows) {
@@ -306,6 +321,41 @@ TEST(NcclFailure, OfAGpuThatNeverComesToTheBarrierComesAfterItsLimit) {
   EXPECT_THAT(error.what(), HasSubstr("barrier #0 failed on rank 0 of 1: still in progress"));
 }
 
+TEST(NcclFailure, OfAPeerThatDoesNotComeToTheBarrierComesAfterItsLimit) {
+  FakeNccl fake;
+  run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
+    const auto alone = control->split(0, control->rank());
+    const NcclLimits limits = NcclLimits::of(std::chrono::milliseconds(20));
+    const auto comm = make_nccl_communicator(std::move(control), backend_of(fake.join()), limits);
+    if (comm->rank() == 0) {
+      EXPECT_THROW(comm->barrier(), CommError);
+    }
+    alone->barrier();
+  });
+}
+
+TEST(NcclCommunicatorRanks, SplitsWithoutIdsAndSharesBuffersAmongExchanges) {
+  const auto logs = logs_of(2, [](Communicator& comm, FakeRank& rank) {
+    const auto expert = comm.split(0, -comm.rank(), Traffic::kExchange);
+    EXPECT_EQ(expert->rank(), 1 - comm.rank());
+    const auto node = expert->split(expert->rank(), 0, Traffic::kExchange);
+    EXPECT_EQ(node->size(), 1);
+    const auto sums = comm.split(0, comm.rank(), Traffic::kGradients);
+    rank.log.emplace_back("split");
+    const torch::Tensor sum = torch::full({1}, 1.0 + comm.rank());
+    all_reduce(*expert, sum);
+    all_reduce(*sums, sum);
+    EXPECT_EQ(sum.item<float>(), 6.0F);
+  });
+  // The sum of gradients waits for the exchange that was queued last.
+  EXPECT_THAT(logs[0],
+              ElementsAre("record control", "ncclCommSplit, shares", "record exchange",
+                          "ncclCommSplit, shares", "record control", "ncclCommSplit", "split",
+                          "record current", "wait exchange", "ncclAllReduce 1", "record exchange",
+                          "wait current", "record current", "wait gradients", "wait gradients",
+                          "ncclAllReduce 1", "record gradients", "wait current"));
+}
+
 TEST(NcclFailure, OfTheIdIsTheFailureOfEveryRank) {
   FakeNccl fake;
   std::mutex mutex;
@@ -337,9 +387,9 @@ TEST(NcclFailure, OfAnOlderLibraryNamesBothVersionsAndTheFile) {
               HasSubstr("/fake/libnccl.so.2 is version 2.27.3, older than the 2.28.9"));
 }
 
-TEST(NcclFailure, OfTwoVersionsInOneJobNamesTheRank) {
+TEST(NcclFailure, OfTwoVersionsInOneJobNamesTheRankOnAllRanks) {
   FakeNccl fake;
-  const auto body = [&](std::unique_ptr<Communicator> control) {
+  run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
     const auto rank = fake.join();
     if (control->rank() == 1) {
       rank->backend.nccl.get_version = [](int* version) {
@@ -347,24 +397,16 @@ TEST(NcclFailure, OfTwoVersionsInOneJobNamesTheRank) {
         return NcclResult::kSuccess;
       };
     }
-    if (control->rank() == 1) {
-      const auto make = [&] { make_nccl_communicator(std::move(control), backend_of(rank)); };
-      try {
-        make();
-        ADD_FAILURE() << "accepted";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ExitCode::kVersionSkew);
-        EXPECT_THAT(error.what(),
-                    HasSubstr("rank 1 loads version 2.30.7 (/fake/libnccl.so.2), rank "
-                              "0 loads 2.28.9"));
-      }
-      return;
+    try {
+      make_nccl_communicator(std::move(control), backend_of(rank));
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kVersionSkew);
+      EXPECT_THAT(
+          error.what(),
+          HasSubstr("rank 1 loads version 2.30.7 (/fake/libnccl.so.2), rank 0 loads 2.28.9"));
     }
-    // Rank 0 cannot know; it waits for a peer that does not come.
-    const NcclLimits limits{.init = std::chrono::milliseconds(20)};
-    EXPECT_THROW(make_nccl_communicator(std::move(control), backend_of(rank), limits), CommError);
-  };
-  run_owning_ranks(2, body);
+  });
 }
 
 TEST(NcclCommunicator, RefusesTensorsOnOtherDevices) {
@@ -416,9 +458,11 @@ TEST(NcclLibrary, MayBeNewerThanItsHeaderButNotAnotherThanLibTorchs) {
 }
 
 TEST(NcclLibrary, SharesAGpuFromTwoThirtyOn) {
-  EXPECT_TRUE(nccl_environment(false, 22809).empty());
+  const auto ordered = ::testing::Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  EXPECT_TRUE(nccl_environment(false, 22510).empty());
+  EXPECT_THAT(nccl_environment(false, 22602), ElementsAre(ordered));
   EXPECT_THAT(nccl_environment(true, 23000),
-              ElementsAre(::testing::Pair("NCCL_MULTI_RANK_GPU_ENABLE", "1")));
+              ElementsAre(ordered, ::testing::Pair("NCCL_MULTI_RANK_GPU_ENABLE", "1")));
   try {
     nccl_environment(true, 22809);
     ADD_FAILURE() << "2.28.9 was accepted";

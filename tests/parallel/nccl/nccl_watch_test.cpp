@@ -119,6 +119,51 @@ TEST_F(NcclWatchOfOneRank, WaitsForEachTransferFromTheEndOfTheOneBefore) {
   EXPECT_EQ(told(1s), "");
 }
 
+// A launch connects ranks, and its thread holds what orders launches for as long as that takes.
+TEST_F(NcclWatchOfOneRank, AbortsACommunicatorWhoseThreadIsBlockedInNccl) {
+  std::promise<void> aborted;
+  rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, NcclType, NcclOp, NcclComm*,
+                                       GpuStream*) {
+    aborted.get_future().wait();
+    return NcclResult::kRemoteError;
+  };
+  rank_->backend.nccl.comm_abort = [&, abort = rank_->backend.nccl.comm_abort](NcclComm* comm) {
+    const NcclResult result = abort(comm);
+    aborted.set_value();
+    return result;
+  };
+  const auto comm = connect({.launch = 20ms});
+  EXPECT_THROW(all_reduce(*comm, torch::zeros({4})), CommError);
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1 (send [4], receive [4] rows "
+                                "of 4 bytes): still in progress after 0.02"));
+  EXPECT_EQ(fake_.num_aborted(), 1);
+  EXPECT_THROW(comm->barrier(), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, TellsAnInitThatNeverEnds) {
+  std::promise<void> gives_up;
+  rank_->backend.nccl.comm_init_rank = [&](NcclComm**, int, const NcclId&, int) {
+    gives_up.get_future().wait();
+    return NcclResult::kInternalError;
+  };
+  std::thread host([&] { EXPECT_THROW(connect({.init = 20ms}), CommError); });
+  EXPECT_THAT(told(), HasSubstr("init #0 failed on rank 0 of 1: still in progress after 0.02"));
+  gives_up.set_value();
+  host.join();
+}
+
+TEST_F(NcclWatchOfOneRank, WaitsForeverWhereThereIsNoLimit) {
+  const auto comm = connect(NcclLimits::of(kNever));
+  Pending pending = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  std::thread gpu([&] {
+    std::this_thread::sleep_for(50ms);
+    is_done_ = true;
+  });
+  comm->barrier();
+  gpu.join();
+  EXPECT_EQ(told(100ms), "");
+}
+
 // Its own thread would finalize without the peers, and know nothing of exceptions on ours.
 TEST_F(NcclWatchOfOneRank, LeavesItToOthersToTakeACommunicatorDown) {
   std::atomic<bool> looks = false;
