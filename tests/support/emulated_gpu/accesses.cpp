@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -34,8 +35,8 @@ struct Use {
 
 struct Block {
   size_t bytes;
-  size_t home;       ///< stream that it belongs to, and whose later work may be given it
-  Use writer{};      ///< the last one
+  size_t home;                 ///< stream that it belongs to, and whose later work may be given it
+  Use writer{};                ///< the last one
   std::vector<Use> readers{};  ///< since then, the last of each stream
   std::vector<size_t> recorded{};
 };
@@ -156,6 +157,7 @@ void report_stray_touches() {
 class EndOfTests : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override {
     set_schedule_seed(static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)));
+    if (std::getenv("EMULATED_GPU_WATCH") != nullptr) watch_memory();
   }
   void OnTestEnd(const ::testing::TestInfo&) override {
     finish_all_work();
@@ -175,7 +177,8 @@ const bool is_listening = [] {
 void watch_memory() {
   if (is_watching.exchange(true)) return;
   std::vector<Moment> last;
-  for (int device = 0; device < kNumDevices; ++device) last.push_back(last_of(default_stream(device)));
+  for (int device = 0; device < kNumDevices; ++device)
+    last.push_back(last_of(default_stream(device)));
   blocks().begin(last);
   close_memory();
 }
@@ -194,7 +197,10 @@ Faults::Faults() {
   report_stray_touches();
   fault_list().kept.emplace();
 }
-Faults::~Faults() { fault_list().kept.reset(); }
+Faults::~Faults() {
+  report_stray_touches();
+  fault_list().kept.reset();
+}
 
 std::vector<std::string> Faults::list() const {
   report_stray_touches();

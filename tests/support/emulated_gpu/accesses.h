@@ -16,7 +16,8 @@ namespace emulated_gpu {
 /// - Memory that is freed before work on another stream that uses it is known to be done, unless
 ///   the tensor was recorded on that stream (record_stream).
 /// - Memory of the GPU that the host touches.
-/// A process watches by itself once it uses another stream than the default one.
+/// A process watches by itself once it uses another stream than the default one, and in all tests
+/// if the environment variable EMULATED_GPU_WATCH is set.
 void watch_memory();
 
 /// Adds a fault: a failure of the test unless a Faults exists.

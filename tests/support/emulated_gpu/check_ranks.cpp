@@ -37,8 +37,7 @@ constexpr int64_t kRanks = 2, kSamples = 4, kRows = 8, kWidth = 16;
 
 MoeOptions options_of(const RanksCase& test) {
   MoeOptions options = layer_options(router_choice("{name: top_k, k: 2}"), {}, {});
-  options.experts =
-      Choice<UnitBank>("plain", ExpertBank::Options{4, 32, Activation::kGelu, true});
+  options.experts = Choice<UnitBank>("plain", ExpertBank::Options{4, 32, Activation::kGelu, true});
   options.exchange.chunks = test.num_chunks;
   options.capacity = {test.mode, 1.0, 1, 1, {}};
   return options;
@@ -51,8 +50,8 @@ std::vector<torch::Tensor> run_rank(const RanksCase& test, RankGrid& grid) {
   const emulated_gpu::OnDevice on_device({c10::kCUDA, rank});
   grid.device = is_gpu ? c10::Device(c10::kCUDA, rank) : c10::Device(c10::kCPU);
   if (is_gpu) {
-    grid.expert = std::make_unique<StreamedRows>(
-        std::move(grid.expert), rank == 0 ? test.fault : StreamedRows::Fault{});
+    grid.expert = std::make_unique<StreamedRows>(std::move(grid.expert),
+                                                 rank == 0 ? test.fault : StreamedRows::Fault{});
   }
   BuildContext context;
   context.grid = &grid;
@@ -60,8 +59,8 @@ std::vector<torch::Tensor> run_rank(const RanksCase& test, RankGrid& grid) {
   MoeLayer layer(options_of(test), kWidth, kPath, context);
   initialise(parameters_of(layer, kPath), 1);
   StepContext step = step_of(kRanks * kSamples);
-  step.sample_b = (torch::arange(kSamples) + rank * kSamples)
-                      .to(grid.device, /*non_blocking=*/true);
+  step.sample_b =
+      (torch::arange(kSamples) + rank * kSamples).to(grid.device, /*non_blocking=*/true);
   const torch::Tensor x = some_numbers({kSamples, kRows, kWidth}, rank)
                               .to(context.tensor_options, /*non_blocking=*/true)
                               .set_requires_grad(true);
@@ -155,9 +154,7 @@ void expect_text(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
 }
 
-TEST(EmulatedGpuRanks, ALayerHasNoFaults) {
-  EXPECT_EQ(faults_of(Omission::kNone, 0), "");
-}
+TEST(EmulatedGpuRanks, ALayerHasNoFaults) { EXPECT_EQ(faults_of(Omission::kNone, 0), ""); }
 
 TEST(EmulatedGpuRanks, ALostWaitBeforeAnExchangeIsFound) {
   for (const Exchange exchange : kExchanges) {
@@ -178,6 +175,37 @@ TEST(EmulatedGpuRanks, ABufferThatIsFreedEarlyIsFound) {
   for (const Exchange exchange : kExchanges) {
     SCOPED_TRACE(exchange);
     expect_text(faults_of(Omission::kBuffers, exchange), "is freed before all_to_all on stream");
+  }
+}
+
+/// A parameter after a step with the sum of two ranks' gradients.
+torch::Tensor updated_by_sum(const StreamedRows::Fault& fault) {
+  torch::Tensor result;
+  run_grid(kRanks, 1, [&](RankGrid& grid) {
+    const auto rank = static_cast<c10::DeviceIndex>(grid.world->rank());
+    const c10::Device device(c10::kCUDA, rank);
+    const emulated_gpu::OnDevice on_device(device);
+    StreamedRows comm(std::move(grid.world), rank == 0 ? fault : StreamedRows::Fault{});
+    const torch::Tensor weight = torch::zeros({100}, device).set_requires_grad(true);
+    (weight * (rank + 1)).sum().backward();
+    Pending sum = comm.start_all_reduce(weight.grad(), ReduceOp::kSum);
+    sum.wait();
+    const torch::NoGradGuard no_grad;
+    weight.sub_(weight.grad());
+    const torch::Tensor host = weight.detach().cpu();
+    if (rank == 0) result = host;
+  });
+  return result;
+}
+
+TEST(EmulatedGpuRanks, ALostWaitBetweenABucketAndTheOptimizerIsFound) {
+  emulated_gpu::for_schedules(
+      [] { EXPECT_TRUE(torch::equal(updated_by_sum({}), torch::full({100}, -3.0))); });
+  for (const Omission omission : {Omission::kWaitBefore, Omission::kWaitAfter}) {
+    const emulated_gpu::Faults faults;
+    updated_by_sum({omission, 0});
+    expect_text(faults.text(), "all_reduce on stream");
+    emulated_gpu::finish_all_work();
   }
 }
 

@@ -85,7 +85,8 @@ std::string table_of(const std::vector<std::pair<std::string, Counts>>& parts) {
   for (const char* title : {"to GPU", "to GPU pinned", "to host", "to host pinned"}) {
     text << std::setw(kColumn) << title;
   }
-  text << std::setw(8) << "waits" << "\n";
+  text << std::setw(8) << "waits"
+       << "\n";
   for (const auto& [name, made] : parts) {
     text << std::left << std::setw(kName) << name << std::right << std::setw(10)
          << made.num_launches();

@@ -84,8 +84,7 @@ int index_of(c10::Device device) {
 c10::Stream stream_of_number(size_t number) {
   const int device = device_of_stream(number);
   const bool is_default = number == default_stream(device);
-  return c10::Stream(c10::Stream::UNSAFE,
-                     {c10::kCUDA, static_cast<c10::DeviceIndex>(device)},
+  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, static_cast<c10::DeviceIndex>(device)},
                      is_default ? 0 : static_cast<c10::StreamId>(number));
 }
 
@@ -119,10 +118,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream_of_number(default_stream(index_of(device)));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return stream_of_number(new_stream(index_of(device)));
+    return stream_of_number(pool_stream(index_of(device)));
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return stream_of_number(new_stream(index_of(device)));
+    return stream_of_number(pool_stream(index_of(device)));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return stream_of_number(exchange_stream(number_of(stream)));
@@ -207,7 +206,8 @@ void keep_pinned(const Work& work, const Tensor& from) {
   add_late_effect(work, Arrival::kAtLast, [values, from, name = work.name] {
     const Tensor now = from.contiguous();
     if (std::memcmp(values.const_data_ptr(), now.const_data_ptr(), now.nbytes()) == 0) return;
-    report_fault("pinned memory is written before " + name + ", which reads it, is known to be done");
+    report_fault("pinned memory is written before " + name +
+                 ", which reads it, is known to be done");
   });
 }
 

@@ -34,8 +34,8 @@ c10::Allocator& memory();
 /// to refuse; events are waited for without.
 void host_waits(const std::string& name);
 
-/// A copy to the host that need not wait for it: it arrives late, and is -1 until then. Both tensors
-/// are the CPU's.
+/// A copy to the host that need not wait for it: it arrives late, and is -1 until then. Both
+/// tensors are the CPU's.
 void copy_late(const Work& work, const torch::Tensor& to, const torch::Tensor& from);
 /// A copy from pinned memory: a fault if that has changed before the host has waited.
 void keep_pinned(const Work& work, const torch::Tensor& from);

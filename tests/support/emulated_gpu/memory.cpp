@@ -27,7 +27,8 @@ constexpr int kPoison = 0xff;        // NaN and -1
 constexpr int kOpen = PROT_READ | PROT_WRITE;
 
 void* reserve(size_t bytes, int protection) {
-  void* first = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* first =
+      mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (first == MAP_FAILED) throw std::bad_alloc();
   return first;
 }
@@ -338,9 +339,7 @@ std::byte* allocate_pinned(size_t bytes) {
   return first;
 }
 bool is_pinned_memory(const void* at) { return pinned_pages().arena.contains(at); }
-void free_pinned(std::byte* first, size_t bytes) {
-  pinned_pages().arena.give_back(first, bytes);
-}
+void free_pinned(std::byte* first, size_t bytes) { pinned_pages().arena.give_back(first, bytes); }
 void begin_copy_to_pinned(const std::byte* first, size_t bytes) {
   pinned_pages().begin(first, bytes);
 }

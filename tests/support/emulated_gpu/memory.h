@@ -57,9 +57,9 @@ class TouchedMemory {
 /// What was touched against these rules, since the last call.
 struct StrayTouch {
   enum class Kind {
-    kByHost,          ///< memory of a GPU, touched by the host
-    kByKernel,        ///< memory of a GPU that is in no block, touched by a kernel
-    kCopyOnItsWay,    ///< pinned memory that a copy is under way to
+    kByHost,        ///< memory of a GPU, touched by the host
+    kByKernel,      ///< memory of a GPU that is in no block, touched by a kernel
+    kCopyOnItsWay,  ///< pinned memory that a copy is under way to
   };
   const std::byte* at = nullptr;
   Kind kind = Kind::kByHost;

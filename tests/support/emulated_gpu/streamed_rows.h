@@ -22,7 +22,7 @@ namespace shoal::testing {
 /// stream wait for. Tensors of the CPU travel as with `inner`.
 class StreamedRows : public ForwardingCommunicator {
  public:
-  /// A planted fault: what one call of start_all_to_all leaves out.
+  /// A planted fault: what one transfer leaves out.
   enum class Omission { kNone, kWaitBefore, kWaitAfter, kBuffers };
   struct Fault {
     Omission omission = Omission::kNone;
@@ -32,21 +32,20 @@ class StreamedRows : public ForwardingCommunicator {
   explicit StreamedRows(std::unique_ptr<Communicator> inner) : StreamedRows(std::move(inner), {}) {}
   StreamedRows(std::unique_ptr<Communicator> inner, const Fault& fault)
       : ForwardingCommunicator(std::move(inner)),
-        stream_(emulated_gpu::new_stream(emulated_gpu::current_device_index())),
+        stream_(emulated_gpu::pool_stream(emulated_gpu::current_device_index())),
         fault_(fault) {}
 
   size_t stream() const { return stream_; }
 
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
-    const bool is_faulty = num_calls_++ == fault_.call;
-    return transfer({"all_to_all", in, out}, is_faulty ? fault_.omission : Omission::kNone,
+    return transfer({"all_to_all", in, out},
                     [&](const torch::Tensor& host_in, const torch::Tensor& host_out) {
                       return inner_.start_all_to_all(host_in, send_rows, host_out, recv_rows);
                     });
   }
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
-    return transfer({"all_reduce", buffer, buffer}, Omission::kNone,
+    return transfer({"all_reduce", buffer, buffer},
                     [&](const torch::Tensor& in, const torch::Tensor&) {
                       return inner_.start_all_reduce(in, op);
                     });
@@ -107,11 +106,12 @@ class StreamedRows : public ForwardingCommunicator {
   };
 
   using Start = std::function<Pending(const torch::Tensor& in, const torch::Tensor& out)>;
-  Pending transfer(const Buffers& buffers, Omission omission, const Start& start) {
+  Pending transfer(const Buffers& buffers, const Start& start) {
     using namespace emulated_gpu;
     if (!buffers.in.is_cuda()) return start(buffers.in, buffers.out);
+    const Omission omission = num_calls_++ == fault_.call ? fault_.omission : Omission::kNone;
     if (omission != Omission::kWaitBefore) {
-      wait_on_stream(stream_, record_event(current_stream()));
+      wait_on_stream(stream_, record_event(emulated_gpu::current_stream()));
     }
     const Work work = queue_work(buffers.name, stream_);
     note_read(work, buffers.in.storage().data());

@@ -24,6 +24,12 @@ struct StreamState {
   Clock clock;
 };
 
+struct Pool {
+  std::vector<size_t> streams;
+  size_t num_given = 0;
+};
+constexpr size_t kPoolSize = 32;
+
 struct LateEffect {
   Moment moment;
   Clock clock;
@@ -43,10 +49,15 @@ class AllStreams {
     for (int device = 0; device < kNumDevices; ++device) streams_.push_back({device, 0, {}});
   }
 
-  size_t add(int device) {
+  size_t from_pool(int device) {
     const std::lock_guard lock(mutex_);
-    streams_.push_back({device, 0, {}});
-    return streams_.size() - 1;
+    Pool& pool = pools_.at(static_cast<size_t>(device));
+    const size_t place = pool.num_given++ % kPoolSize;
+    if (place == pool.streams.size()) {
+      pool.streams.push_back(streams_.size());
+      streams_.push_back({device, 0, {}});
+    }
+    return pool.streams[place];
   }
   int device_of(size_t stream) {
     const std::lock_guard lock(mutex_);
@@ -150,6 +161,7 @@ class AllStreams {
 
   std::recursive_mutex mutex_;
   std::vector<StreamState> streams_;
+  std::array<Pool, kNumDevices> pools_;
   std::array<Clock, kNumDevices> hosts_;
   std::list<LateEffect> late_;
   uint64_t seed_ = 0, num_draws_ = 0;
@@ -170,8 +182,7 @@ thread_local std::array<size_t, kNumDevices> current_streams = default_streams()
 }  // namespace
 
 bool Clock::covers(const Moment& moment) const {
-  return moment.time == 0 ||
-         (moment.stream < time_.size() && time_[moment.stream] >= moment.time);
+  return moment.time == 0 || (moment.stream < time_.size() && time_[moment.stream] >= moment.time);
 }
 
 bool Clock::covers(const Clock& other) const {
@@ -192,9 +203,9 @@ void Clock::join(const Clock& other) {
   }
 }
 
-size_t new_stream(int device) {
+size_t pool_stream(int device) {
   watch_memory();
-  return all_streams().add(device);
+  return all_streams().from_pool(device);
 }
 size_t default_stream(int device) { return static_cast<size_t>(device); }
 size_t current_stream() { return current_stream_of(current_device_index()); }

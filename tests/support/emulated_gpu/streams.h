@@ -43,7 +43,8 @@ struct Work {
 
 /// Streams are numbered: the default streams of the devices first, then the others as they are
 /// made. LibTorch's id of a stream is its number, but for default streams, which are 0.
-size_t new_stream(int device);
+/// Returns a stream of the device's pool, which has 32 that take turns.
+size_t pool_stream(int device);
 size_t default_stream(int device);
 /// The stream of this thread's current device.
 size_t current_stream();
