@@ -41,15 +41,23 @@ if(NOT SHOAL_SANITIZE)
     -fsanitize=alignment -fsanitize-undefined-trap-on-error)
 endif()
 
+add_library(emulated_device OBJECT "${emulated}/accesses.cpp" "${emulated}/counts.cpp"
+            "${emulated}/device.cpp" "${emulated}/memory.cpp" "${emulated}/operators.cpp"
+            "${emulated}/streams.cpp")
+add_library(emulated_checks OBJECT "${emulated}/check.cpp" "${emulated}/check_ranks.cpp"
+            "${emulated}/check_streams.cpp")
 # Alone, for GCC's -Wsubobject-linkage: a type that cuSPARSE names holds one of the file's own.
 set_source_files_properties("${emulated}/cusparse_cpu.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.cpp"
-               "${emulated}/check_ranks.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"
-               "${emulated}/operators.cpp"
+add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/cusparse_cpu.cpp"
+               $<TARGET_OBJECTS:emulated_device> $<TARGET_OBJECTS:emulated_checks>
                $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:tests_support>)
-shoal_use_torch(tests_gpu_emulated)
-shoal_compile_quickly(tests_gpu_emulated)
-target_include_directories(tests_gpu_emulated BEFORE PRIVATE "${emulated}/include")
+foreach(target IN ITEMS emulated_device emulated_checks tests_gpu_emulated)
+  shoal_use_torch(${target})
+  shoal_compile_quickly(${target})
+  target_include_directories(${target} BEFORE PRIVATE "${emulated}/include")
+endforeach()
+target_link_libraries(emulated_device PRIVATE GTest::gtest)
+target_link_libraries(emulated_checks PRIVATE GTest::gtest)
 target_link_libraries(tests_gpu_emulated PRIVATE shoal_lib GTest::gmock GTest::gtest_main)
 # In a folder of its own, beside a probe of its own: tests look for that where they are.
 add_library(emulated_gpu_probe MODULE "${emulated}/probe.cpp")

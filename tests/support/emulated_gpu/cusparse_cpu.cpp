@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/support/emulated_gpu/device.h"
+#include "tests/support/emulated_gpu/accesses.h"
+#include "tests/support/emulated_gpu/counts.h"
 
 // cuSPARSE on the emulated GPU: plain loops, and a refusal of what the library does not allow.
 // Stricter than it: a product needs the workspace that was prepared for its sparse matrix, with the
@@ -76,12 +78,21 @@ thread_local std::string last_refusal;
 
 cusparseStatus_t status_of(const std::function<void()>& body) {
   try {
+    const OpenMemory open;
     body();
     return CUSPARSE_STATUS_SUCCESS;
   } catch (const Refusal& refusal) {
     last_refusal = refusal.what();
     return CUSPARSE_STATUS_INVALID_VALUE;
   }
+}
+
+/// Counts a call, which is queued on the current stream.
+void note_call(const char* name, std::initializer_list<const void*> reads, const void* writes) {
+  count_launch(name);
+  const Work work = queue_work(name, current_stream());
+  for (const void* read : reads) note_read(work, read);
+  note_write(work, writes);
 }
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? sizeof(double) : sizeof(float); }
@@ -378,6 +389,7 @@ cusparseStatus_t cusparseSpMM_preprocess(SHOAL_PRODUCT_PARAMETERS, void* workspa
   return status_of([&] {
     const auto product = SHOAL_PRODUCT;
     product.check();
+    note_call("cusparseSpMM_preprocess", {a->start, a->column}, workspace);
     prepare(a->product, *a, product.arguments, workspace);
   });
 }
@@ -387,6 +399,7 @@ cusparseStatus_t cusparseSpMM(SHOAL_PRODUCT_PARAMETERS, void* workspace) {
     const auto product = SHOAL_PRODUCT;
     product.check();
     check_prepared(a->product, product.arguments, workspace);
+    note_call("cusparseSpMM", {a->start, a->column, a->values, b->values, workspace}, c->values);
     product.run();
   });
 }
@@ -402,6 +415,7 @@ cusparseStatus_t cusparseSDDMM_preprocess(SHOAL_SAMPLED_PARAMETERS, void* worksp
   return status_of([&] {
     const auto sampled = SHOAL_SAMPLED;
     sampled.check();
+    note_call("cusparseSDDMM_preprocess", {c->start, c->column}, workspace);
     prepare(c->sampled, *c, sampled.arguments, workspace);
   });
 }
@@ -411,6 +425,7 @@ cusparseStatus_t cusparseSDDMM(SHOAL_SAMPLED_PARAMETERS, void* workspace) {
     const auto sampled = SHOAL_SAMPLED;
     sampled.check();
     check_prepared(c->sampled, sampled.arguments, workspace);
+    note_call("cusparseSDDMM", {c->start, c->column, a->values, b->values, workspace}, c->values);
     sampled.run();
   });
 }

@@ -1,21 +1,16 @@
 #include "tests/support/emulated_gpu/device.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/alloc_cpu.h>
-#include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "runtime/device/device.h"
+#include "tests/support/emulated_gpu/accesses.h"
+#include "tests/support/emulated_gpu/counts.h"
 #include "tests/support/emulated_gpu/emulated_gpu.h"
 
 // LibTorch's CUDA device, taken by the emulated GPU: emulated_gpu.h tells the whole.
@@ -36,157 +31,185 @@ using torch::Tensor;
 
 // ---- memory
 
-constexpr size_t kGuardBytes = 256;  // in front and behind
-constexpr uint16_t kGuard = 0xfff5;  // as part of any type a NaN or negative, but not the poison
-constexpr int kPoison = 0xff;        // NaN and -1
-
-struct Allocation {
-  size_t bytes;
-  std::byte* memory;  ///< guard, bytes, guard
-};
-
-/// Where memory is that has not been freed.
-class LiveMemory {
- public:
-  void add(const std::byte* first, size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    bytes_[first] = bytes;
-  }
-  void remove(const std::byte* first) {
-    const std::lock_guard lock(mutex_);
-    bytes_.erase(first);
-  }
-  bool has(const std::byte* first, size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    auto found = bytes_.upper_bound(first);
-    if (found == bytes_.begin()) return false;
-    --found;
-    const auto offset = static_cast<size_t>(first - found->first);
-    return offset <= found->second && bytes <= found->second - offset;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<const std::byte*, size_t> bytes_;  ///< by their first
-};
-
-LiveMemory& live_memory() {
-  static auto* instance = new LiveMemory;  // tensors may outlive static objects
-  return *instance;
-}
-
-void write_guard(std::byte* to) {
-  for (size_t i = 0; i < kGuardBytes; i += sizeof(kGuard)) {
-    std::memcpy(to + i, &kGuard, sizeof(kGuard));
-  }
-}
-
-bool is_guard(const std::byte* from) {
-  std::byte guard[kGuardBytes];
-  write_guard(guard);
-  return std::memcmp(from, guard, kGuardBytes) == 0;
-}
-
-void release(void* context) {
-  const auto* allocation = static_cast<Allocation*>(context);
-  live_memory().remove(allocation->memory + kGuardBytes);
-  if (!is_guard(allocation->memory) ||
-      !is_guard(allocation->memory + kGuardBytes + allocation->bytes)) {
-    ADD_FAILURE() << "GPU memory of " << allocation->bytes << " bytes was written outside of it";
-  }
-  c10::free_cpu(allocation->memory);
-  delete allocation;
-}
-
 class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes == 0) return {nullptr, kDevice};
-    auto* memory = static_cast<std::byte*>(c10::alloc_cpu(bytes + 2 * kGuardBytes));
-    write_guard(memory);
-    std::memset(memory + kGuardBytes, kPoison, bytes);
-    write_guard(memory + kGuardBytes + bytes);
-    live_memory().add(memory + kGuardBytes, bytes);
-    return {memory + kGuardBytes, new Allocation{bytes, memory}, &release, kDevice};
+    if (bytes == 0) return {nullptr, current_device()};
+    std::byte* first = add_block(bytes);
+    return {first, first, &release, current_device()};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    const OpenMemory open;
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static void release(void* first) { remove_block(static_cast<std::byte*>(first)); }
+};
+
+class PinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device host(c10::kCPU);
+    if (bytes == 0) return {nullptr, host};
+    std::byte* first = allocate_pinned(bytes);
+    return {first, new Allocation{first, bytes}, &release, host};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
-};
-
-// ---- waits
-
-class LateCopies {
- public:
-  void add(const Tensor& to, const Tensor& from) {
-    const std::lock_guard lock(mutex_);
-    copies_.emplace_back(to, from.clone());
-    if (to.is_contiguous()) std::memset(to.mutable_data_ptr(), kPoison, to.nbytes());
-  }
-  void arrive() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [to, from] : copies_) to.copy_(from);
-    copies_.clear();
-  }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::pair<Tensor, Tensor>> copies_;  ///< of the CPU
+  struct Allocation {
+    std::byte* first;
+    size_t bytes;
+  };
+  static void release(void* context) {
+    const auto* allocation = static_cast<Allocation*>(context);
+    free_pinned(allocation->first, allocation->bytes);
+    delete allocation;
+  }
 };
-LateCopies late_copies;
 
 bool refuses_waits = false;
 std::atomic<int64_t> wait_count{0};
 
 // ---- what LibTorch asks its CUDA part
 
+int index_of(c10::Device device) {
+  return device.has_index() ? device.index() : current_device_index();
+}
+
+c10::Stream stream_of_number(size_t number) {
+  const int device = device_of_stream(number);
+  const bool is_default = number == default_stream(device);
+  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, static_cast<c10::DeviceIndex>(device)},
+                     is_default ? 0 : static_cast<c10::StreamId>(number));
+}
+
+size_t number_of(const c10::Stream& stream) {
+  return stream.id() == 0 ? default_stream(stream.device_index())
+                          : static_cast<size_t>(stream.id());
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = c10::kCUDA;
   c10::DeviceType type() const override { return c10::kCUDA; }
-  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
-  c10::Device getDevice() const override { return kDevice; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = current_device();
+    setDevice(device);
+    return before;
   }
-  c10::Stream getDefaultStream(c10::Device) const override { return getStream(kDevice); }
-  c10::Stream exchangeStream(c10::Stream) const override { return getStream(kDevice); }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  // All work is done when it is queued.
-  void record(void**, const c10::Stream&, const c10::DeviceIndex,
-              const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override {
-    late_copies.arrive();
-    return true;
+  c10::Device getDevice() const override { return current_device(); }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() < kNumDevices, "not an emulated GPU: ", device);
+    uncheckedSetDevice(device);
   }
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { late_copies.arrive(); }
-  void synchronizeEvent(void*) const override { late_copies.arrive(); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { late_copies.arrive(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) set_current_device_index(device.index());
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return kNumDevices; }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return stream_of_number(current_stream_of(index_of(device)));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return stream_of_number(default_stream(index_of(device)));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return stream_of_number(pool_stream(index_of(device)));
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return stream_of_number(pool_stream(index_of(device)));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return stream_of_number(exchange_stream(number_of(stream)));
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return handle_of(stream.id());
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    return is_done(record_event(number_of(stream)));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    count_wait();
+    wait_on_host(record_event(number_of(stream)));
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    count_wait();
+    wait_for_device(device);
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Event;
+    *static_cast<Event*>(*event) = record_event(number_of(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) wait_on_stream(number_of(stream), *static_cast<Event*>(event));
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || is_done(*static_cast<Event*>(event));
+  }
+  void synchronizeEvent(void* event) const override {
+    count_wait();
+    if (event != nullptr) wait_on_host(*static_cast<Event*>(event));
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    record_on_stream(data.get(), number_of(stream));
+  }
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
 }  // namespace
+
+c10::Device current_device() {
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(current_device_index())};
+}
+
+OnDevice::OnDevice(c10::Device device) : before_(current_device_index()) {
+  if (device.has_index()) set_current_device_index(device.index());
+}
+OnDevice::~OnDevice() { set_current_device_index(before_); }
 
 c10::Allocator& memory() {
   static Memory instance;
   return instance;
 }
 
-bool is_device_memory(const void* first, size_t bytes) {
-  return live_memory().has(static_cast<const std::byte*>(first), bytes);
-}
-
 void host_waits(const std::string& name) {
   TORCH_CHECK(!refuses_waits, name, ": makes the host wait for the GPU");
   ++wait_count;
-  late_copies.arrive();
+  count_wait();
+  wait_on_host(record_event(current_stream()));
 }
 
-void copy_late(const Tensor& to, const Tensor& from) { late_copies.add(to, from); }
+void copy_late(const Work& work, const Tensor& to, const Tensor& from) {
+  const Tensor values = from.clone();
+  const auto* first = static_cast<const std::byte*>(to.const_data_ptr());
+  const size_t bytes = to.is_contiguous() ? to.nbytes() : 0;
+  const bool is_closed = bytes > 0 && is_pinned_memory(first);
+  if (bytes > 0) std::memset(to.mutable_data_ptr(), 0xff, bytes);  // NaN and -1
+  if (is_closed) begin_copy_to_pinned(first, bytes);
+  add_late_effect(work, Arrival::kOnHost, [=] {
+    if (is_closed) end_copy_to_pinned(first, bytes);
+    to.copy_(values);
+  });
+}
+
+void keep_pinned(const Work& work, const Tensor& from) {
+  const Tensor values = from.contiguous().clone();
+  add_late_effect(work, Arrival::kAtLast, [values, from, name = work.name] {
+    const Tensor now = from.contiguous();
+    if (std::memcmp(values.const_data_ptr(), now.const_data_ptr(), now.nbytes()) == 0) return;
+    report_fault("pinned memory is written before " + name +
+                 ", which reads it, is known to be done");
+  });
+}
 
 void refuse_waits(bool refuses) { refuses_waits = refuses; }
 
@@ -204,11 +227,17 @@ struct CUDAHooks final : CUDAHooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   void init() const override {}
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  c10::DeviceIndex current_device() const override { return 0; }
-  int getNumGPUs() const override { return 1; }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  c10::DeviceIndex deviceCount() const override { return emulated_gpu::kNumDevices; }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
+  c10::DeviceIndex current_device() const override {
+    return emulated_gpu::current_device().index();
+  }
+  int getNumGPUs() const override { return emulated_gpu::kNumDevices; }
+  bool isPinnedPtr(const void* data) const override { return emulated_gpu::is_pinned_memory(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    static emulated_gpu::PinnedMemory instance;
+    return &instance;
+  }
   c10::Allocator* getCUDADeviceAllocator() const override { return &emulated_gpu::memory(); }
 };
 REGISTER_CUDA_HOOKS(CUDAHooks)

@@ -3,25 +3,41 @@
 #include <c10/core/Allocator.h>
 #include <torch/types.h>
 
-#include <cstddef>
 #include <string>
 
-/// What operators.cpp and cusparse_cpu.cpp need of device.cpp.
+#include "tests/support/emulated_gpu/streams.h"
+
+/// What operators.cpp, cusparse_cpu.cpp and tests need of device.cpp.
 namespace emulated_gpu {
 
-inline const c10::Device kDevice(c10::kCUDA, 0);
+inline const c10::Device kDevice(c10::kCUDA, 0);  ///< the first one
 inline const c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
-c10::Allocator& memory();
-/// Whether all of these bytes are of one piece of it.
-bool is_device_memory(const void* first, size_t bytes);
+/// This thread's. Threads begin with the first one.
+c10::Device current_device();
+/// Makes a device current for its own lifetime.
+class OnDevice {
+ public:
+  explicit OnDevice(c10::Device device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
 
-/// Called where an operator makes the host wait, which LibTorch can be told to refuse; events are
-/// waited for without.
+ private:
+  int before_;
+};
+
+/// Memory of the current device.
+c10::Allocator& memory();
+
+/// Called where an operator makes the host wait for the current stream, which LibTorch can be told
+/// to refuse; events are waited for without.
 void host_waits(const std::string& name);
 
-/// A copy to the host that need not wait for it: it arrives when the host waits next, and is -1
-/// until then. Both tensors are the CPU's.
-void copy_late(const torch::Tensor& to, const torch::Tensor& from);
+/// A copy to the host that need not wait for it: it arrives late, and is -1 until then. Both
+/// tensors are the CPU's.
+void copy_late(const Work& work, const torch::Tensor& to, const torch::Tensor& from);
+/// A copy from pinned memory: a fault if that has changed before the host has waited.
+void keep_pinned(const Work& work, const torch::Tensor& from);
 
 }  // namespace emulated_gpu

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/random/philox.h"
+#include "tests/support/emulated_gpu/accesses.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -462,6 +463,7 @@ void Runner::fail(const std::string& what) const {
 void launch(const char* kernel, const Launch& launch, const std::function<void()>& thread) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
+  const WatchedLaunch watched(kernel, launch.stream);
   Runner(kernel, launch, thread).run();
 }
 

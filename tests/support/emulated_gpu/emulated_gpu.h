@@ -10,16 +10,18 @@
 
 struct CUstream_st;
 
-/// A GPU that is emulated on the CPU, so that the tests of suites *Gpu show the logic of kernels
+/// GPUs that are emulated on the CPU, so that the tests of suites *Gpu show the logic of kernels
 /// and of their host code where there is no GPU. Kernels, host code and tests are unchanged;
 /// neither nvcc nor CUDA's headers are needed.
 /// - Kernels: rewrite_kernels.cmake turns `kernel<<<grid, block, shared, stream>>>(arguments)` into
 ///   a call of `launch` and `__shared__` variables into pieces of a block's memory, include/ has
 ///   the rest of CUDA that they use, g++ compiles them. Threads run on fibers: one runs until it
 ///   waits for others, then any other does, of up to three blocks side by side.
-/// - Device: device.cpp takes the place of LibTorch's CUDA device, which a process that loads
+/// - Devices: device.cpp takes the place of LibTorch's CUDA devices, which a process that loads
 ///   libtorch_cpu alone leaves empty; operators.cpp runs LibTorch's operators on the CPU, on CPU
-///   tensors in the same memory.
+///   tensors in the same memory. Ranks that are threads have a device each.
+/// - Streams, events and schedules: streams.h. Accesses to memory: memory.h, accesses.h. Numbers
+///   of launches, copies and waits: counts.h.
 /// - cuSPARSE: cusparse_cpu.cpp has the functions that our host code calls.
 ///
 /// It is stricter than a GPU where that is cheap:
@@ -32,15 +34,26 @@ struct CUstream_st;
 /// - Memory that nobody has written holds NaN and -1: what the allocator gives, what _grouped_mm
 ///   leaves out, and a block's, which for some blocks holds zeros. In front of it and behind are
 ///   guards, NaN too; a test fails when memory is freed whose guards are not whole.
-/// - Copies to the host that do not make it wait arrive when it waits, and are -1 until then.
-/// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices.
+/// - A test fails where the host reads the result of a copy, or writes pinned memory that is copied
+///   from, before it has waited for that copy. Copies to the host hold -1 until they arrive, which
+///   is as late as they may, or earlier, as drawn.
+/// - In processes that use another stream than the default one, and in tests that ask
+///   (watch_memory), a test fails where work uses a tensor's memory that other work writes, or
+///   writes what other work uses, without an event or a wait of the host between them; where memory
+///   is freed that another stream may still use; and where the host touches a GPU's memory.
+/// - No operator takes tensors of the CPU and of the GPU, but for the CPU's scalars and indices, or
+///   of two GPUs.
 /// - cuSPARSE refuses sizes, strides, types and memory that do not fit, and workspaces that
 ///   were not prepared with the same arguments.
 ///
 /// What it cannot show:
 /// - Timing, occupancy, registers.
-/// - Other orders of work: there is one stream, whose work is done when it is queued. No graphs, no
-///   NCCL, no pinned memory that the host overwrites too early.
+/// - Results of work in another order: it runs when it is queued, and only copies to the host and
+///   transfers between ranks have late effects. What another order could change is known from the
+///   clocks alone, by whole blocks of the allocator: work on two streams that uses two parts of one
+///   block counts as a fault.
+/// - What a host thread learns from another: all threads on a device count as one host.
+/// - Graphs, and NCCL, whose calls tests/support/fake_nccl.h stands for.
 /// - The memory model: a thread is only ever interrupted at a barrier. A missing fence, a sum
 ///   without atomicAdd, and other races between barriers go unseen.
 /// - LibTorch's own kernels and cuSPARSE's, and the last bits of exp and erf: all are the CPU's.
@@ -68,9 +81,10 @@ struct Launch {
 /// Throws std::runtime_error, see above.
 void launch(const char* kernel, const Launch& launch, const std::function<void()>& thread);
 
-/// Whether operators that make the host wait for the GPU throw.
+/// Sets whether operators that make the host wait for the GPU throw.
 void refuse_waits(bool refuses);
-/// How often operators have made it wait.
+/// Number of times that operators have made the host wait. Waits for events are counted by
+/// counts.h.
 int64_t num_waits();
 
 /// The rest is for kernels. Ends the launch with an error.

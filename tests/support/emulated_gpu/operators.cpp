@@ -2,9 +2,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -16,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/emulated_gpu/accesses.h"
+#include "tests/support/emulated_gpu/counts.h"
 #include "tests/support/emulated_gpu/device.h"
 
 // LibTorch's operators on the emulated GPU: the CPU's, in the same memory.
@@ -43,6 +47,8 @@ class Lent {
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
     lent.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
                                                       tensor.storage_offset());
+    TORCH_CHECK(pairs_.empty() || tensor.device() == device(), "tensors of two GPUs: ", device(),
+                " and ", tensor.device());
     pairs_.emplace_back(tensor, lent);
     return lent;
   }
@@ -75,6 +81,10 @@ class Lent {
   }
 
   bool is_mixed() const { return has_cpu_ && !pairs_.empty(); }
+  /// The device of the tensors; the current one without any.
+  c10::Device device() const {
+    return pairs_.empty() ? current_device() : pairs_[0].first.device();
+  }
 
  private:
   static c10::Storage copy_of(const c10::Storage& storage) {
@@ -130,36 +140,132 @@ bool has_mask(const IValue& value) {
   return false;
 }
 
+/// Whether an operator launches work: views and changes of sizes do not.
+bool is_work(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> kOfNoLaunch{"aten::_local_scalar_dense", "aten::resize_",
+                                                 "aten::set_"};
+  const auto is_view = [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  };
+  const auto& results = schema.returns();
+  return std::none_of(results.begin(), results.end(), is_view) &&
+         !kOfNoLaunch.contains(schema.name());
+}
+
+/// Calls `visit` for the tensors in a value.
+template <class Visit>
+void for_tensors(const IValue& value, const Visit& visit) {
+  if (value.isTensor()) visit(value.toTensor());
+  if (value.isTensorList()) {
+    for (const Tensor& tensor : value.toTensorVector()) visit(tensor);
+  }
+  if (value.isOptionalTensorList()) {
+    for (const MaybeTensor& tensor : value.toOptionalTensorVector()) {
+      if (tensor) visit(*tensor);
+    }
+  }
+}
+
+void note(const Work& work, const Tensor& tensor, bool is_write) {
+  if (!tensor.defined() || !tensor.is_cuda()) return;
+  const void* first = tensor.storage().data();
+  is_write ? note_write(work, first) : note_read(work, first);
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+/// A call of an operator on its way through the CPU's: its arguments are lent, its results given
+/// back.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, torch::jit::Stack* stack)
+      : schema_(op.schema()), stack_(*stack) {
+    for (IValue& value : arguments()) {
+      values_.push_back(value);
+      value = replaced(value, [&](const Tensor& tensor) { return lent_.lend(tensor); });
+    }
+  }
+
+  /// Queues the work, with what it reads and writes, and lets the host wait if it has to.
+  void queue() {
+    if (!is_work(schema_) && !reads_value()) return;
+    work_ = queue_work(schema_.name(), current_stream());
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const bool is_write = writes(schema_.arguments()[i]);
+      for_tensors(values_[i], [&](const Tensor& tensor) { note(*work_, tensor, is_write); });
+    }
+    if (!reads_value()) count_launch(schema_.name());
+    if (!waits()) return;
+    count_copy_to_host(false, sizeof(int64_t));
+    host_waits(schema_.name());
+  }
+
+  void give_back() {
+    for (IValue& value : std::span(stack_).last(schema_.returns().size())) {
+      value = replaced(value, [&](const Tensor& tensor) { return lent_.give_back(tensor); });
+      if (!work_) continue;
+      for_tensors(value, [&](const Tensor& tensor) { note(*work_, tensor, true); });
+    }
+    lent_.give_back_sizes();
+  }
+
+  const Lent& lent() const { return lent_; }
+
+ private:
+  std::span<IValue> arguments() { return std::span(stack_).last(schema_.arguments().size()); }
+  bool reads_value() const { return schema_.name() == "aten::_local_scalar_dense"; }
+  bool waits() const {
+    return kWaiting.contains(schema_.name()) ||
+           std::any_of(values_.begin(), values_.end(), has_mask);
+  }
+
+  const c10::FunctionSchema& schema_;
+  torch::jit::Stack& stack_;
+  std::vector<IValue> values_;
+  Lent lent_;
+  std::optional<Work> work_;
+};
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
-  bool waits = kWaiting.contains(name);
-  Lent lent;
-  for (IValue& value : std::span(*stack).last(op.schema().arguments().size())) {
-    waits = waits || has_mask(value);
-    value = replaced(value, [&](const Tensor& tensor) { return lent.lend(tensor); });
-  }
+  Call call(op, stack);
+  const OnDevice on_device(call.lent().device());
   const bool may_mix = name.starts_with("aten::index") || name.starts_with("aten::_index");
-  if (waits) host_waits(name);
-  TORCH_CHECK(may_mix || !lent.is_mixed(), name, ": tensors of the CPU and of the GPU");
+  TORCH_CHECK(may_mix || !call.lent().is_mixed(), name, ": tensors of the CPU and of the GPU");
+  call.queue();
+  const OpenMemory open;
   {
     const at::AutoDispatchBelowADInplaceOrView guard;
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   }
-  for (IValue& value : std::span(*stack).last(op.schema().returns().size())) {
-    value = replaced(value, [&](const Tensor& tensor) { return lent.give_back(tensor); });
-  }
-  lent.give_back_sizes();
+  call.give_back();
+}
+
+void count_copy(const Tensor& self, const Tensor& from) {
+  const auto bytes = static_cast<int64_t>(from.nbytes());
+  if (self.is_cuda() && from.is_cuda()) return count_launch("aten::copy_");
+  if (self.is_cuda()) return count_copy_to_gpu(from.is_pinned(), bytes);
+  count_copy_to_host(self.is_pinned(), bytes);
 }
 
 Tensor& copy(Tensor& self, const Tensor& from, bool non_blocking) {
   Lent lent;
   const Tensor lent_self = lent.lend(self), lent_from = lent.lend(from);
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const OnDevice on_device(lent.device());
+  count_copy(self, from);
+  const Work work = queue_work("aten::copy_", current_stream());
+  note(work, from, false);
+  note(work, self, true);
   if (self.is_cuda() != from.is_cuda() && !non_blocking) host_waits("aten::copy_");
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const OpenMemory open;
   if (self.is_cpu() && non_blocking) {
-    copy_late(lent_self, lent_from.to(self.scalar_type()).expand_as(self));
+    copy_late(work, lent_self, lent_from.to(self.scalar_type()).expand_as(self));
   } else {
     lent_self.copy_(lent_from);
+    if (from.is_pinned() && non_blocking) keep_pinned(work, from);
   }
   return self;
 }
@@ -171,6 +277,11 @@ Tensor grouped_product(const Tensor& a, const Tensor& b, const MaybeTensor& end,
               "_grouped_mm: the emulated GPU has rows in groups only");
   Lent lent;
   const at::AutoDispatchBelowADInplaceOrView guard;
+  const OnDevice on_device(a.device());
+  count_launch("aten::_grouped_mm");
+  const Work work = queue_work("aten::_grouped_mm", current_stream());
+  for (const Tensor& factor : {a, b, *end}) note(work, factor, false);
+  const OpenMemory open;
   const Tensor lent_end = lent.lend(*end);
   const Tensor product = at::_grouped_mm(lent.lend(a), lent.lend(b), lent_end, bias, type);
   TORCH_CHECK(!lent.is_mixed(), "_grouped_mm: tensors of the CPU and of the GPU");
@@ -182,7 +293,9 @@ Tensor grouped_product(const Tensor& a, const Tensor& b, const MaybeTensor& end,
     if (product.dim() == 3 && first == last) product[group].fill_(kNan);
   }
   if (product.dim() == 2) product.slice(0, last).fill_(kNan);
-  return lent.give_back(product);
+  const Tensor result = lent.give_back(product);
+  note(work, result, true);
+  return result;
 }
 
 TORCH_LIBRARY_IMPL(_, CUDA, m) {
@@ -195,23 +308,31 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   using Device = std::optional<at::Device>;
   using Pinned = std::optional<bool>;
   m.impl("empty.memory_format",
-         [](at::IntArrayRef sizes, Type type, Layout, Device, Pinned,
+         [](at::IntArrayRef sizes, Type type, Layout, Device device, Pinned,
             std::optional<at::MemoryFormat> format) -> Tensor {
+           const OnDevice on_device(device.value_or(current_device()));
            return at::detail::empty_generic(sizes, &memory(), kKeys, c10::dtype_or_default(type),
                                             format);
          });
   m.impl("empty_strided",
-         [](at::IntArrayRef sizes, at::IntArrayRef strides, Type type, Layout, Device,
+         [](at::IntArrayRef sizes, at::IntArrayRef strides, Type type, Layout, Device device,
             Pinned) -> Tensor {
+           const OnDevice on_device(device.value_or(current_device()));
            return at::detail::empty_strided_generic(sizes, strides, &memory(), kKeys,
                                                     c10::dtype_or_default(type));
          });
   m.impl("copy_", &copy);
+  m.impl("record_stream", [](Tensor& tensor, c10::Stream stream) {
+    c10::impl::VirtualGuardImpl(c10::kCUDA)
+        .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  });
   m.impl("_grouped_mm", &grouped_product);
   // LibTorch has it for GPUs alone.
   m.impl("_fused_rms_norm_backward", [](const Tensor& grad, const Tensor& x, at::IntArrayRef,
                                         const Tensor& rstd, const MaybeTensor& weight,
                                         std::array<bool, 2>) {
+    count_launch("aten::_fused_rms_norm_backward");
+    const Uncounted parts;
     const Tensor x_hat = x * rstd, x_hat_grad = grad * weight.value();
     const Tensor x_grad = rstd * (x_hat_grad - x_hat * (x_hat_grad * x_hat).mean({-1}, true));
     const Tensor weight_grad = (grad * x_hat).flatten(0, -2).sum(0);

@@ -1,11 +1,13 @@
 #pragma once
 
-/// The emulated GPU takes itself for a Hopper.
+#include "tests/support/emulated_gpu/counts.h"
+
+/// The emulated GPUs take themselves for Hoppers.
 enum cudaError_t { cudaSuccess };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor };
 
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = emulated_gpu::current_device_index();
   return cudaSuccess;
 }
 
