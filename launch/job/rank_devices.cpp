@@ -71,11 +71,10 @@ void set_gpu_precision(bool tf32) {
 }
 
 NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout) {
+  if (!hang_timeout) return NcclLimits::of(kNever);
   constexpr double kCentury = 3.2e9;  // in seconds; clocks count nanoseconds in 64 bits
-  const std::chrono::duration<double> seconds(
-      std::min(hang_timeout ? hang_timeout->value() : kCentury, kCentury));
-  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(seconds);
-  return {.launch = limit, .transfer = limit, .barrier = limit};
+  const std::chrono::duration<double> seconds(std::min(hang_timeout->value(), kCentury));
+  return NcclLimits::of(std::chrono::ceil<std::chrono::milliseconds>(seconds));
 }
 
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world) {
