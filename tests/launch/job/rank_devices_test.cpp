@@ -69,12 +69,11 @@ TEST(RankDevices, NcclWaitsForAPeerAsLongAsTheRecipeSays) {
   EXPECT_EQ(nccl_limits(Recipe{}.run.hang_timeout).transfer, std::chrono::minutes(30));
   EXPECT_EQ(limits_of("2h"), std::chrono::hours(2));
   EXPECT_EQ(limits_of("0.0001s"), milliseconds(1));
-  for (const char* text : {"never", "900000000h"}) {
-    const milliseconds limit = limits_of(text);
-    EXPECT_GT(limit, std::chrono::hours(24 * 365)) << text;
-    const auto now = std::chrono::steady_clock::now();
-    EXPECT_GT(now + limit, now) << text << ": does not overflow";
-  }
+  EXPECT_EQ(limits_of("never"), kNever);
+  const milliseconds longest = limits_of("900000000h");
+  EXPECT_GT(longest, std::chrono::hours(24 * 365));
+  const auto now = std::chrono::steady_clock::now();
+  EXPECT_GT(now + longest, now) << "overflows";
 }
 
 TEST(RankDevices, RefusesAHangTimeoutThatIsNoTime) {
