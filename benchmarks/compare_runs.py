@@ -13,6 +13,7 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,10 +22,17 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent.parent
 
 
+def launcher(ranks):
+    """What starts the program; where there is no MPI, a single rank is started without it."""
+    if ranks != "1" or shutil.which("mpirun"):
+        return [HERE / "launch/run", "-n", ranks]
+    return [os.environ.get("SHOAL_PROGRAM", HERE / "build/release/shoal")]
+
+
 def step_seconds(recipe, case, arguments, root):
     """Median of a run's steps, in seconds."""
     name, ranks, *overrides = case
-    command = [HERE / "launch/run", "-n", ranks, "train", recipe, f"run.root={root}",
+    command = [*launcher(ranks), "train", recipe, f"run.root={root}",
                f"run.name={name}", "run.on_existing=overwrite",
                f"train.duration={arguments.steps}step", "train.log_every=1step",
                "evaluate.every=never", "checkpoint.every=never", *arguments.overrides, *overrides]

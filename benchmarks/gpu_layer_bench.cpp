@@ -1,5 +1,6 @@
 // What a MoE layer's operators cost on one GPU, against the memory and the matrix products that
 // bound them.
+#include <ATen/Context.h>
 #include <ATen/ops/mm.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -171,6 +172,26 @@ void measure_layer(const MoeShape& shape, int64_t rounds, Report& report) {
                     report);
 }
 
+/// A float32 layer by exact products and by TF32's; layers of Sparse-MLP only, as others take
+/// minutes.
+void measure_tf32(const MoeShape& shape, int64_t rounds, Report& report) {
+  if (shape.gated) return;
+  RankGrid grid = make_rank_grid(make_self_communicator(), 1);
+  grid.device = torch::Device(torch::kCUDA, 0);
+  MoeLayerCall layer(shape, fmt::format("router: {{name: top_k, k: {}, noise: none}}", shape.k),
+                     grid, "kind: plain", kOnGpu.dtype(torch::kFloat32));
+  const auto by = [&](const std::string& name, bool tf32) {
+    return TimedContender{name, [timed = repeated(name, [&] { layer.call(); }), tf32] {
+                            at::globalContext().setAllowTF32CuBLAS(tf32);
+                            const double us = timed.call_us();
+                            at::globalContext().setAllowTF32CuBLAS(false);
+                            return us;
+                          }};
+  };
+  report_over_first("tf32", shape.id,
+                    take_turns({by("tf32", true), by("float32", false)}, rounds, 3), report);
+}
+
 /// Steps of 68M parameters beside copies of the bytes they must move: 28 and 40 a parameter.
 void measure_optimizers(int64_t rounds, Report& report) {
   std::vector<Parameter> parameters;
@@ -200,12 +221,13 @@ void measure_optimizers(int64_t rounds, Report& report) {
   compare("lamb", 40, [&] { lamb.step(1e-3); });
 }
 
-const std::vector<std::string> kParts{"permute", "router", "experts", "layer", "optimizer"};
+const std::vector<std::string> kParts{"permute", "router", "experts", "layer", "tf32", "optimizer"};
 
 int run(int argc, char** argv) {
   Program program("gpu_layer",
                   "A MoE layer's operators on one GPU beside a copy of as many bytes, LibTorch's "
-                  "operators and dense products of equal FLOPs, bfloat16.",
+                  "operators and dense products of equal FLOPs, bfloat16; a float32 layer "
+                  "without and with TF32.",
                   30);
   std::string part, shape_id;
   program.add("--part", part, fmt::format("{}; all if left out", fmt::join(kParts, ", ")));
@@ -221,6 +243,7 @@ int run(int argc, char** argv) {
       if (wants("router")) measure_router(shape, program.rounds(), report);
       if (wants("experts")) measure_experts(shape, program.rounds(), report);
       if (wants("layer")) measure_layer(shape, program.rounds(), report);
+      if (wants("tf32")) measure_tf32(shape, program.rounds(), report);
     }
     if (wants("optimizer")) measure_optimizers(program.rounds(), report);
   });

@@ -280,13 +280,19 @@ set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
              TEST_INCLUDE_FILES "${CMAKE_BINARY_DIR}/ctest/cli.cmake")
 
 # Minutes, a gigabyte, root, debootstrap and network: only where asked for.
-option(SHOAL_TEST_PACKAGES "Add the test of packages on a fresh Debian, label package" OFF)
+option(SHOAL_TEST_PACKAGES "Add tests of packages and of the GPU bundle on a fresh Debian, label package" OFF)
 if(SHOAL_TEST_PACKAGES)
-  add_test(NAME package_fresh_debian
-    COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
-            "${CMAKE_BINARY_DIR}/scratch/package_fresh_debian"
-            "${PROJECT_SOURCE_DIR}/tests/packages/fresh_debian.sh" "${CMAKE_BINARY_DIR}")
-  set_tests_properties(package_fresh_debian PROPERTIES LABELS package TIMEOUT 1800 PROCESSORS 2)
+  set(packages fresh_debian)
+  if(TARGET shoal_cuda AND SHOAL_BENCHMARKS)
+    list(APPEND packages gpu_bundle)  # CIFAR10 and WIKITEXT2 name its data
+  endif()
+  foreach(package IN LISTS packages)
+    add_test(NAME package_${package}
+      COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+              "${CMAKE_BINARY_DIR}/scratch/package_${package}"
+              "${PROJECT_SOURCE_DIR}/tests/packages/${package}.sh" "${CMAKE_BINARY_DIR}")
+    set_tests_properties(package_${package} PROPERTIES LABELS package TIMEOUT 1800 PROCESSORS 2)
+  endforeach()
 endif()
 
 # Pages as a browser shows them.
@@ -309,7 +315,8 @@ add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOUR
 add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
 add_test(NAME documents_test COMMAND "${PROJECT_SOURCE_DIR}/tests/documents_test.py")
 add_test(NAME machine_code_test COMMAND "${PROJECT_SOURCE_DIR}/tests/machine_code_test.py")
-set_tests_properties(lint lint_test documents_test machine_code_test PROPERTIES LABELS unit TIMEOUT 120)
+add_test(NAME gpu_rows_test COMMAND "${PROJECT_SOURCE_DIR}/tests/gpu_rows_test.py")
+set_tests_properties(lint lint_test documents_test machine_code_test gpu_rows_test PROPERTIES LABELS unit TIMEOUT 120)
 # Skipped without the plug-in, and without cuobjdump and nvdisasm.
 set(plugin none)
 if(TARGET shoal_cuda)

@@ -1,6 +1,7 @@
 #include "moe/moe_layer.h"
 
 #include <array>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -159,10 +160,12 @@ TEST_F(MoeLayerGpu, OnOneRankIsACudaGraph) {
       BfloatLayer layer(router, capacity, gpu_);
       layer.set_input(1);
       layer.run();  // what is made at first use
-      const auto replay = probe.capture([&] { layer.run(); });
+      const testing::GpuProbe::Captured graph = probe.capture([&] { layer.run(); });
+      std::cout << router << " " << capacity << ": " << graph.num_kernels << " kernels and "
+                << graph.num_copies << " copies a layer, forward and backward\n";
       const torch::Tensor captured = layer.y;
       layer.set_input(2);
-      replay();
+      graph.replay();
       const torch::Tensor y = captured.clone(), grad = layer.x.grad().clone();
       layer.set_input(2);
       layer.run();

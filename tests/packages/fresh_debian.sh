@@ -8,27 +8,7 @@ set -euo pipefail
 build=$(cd "$1" && pwd)
 mirror=${2:-http://deb.debian.org/debian}
 debian=$PWD/debian
-
-fail() {
-  echo "FAIL: $*" >&2
-  exit 1
-}
-step() { echo "== $*"; }
-
-# inside COMMAND: a shell command in the fresh system, in namespaces that end with it.
-inside() {
-  unshare --mount --pid --fork bash -c '
-    mount -t proc proc "$0/proc"
-    mount --rbind /dev "$0/dev"
-    mount --rbind /sys "$0/sys"
-    exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
-      DEBIAN_FRONTEND=noninteractive bash -ec "$1"' "$debian" "$1"
-}
-# offline COMMAND: the same without any network but the machine's own.
-offline() {
-  debian=$debian unshare --net bash -c 'ip link set lo up; exec "$0" "$@"' \
-    bash -c "$(declare -f inside); inside \"\$1\"" bash "$1"
-}
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 step "packing $build"
 cpack --config "$build/CPackConfig.cmake" -B packages
@@ -43,7 +23,7 @@ for part in lib/shoal/libtorch_cpu.so doc/shoal/licences/torch doc/shoal/licence
 done
 
 step "a fresh Debian 12"
-debootstrap --variant=minbase bookworm "$debian" "$mirror" >debootstrap.log || fail "$(tail debootstrap.log)"
+fresh_debian "$mirror"
 cp "$deb" "$archive" "$debian/tmp"
 for list in main updates security; do
   case $list in

@@ -38,12 +38,20 @@ class GpuProbe {
     return count(&call, &body) + HostCopy::num_waits() - before;
   }
 
-  /// `body` captured as a CUDA graph, without running it. Each call of the result runs it and
-  /// waits.
-  std::function<void()> capture(std::function<void()> body) const {
+  /// Work captured as a CUDA graph.
+  struct Captured {
+    std::function<void()> replay;  ///< runs the work once and waits for it
+    int64_t num_kernels = 0;
+    int64_t num_copies = 0;
+  };
+
+  /// Returns what `body` would do, captured as a CUDA graph, without running it.
+  Captured capture(std::function<void()> body) const {
     void* graph = find<void* (*)(void (*)(void*), void*)>("shoal_probe_capture")(&call, &body);
     const std::shared_ptr<void> owner(graph, find<void (*)(void*)>("shoal_probe_free"));
-    return [owner, replay = find<void (*)(void*)>("shoal_probe_replay")] { replay(owner.get()); };
+    const auto count = find<int64_t (*)(void*, bool)>("shoal_probe_count_nodes");
+    return {[owner, replay = find<void (*)(void*)>("shoal_probe_replay")] { replay(owner.get()); },
+            count(graph, true), count(graph, false)};
   }
 
  private:

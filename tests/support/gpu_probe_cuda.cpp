@@ -2,9 +2,11 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -48,11 +50,25 @@ int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) {
 
 void* shoal_probe_capture(void (*body)(void*), void* argument) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  auto graph = std::make_unique<at::cuda::CUDAGraph>();
+  auto graph = std::make_unique<at::cuda::CUDAGraph>(/*keep_graph=*/true);
   graph->capture_begin();
   body(argument);
   graph->capture_end();
+  graph->instantiate();
   return graph.release();
+}
+
+int64_t shoal_probe_count_nodes(void* graph, bool kernels) {
+  const cudaGraph_t captured = static_cast<at::cuda::CUDAGraph*>(graph)->raw_cuda_graph();
+  size_t num_nodes = 0;
+  C10_CUDA_CHECK(cudaGraphGetNodes(captured, nullptr, &num_nodes));
+  std::vector<cudaGraphNode_t> nodes(num_nodes);
+  C10_CUDA_CHECK(cudaGraphGetNodes(captured, nodes.data(), &num_nodes));
+  return std::count_if(nodes.begin(), nodes.end(), [kernels](cudaGraphNode_t node) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    C10_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+    return type == (kernels ? cudaGraphNodeTypeKernel : cudaGraphNodeTypeMemcpy);
+  });
 }
 
 void shoal_probe_replay(void* graph) {
