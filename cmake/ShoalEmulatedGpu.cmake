@@ -44,7 +44,7 @@ endif()
 # Alone, for GCC's -Wsubobject-linkage: a type that cuSPARSE names holds one of the file's own.
 set_source_files_properties("${emulated}/cusparse_cpu.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/check.cpp"
-               "${emulated}/check_ranks.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"
+               "${emulated}/check_ranks.cpp" "${emulated}/check_staging.cpp" "${emulated}/cusparse_cpu.cpp" "${emulated}/device.cpp"
                "${emulated}/operators.cpp"
                $<TARGET_OBJECTS:emulated_kernels> $<TARGET_OBJECTS:tests_support>)
 shoal_use_torch(tests_gpu_emulated)
