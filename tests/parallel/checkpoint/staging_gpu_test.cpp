@@ -93,13 +93,17 @@ class StagingGpu : public testing::OnGpu {
             {torch::tensor(seed).to(gpu_, torch::kFloat32), 112},
             {torch::tensor({1.5f, 2.5f, 3.5f, -4.5f}), 116}};
   }
-  static void expect_staged(const std::vector<Staging::Part>& parts, const char* memory) {
-    for (const auto& [value, begin] : parts) {
-      const torch::Tensor expected = value.cpu().contiguous();
-      const auto* bytes = static_cast<const char*>(expected.const_data_ptr());
-      EXPECT_EQ(std::string_view(memory + begin, expected.nbytes()),
-                std::string_view(bytes, expected.nbytes()))
-          << begin;
+  /// Copies and waits; expects the parts' bytes in the memory.
+  static void expect_staged(Staging& staging, const std::vector<Staging::Part>& parts) {
+    std::vector<std::string> expected;  // read first, since that waits for the GPU
+    for (const Staging::Part& part : parts) {
+      const torch::Tensor value = part.value.cpu().contiguous();
+      expected.emplace_back(static_cast<const char*>(value.const_data_ptr()), value.nbytes());
+    }
+    staging.copy(parts, kBytes);
+    const char* memory = staging.wait();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_EQ(std::string_view(memory + parts[i].begin, expected[i].size()), expected[i]) << i;
     }
   }
 };
@@ -112,11 +116,7 @@ TEST_F(StagingGpu, KeepsOneBlockOfPinnedMemory) {
                     return torch::empty(
                         {bytes}, at::device(torch::kCPU).dtype(torch::kByte).pinned_memory(true));
                   });
-  for (const int64_t seed : {1, 2, 3}) {
-    const std::vector<Staging::Part> parts = some_parts(seed);
-    staging.copy(parts, kBytes);
-    expect_staged(parts, staging.wait());
-  }
+  for (const int64_t seed : {1, 2, 3}) expect_staged(staging, some_parts(seed));
   EXPECT_EQ(blocks, 1);
 }
 
@@ -125,11 +125,7 @@ TEST_F(StagingGpu, TakesPageableMemoryAfterAWarningIfThereIsNotEnoughPinnedMemor
   Staging staging(
       [&](const std::string& text) { warnings.push_back(text); },
       [](int64_t) -> torch::Tensor { TORCH_CHECK(false, "CUDA error: out of memory"); });
-  for (const int64_t seed : {1, 2}) {
-    const std::vector<Staging::Part> parts = some_parts(seed);
-    staging.copy(parts, kBytes);
-    expect_staged(parts, staging.wait());
-  }
+  for (const int64_t seed : {1, 2}) expect_staged(staging, some_parts(seed));
   EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("copy 132 bytes"), HasSubstr("pageable memory"),
                                           HasSubstr("CUDA error: out of memory"))));
 }
