@@ -81,7 +81,8 @@ CheckpointWriter::CheckpointWriter(Options options, Communicator& world, FileSys
     : options_(std::move(options)),
       world_(world),
       files_(files),
-      last_step_(options_.resumed_step) {
+      last_step_(options_.resumed_step),
+      staging_(options_.warn) {
   if (world_.rank() != 0) return;
   warn_on_failure("what an interrupted save left stays: ",
                   [&] { remove_leftovers(files_, options_.folder); });
@@ -175,20 +176,16 @@ void CheckpointWriter::prepare_folder() {
 }
 
 void CheckpointWriter::stage(const StateList& list) {
-  int64_t bytes = 0;
-  for (const size_t shard : own_shards()) bytes += staged_bytes(layouts_[shard]);
-  if (!staging_.defined() || staging_.numel() < bytes) {
-    staging_ = torch::empty({bytes}, torch::TensorOptions().dtype(torch::kByte));
-  }
-  auto* begin = static_cast<char*>(staging_.mutable_data_ptr());
+  std::vector<Staging::Part> parts;
+  int64_t begin = 0;
   for (const size_t shard : own_shards()) {
     for (const SafetensorsEntry& entry : layouts_[shard].entries) {
       if (entry.begin == entry.end) continue;
-      torch::from_blob(begin + entry.begin, entry.shape, scalar_type(entry.dtype))
-          .copy_(list.find(entry.name).value);
+      parts.push_back({list.find(entry.name).value, begin + static_cast<int64_t>(entry.begin)});
     }
     begin += staged_bytes(layouts_[shard]);
   }
+  staging_.copy(parts, begin);
 }
 
 void CheckpointWriter::write_shards_in_background() {
@@ -196,8 +193,8 @@ void CheckpointWriter::write_shards_in_background() {
   write_error_.clear();
   written_.store(false, std::memory_order_release);
   const auto write = [this, shards = own_shards()] {
-    const auto* begin = static_cast<const char*>(staging_.const_data_ptr());
     write_error_ = failure_of([&] {
+      const char* begin = staging_.wait();
       for (const size_t shard : shards) {
         const std::string_view data(begin, layouts_[shard].data_bytes());
         reports_.push_back(write_shard(files_, pending_->temporary, layouts_[shard], data));

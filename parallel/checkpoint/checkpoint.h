@@ -14,6 +14,7 @@
 #include "parallel/checkpoint/checkpoint_files.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/save_plan.h"
+#include "parallel/checkpoint/staging.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/files/file_system.h"
@@ -42,11 +43,12 @@ struct SaveOutcome {
 /// files) and a manifest that lists the tensors with checksums; any number of ranks can read it.
 /// Each tensor is written once, by one of the ranks that hold it.
 ///
-/// A save has two halves. `begin` copies the state to host memory; a thread of each rank then
-/// writes the rank's shards to a temporary folder and reads them back, without collectives. Once
-/// `written()` is true on all ranks (StepControl exchanges it), `commit` makes the checkpoint: rank
-/// 0 writes the manifest and renames the folder. At most one save is in flight. A file error on any
-/// rank fails this save only: the temporary folder is removed, and training continues.
+/// A save has two halves. `begin` copies the state to host memory, from a GPU without waiting for
+/// the copies; a thread of each rank then writes the rank's shards to a temporary folder and reads
+/// them back, without collectives. Once `written()` is true on all ranks (StepControl exchanges
+/// it), `commit` makes the checkpoint: rank 0 writes the manifest and renames the folder. At most
+/// one save is in flight. A file error on any rank fails this save only: the temporary folder is
+/// removed, and training continues.
 class CheckpointWriter {
  public:
   struct Options {
@@ -66,7 +68,8 @@ class CheckpointWriter {
   /// Waits for the threads. A save in flight is not committed.
   ~CheckpointWriter();
 
-  /// Starts a save: copies the state, which may change as soon as this returns. Collective.
+  /// Starts a save: copies the state, which may change as soon as this returns (tensors of a GPU by
+  /// work that is queued behind the current stream's). Collective.
   /// `commit` reports storage errors. Throws Error (exit 31) if a value, or a tensor's dtype or
   /// shape, differs between ranks; TORCH_CHECK while a save is in flight.
   void begin(Stateful& state, const SaveInfo& info);
@@ -98,7 +101,7 @@ class CheckpointWriter {
   std::vector<std::string> list_hashes_;  ///< hash of each rank's list of state when plan_ was made
   std::vector<PlannedShard> plan_;        ///< all shards; reused while the lists stay equal
   std::vector<ShardLayout> layouts_;      ///< layouts of the shards of plan_
-  torch::Tensor staging_;  ///< host copy of the data of this rank's shards; memory is reused
+  Staging staging_;                       ///< host copy of the data of this rank's shards
 
   std::thread writer_;
   std::thread cleaner_;      ///< removes old checkpoints; rank 0 only

@@ -1,5 +1,6 @@
 #include "runtime/device/device_copy.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <atomic>
@@ -19,6 +20,16 @@ torch::Tensor send_to(const std::vector<int64_t>& values, c10::Device device) {
   return send_to(torch::tensor(values, torch::kInt64), device);
 }
 
+QueuedWork::QueuedWork(c10::Device device) : done_(device.type()) {
+  done_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+void QueuedWork::wait() {
+  const c10::DeviceGuard guard(done_.device());  // else a thread without a device takes the first
+  done_.synchronize();
+  ++wait_count;
+}
+
 HostCopy::HostCopy(const torch::Tensor& tensor) {
   if (!tensor.is_cuda()) {
     host_ = tensor.contiguous();
@@ -28,17 +39,12 @@ HostCopy::HostCopy(const torch::Tensor& tensor) {
   host_ =
       torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).pinned_memory(true));
   host_.copy_(tensor, /*non_blocking=*/true);
-  const c10::Device device = tensor.device();
-  arrived_.emplace(device.type());
-  arrived_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  copy_.emplace(tensor.device());
 }
 
 const torch::Tensor& HostCopy::wait() {
-  if (arrived_) {
-    arrived_->synchronize();
-    arrived_.reset();
-    ++wait_count;
-  }
+  if (copy_) copy_->wait();
+  copy_.reset();
   return host_;
 }
 
