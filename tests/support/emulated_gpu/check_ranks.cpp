@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <exception>
+#include <iterator>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -138,7 +139,12 @@ std::string faults_of(Omission omission, int64_t call) {
   test.dtype = torch::kFloat64;
   test.fault = {omission, call};
   const emulated_gpu::Faults faults;
-  run_ranks_of(test);
+  try {
+    run_ranks_of(test);
+  } catch (const std::exception&) {
+    // Counts that have not arrived are -1.
+    if (omission == Omission::kNone) throw;
+  }
   const std::string text = faults.text();
   emulated_gpu::finish_all_work();
   return text;

@@ -46,7 +46,7 @@ Counts combined(const Counts& a, const Counts& b, int sign) {
   return result;
 }
 
-std::string text_of(const Copies& copies) {
+std::string cell_of(const Copies& copies) {
   return std::to_string(copies.number) + " (" + std::to_string(copies.bytes) + " B)";
 }
 
@@ -92,7 +92,7 @@ std::string table_of(const std::vector<std::pair<std::string, Counts>>& parts) {
          << made.num_launches();
     for (const Copies* copies :
          {&made.to_gpu, &made.to_gpu_pinned, &made.to_host, &made.to_host_pinned}) {
-      text << std::setw(kColumn) << text_of(*copies);
+      text << std::setw(kColumn) << cell_of(*copies);
     }
     text << std::setw(8) << made.waits << "\n";
   }

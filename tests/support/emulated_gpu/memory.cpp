@@ -13,6 +13,13 @@
 #include <mutex>
 #include <new>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(first, bytes) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(first, bytes) static_cast<void>(0)
+#endif
+
 namespace emulated_gpu {
 namespace {
 
@@ -54,12 +61,15 @@ class Arena {
       free.pop_back();
     }
     set_owner(first, size, static_cast<uint32_t>(page_of(first)) + 1);
+    ASAN_POISON_MEMORY_REGION(first, kPage << size);
+    ASAN_UNPOISON_MEMORY_REGION(first, bytes);
     return first;
   }
   void give_back(std::byte* first, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const size_t size = size_class(bytes);
     set_owner(first, size, 0);
+    ASAN_POISON_MEMORY_REGION(first, kPage << size);
     if (kPage << size >= kReturned) madvise(first, kPage << size, MADV_DONTNEED);
     free_[size].push_back(first);
   }

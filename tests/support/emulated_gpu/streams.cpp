@@ -69,7 +69,7 @@ class AllStreams {
     StreamState& stream = streams_.at(number);
     stream.clock.join(host(stream.device));
     const Moment moment{number, ++stream.last};
-    pass_turn();
+    pass_turn(stream.device);
     stream.clock.join(moment);
     return {name, moment, stream.clock};
   }
@@ -95,7 +95,7 @@ class AllStreams {
   }
   bool is_done(int device, const Event& event) {
     const std::lock_guard lock(mutex_);
-    if (!host(device).covers(event) && draw_below(2) == 0) return false;
+    if (!host(device).covers(event) && draw_below(2, device) == 0) return false;
     wait(device, event);
     return true;
   }
@@ -113,14 +113,16 @@ class AllStreams {
 
   void add_late(LateEffect effect) {
     const std::lock_guard lock(mutex_);
-    effect.turns_left = draw_below(2) == 0 ? SIZE_MAX : 1 + draw_below(kMostTurns);
+    const int device = streams_.at(effect.moment.stream).device;
+    const bool is_latest = draw_below(2, device) == 0;
+    effect.turns_left = is_latest ? SIZE_MAX : 1 + draw_below(kMostTurns, device);
     late_.push_back(std::move(effect));
     if (late_.size() > kMostLateEffects) arrive(Clock(late_.front().clock), Arrival::kAtLast);
   }
   void set_seed(uint64_t seed) {
     const std::lock_guard lock(mutex_);
     seed_ = seed;
-    num_draws_ = 0;
+    num_draws_.fill(0);
   }
 
  private:
@@ -140,12 +142,14 @@ class AllStreams {
     }
   }
 
-  /// One more item of work is queued: effects whose time has come arrive, after those before them.
-  void pass_turn() {
+  /// One more item is queued on the device: its effects whose time has come arrive, after those
+  /// before them.
+  void pass_turn(int device) {
     Clock come;
     bool has_come = false;
     for (LateEffect& effect : late_) {
       if (effect.arrival == Arrival::kAtLast || effect.turns_left == SIZE_MAX) continue;
+      if (streams_[effect.moment.stream].device != device) continue;
       if (--effect.turns_left > 0) continue;
       come.join(effect.clock);
       has_come = true;
@@ -153,8 +157,10 @@ class AllStreams {
     if (has_come) arrive(come, Arrival::kOnHost);
   }
 
-  size_t draw_below(size_t count) {
-    const auto key = shoal::philox::stream_key(seed_, 1, 0, num_draws_++);
+  /// Each device has draws of its own, so that other ranks' threads do not change them.
+  size_t draw_below(size_t count, int device) {
+    const auto number = static_cast<size_t>(device);
+    const auto key = shoal::philox::stream_key(seed_, 1, number, num_draws_.at(number)++);
     const uint32_t word = shoal::philox::words_at(key, 0, 0).w[0];
     return static_cast<size_t>(word * uint64_t{count} >> 32);
   }
@@ -164,7 +170,8 @@ class AllStreams {
   std::array<Pool, kNumDevices> pools_;
   std::array<Clock, kNumDevices> hosts_;
   std::list<LateEffect> late_;
-  uint64_t seed_ = 0, num_draws_ = 0;
+  uint64_t seed_ = 0;
+  std::array<uint64_t, kNumDevices> num_draws_{};
 };
 
 AllStreams& all_streams() {

@@ -5,7 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
-#include "c10/cuda/CUDAStream.h"
+#include <c10/cuda/CUDAStream.h>
 
 namespace c10::cuda {
 
