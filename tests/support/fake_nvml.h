@@ -7,7 +7,7 @@
 
 namespace shoal::testing {
 
-struct FakeGpu {
+struct FakeCard {
   std::string name = "Toy H100";
   int major = 9, minor = 0;
   unsigned long long total = 80ull << 30, free = 79ull << 30;
@@ -19,7 +19,7 @@ struct FakeNvml {
   bool answers = true;  ///< false: functions but those that list GPUs fail
   std::string driver = "580.65.06";
   int cuda_version = 13000;
-  std::vector<FakeGpu> gpus;
+  std::vector<FakeCard> gpus;
   std::set<std::pair<int, int>> nvlinks;  ///< pairs of GPUs, the lower number first
 };
 

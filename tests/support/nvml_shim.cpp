@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_nvml.h"
 
-using shoal::testing::FakeGpu;
+using shoal::testing::FakeCard;
 using shoal::testing::FakeNvml;
 
 namespace {
@@ -19,7 +19,7 @@ intptr_t number_of(void* device) { return reinterpret_cast<intptr_t>(device) - 1
 bool is_gpu(void* device) {
   return number_of(device) >= 0 && number_of(device) < static_cast<intptr_t>(machine.gpus.size());
 }
-const FakeGpu& gpu_of(void* device) { return machine.gpus.at(number_of(device)); }
+const FakeCard& gpu_of(void* device) { return machine.gpus.at(number_of(device)); }
 
 int copy(const std::string& text, char* to, unsigned length) {
   if (text.size() >= length) return kInvalidArgument;
@@ -71,7 +71,7 @@ int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
 int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* total_free_used) {
   const int code = answer({device});
   if (code != kOk) return code;
-  const FakeGpu& gpu = gpu_of(device);
+  const FakeCard& gpu = gpu_of(device);
   total_free_used[0] = gpu.total;
   total_free_used[1] = gpu.free;
   total_free_used[2] = gpu.total - gpu.free;

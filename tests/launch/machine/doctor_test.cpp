@@ -62,7 +62,7 @@ class Doctor : public ::testing::Test {
     return {};
   }
   /// Has NVML describe these GPUs.
-  testing::FakeNvml& show(const std::vector<testing::FakeGpu>& gpus) {
+  testing::FakeNvml& show(const std::vector<testing::FakeCard>& gpus) {
     places_.nvml = testing::fake_nvml_library();
     testing::FakeNvml& nvml = testing::fake_nvml(places_.nvml) = testing::FakeNvml{};
     nvml.gpus = gpus;
@@ -216,7 +216,7 @@ TEST_F(Doctor, ComparesWhatThePluginWasBuiltForWithEachGpu) {
     return plugin_capabilities().back();
   }();
   const auto like = [](int capability) {
-    return testing::FakeGpu{.name = "Toy", .major = capability / 10, .minor = capability % 10};
+    return testing::FakeCard{.name = "Toy", .major = capability / 10, .minor = capability % 10};
   };
   show({like(built)});
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kOk) << find_gpu("cuda_plugin").text;
