@@ -8,7 +8,6 @@
 namespace shoal::top_k_cuda {
 namespace {
 
-using device::kAllLanes;
 using device::kWarp;
 using device::LaneBest;
 using device::ordered;
@@ -79,7 +78,7 @@ __device__ void choose_digit(const int* count_of, int before, int* chosen, int* 
   for (int i = 0; i < kOwn; ++i) own += count_of[lane * kOwn + i];
   int end = own;  // of this lane's numbers in the order
   for (int distance = 1; distance < kWarp; distance *= 2) {
-    const int other = __shfl_sync(kAllLanes, end, lane - distance);
+    const int other = __shfl_sync(device::kAllLanes, end, lane - distance);
     if (lane >= distance) end += other;
   }
   if (before > end || before <= end - own) return;

@@ -26,27 +26,19 @@ __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ int thread() { return static_cast<int>(threadIdx.x); }
 __device__ int num_threads() { return static_cast<int>(blockDim.x); }
 
+/// The block's chunk, and this warp's part of it: places [begin, end) of its order.
 struct Run {
   int64_t first;
-  int count;
+  int count, begin, end;
+
+  __device__ explicit Run(const Chunks& chunks) : first(int64_t{blockIdx.x} * chunks.length) {
+    const int64_t left = chunks.num_choices - first;
+    count = left < chunks.length ? static_cast<int>(left) : chunks.length;
+    const int length = (count + num_threads() - 1) / num_threads() * kWarp;
+    begin = thread() / kWarp * length;
+    end = count - begin < length ? count : begin + length;
+  }
 };
-
-__device__ Run own_run(const Chunks& chunks) {
-  const int64_t first = int64_t{blockIdx.x} * chunks.length;
-  const int64_t left = chunks.num_choices - first;
-  return {first, left < chunks.length ? static_cast<int>(left) : chunks.length};
-}
-
-/// This warp's part of a run's places.
-struct Part {
-  int first, end;
-};
-
-__device__ Part own_part(const Run& run) {
-  const int length = (run.count + num_threads() - 1) / num_threads() * kWarp;
-  const int first = thread() / kWarp * length;
-  return {first, run.count - first < length ? run.count : first + length};
-}
 
 /// How many of this unit come before this lane's choice, which is added to `before_U`.
 __device__ int enter(int unit, int* before_U) {
@@ -67,13 +59,12 @@ __device__ int checked_unit(int64_t unit, int num_units) {
 /// Sets the counts of each unit [warps, U] to its choices in the parts of earlier warps and returns
 /// this warp's. unit_at(place): the unit of a choice of the run, or -1.
 template <class UnitAt>
-__device__ int* count_earlier(const Part& part, int num_units, int* count_WU,
-                              const UnitAt& unit_at) {
+__device__ int* count_earlier(const Run& run, int num_units, int* count_WU, const UnitAt& unit_at) {
   const int warps = num_threads() / kWarp;
   int* own_U = count_WU + thread() / kWarp * num_units;
   for (int i = thread(); i < warps * num_units; i += num_threads()) count_WU[i] = 0;
   __syncthreads();
-  for (int place = part.first + lane(); place < part.end; place += kWarp) {
+  for (int place = run.begin + lane(); place < run.end; place += kWarp) {
     const int unit = unit_at(place);
     if (unit >= 0) atomicAdd(own_U + unit, 1);
   }
@@ -127,10 +118,9 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
   extern __shared__ int count_WU[];
   __shared__ int num_tokens;
   __shared__ int64_t limit;
-  const Run run = own_run(chunks);
-  const Part part = own_part(run);
+  const Run run(chunks);
   const auto asking_at = [&](int place) -> Asking {
-    if (place >= part.end) return {-1, -1};
+    if (place >= run.end) return {-1, -1};
     const int64_t choice = run.first + choice_at(place, run, chunks, job.order);
     return {choice, checked_unit(job.unit_N[choice], chunks.num_units)};
   };
@@ -139,10 +129,10 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
   count_tokens(run, chunks, job.unit_N, &num_tokens);
   __syncthreads();
   if (thread() == 0) limit = job.rule.rows_for(int64_t{num_tokens} * chunks.k);
-  int* before_U = count_earlier(part, chunks.num_units, count_WU,
+  int* before_U = count_earlier(run, chunks.num_units, count_WU,
                                 [&](int place) { return asking_at(place).unit; });
-  Asking next = asking_at(part.first + lane());
-  for (int first = part.first; first < part.end; first += kWarp) {
+  Asking next = asking_at(run.begin + lane());
+  for (int first = run.begin; first < run.end; first += kWarp) {
     const Asking asking = next;
     next = asking_at(first + kWarp + lane());
     const int before = enter(asking.unit, before_U);
@@ -158,7 +148,7 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
 
 __global__ void count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* count_UC) {
   extern __shared__ int count_U[];
-  const Run run = own_run(chunks);
+  const Run run(chunks);
   for (int u = thread(); u < chunks.num_units; u += num_threads()) count_U[u] = 0;
   __syncthreads();
   for (int i = thread(); i < run.count; i += num_threads()) {
@@ -173,15 +163,14 @@ __global__ void count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* coun
 
 __global__ void place_kernel(Chunks chunks, Place job) {
   extern __shared__ int count_WU[];
-  const Run run = own_run(chunks);
-  const Part part = own_part(run);
+  const Run run(chunks);
   const auto unit_at = [&](int place) {
-    return place < part.end ? checked_unit(job.unit_N[run.first + place], chunks.num_units) : -1;
+    return place < run.end ? checked_unit(job.unit_N[run.first + place], chunks.num_units) : -1;
   };
-  int* before_U = count_earlier(part, chunks.num_units, count_WU, unit_at);
+  int* before_U = count_earlier(run, chunks.num_units, count_WU, unit_at);
   const int64_t first_token = int64_t{blockIdx.x} * (chunks.length / chunks.k);
-  int next = unit_at(part.first + lane());
-  for (int first = part.first; first < part.end; first += kWarp) {
+  int next = unit_at(run.begin + lane());
+  for (int first = run.begin; first < run.end; first += kWarp) {
     const int unit = next, place = first + lane();
     next = unit_at(place + kWarp);
     const int before = enter(unit, before_U);
