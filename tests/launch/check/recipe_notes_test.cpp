@@ -89,8 +89,8 @@ class GpuNotes : public RecipeWarnings {
 };
 
 TEST_F(GpuNotes, AreNoneForWhatGpusComputeFast) {
-  EXPECT_THAT(of({"train.precision=bfloat16", "model.moe.experts.hidden=16", "model.patch=8",
-                  "data.image_size=16"}),
+  EXPECT_THAT(of({"train.precision=bfloat16", "model.moe.experts={count: 8, hidden: 16}",
+                  "model.patch=8", "data.image_size=16"}),
               IsEmpty());
   EXPECT_THAT(of({"train.precision=float64"}), IsEmpty()) << "no tensor cores are expected";
 }
@@ -104,7 +104,7 @@ TEST_F(GpuNotes, NameWeightsThatTensorCoresDoNotDivide) {
   const auto note = AllOf(HasSubstr("not multiples of 8"), HasSubstr("blocks.0.moe.experts.fc1"),
                           HasSubstr("8 x 6"));
   for (const char* precision : {"train.precision=bfloat16", "run.tf32=true"}) {
-    EXPECT_THAT(of({precision}), ElementsAre(note)) << precision;
+    EXPECT_THAT(of({precision, "model.moe.experts.count=8"}), ElementsAre(note)) << precision;
   }
 }
 

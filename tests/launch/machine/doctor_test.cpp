@@ -165,8 +165,8 @@ TEST_F(Doctor, NamesDriverCardsCapabilityAndFreeMemory) {
   show({{},
         {.name = "Toy A100", .major = 8, .minor = 6, .total = 40ull << 30, .free = 40ull << 30}});
   EXPECT_EQ(find_gpu("gpu").text,
-            "driver 580.65.06 for CUDA up to 13.0; 0: Toy H100, sm_90, 79 GiB of 80 GiB free; "
-            "1: Toy A100, sm_86, 40 GiB of 40 GiB free");
+            "driver 580.65.06 for CUDA up to 13.0; 0: Toy H100, sm_90, 79.0 GiB of 80.0 GiB free; "
+            "1: Toy A100, sm_86, 40.0 GiB of 40.0 GiB free");
   EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kOk);
 }
 
