@@ -114,22 +114,20 @@ TEST(EmulatedGpuRanks, WaitForNothingWherePaddingTellsTheCounts) {
 
 TEST(EmulatedGpuRanks, ComputeWhatTheCpuDoesUnderEachSchedule) {
   for (const CapacityMode mode : {CapacityMode::kDropless, CapacityMode::kPadded}) {
-    for (const int64_t num_chunks : {1, 2}) {
-      RanksCase test;
-      test.mode = mode;
-      test.num_chunks = num_chunks;
-      test.dtype = torch::kFloat64;
-      test.device = c10::kCPU;
-      const std::vector<torch::Tensor> expected = run_ranks_of(test);
-      test.device = c10::kCUDA;
-      emulated_gpu::for_schedules([&] {
-        const std::vector<torch::Tensor> found = run_ranks_of(test);
-        ASSERT_EQ(found.size(), expected.size());
-        for (size_t i = 0; i < found.size(); ++i) {
-          EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-9, 1e-12)) << i;
-        }
-      });
-    }
+    RanksCase test;
+    test.mode = mode;
+    test.num_chunks = mode == CapacityMode::kDropless ? 2 : 1;
+    test.dtype = torch::kFloat64;
+    test.device = c10::kCPU;
+    const std::vector<torch::Tensor> expected = run_ranks_of(test);
+    test.device = c10::kCUDA;
+    emulated_gpu::for_schedules([&] {
+      const std::vector<torch::Tensor> found = run_ranks_of(test);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-9, 1e-12)) << i;
+      }
+    });
   }
 }
 
