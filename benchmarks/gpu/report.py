@@ -61,6 +61,18 @@ def last_lines(text, count=LAST_LINES):
     return [line[:400] for line in text.splitlines() if line.strip()][-count:]
 
 
+def causes(text, count=LAST_LINES):
+    """What a command says of its failure: of tests the words of those that failed, otherwise the last lines."""
+    words, inside = [], False
+    for line_of in last_lines(text, len(text)):
+        if line_of.startswith(("[ RUN ", "[       OK", "[  FAILED")):
+            inside = line_of.startswith("[ RUN ")
+        elif inside:
+            words.append(line_of)
+    failed = re.search(r"^\[  FAILED  \]", text, re.M)
+    return words[:count] if words and failed else last_lines(text, count)
+
+
 def nccl_ranks(text):
     """How many ranks of one process NCCL had on the GPU, by its version in what `shoal doctor` prints."""
     version = re.search(r"nccl\D*(\d+)\.(\d+)[.\d]*", text, re.I)
@@ -99,7 +111,7 @@ def describe(row, statuses, logs, results):
         except ValueError as error:
             record.update(status="FAILED", last_lines=[f"{file.name}: {error}"])
             return record
-    record["last_lines"] = last_lines(texts[failed[0]] if failed else text)
+    record["last_lines"] = [word for part in failed[:3] for word in causes(texts[part])] or last_lines(text)
     if row.quotes and not failed:
         record["said"] = said_by_tests(text)
     return record
@@ -109,6 +121,11 @@ def said_by_tests(text):
     """What tests print besides their own marks, or what else a command printed."""
     noise = re.compile(r"\[[ =\-A-Z]{10}\]|Running main|Note: |\d+ FAILED TEST|$")
     return [line[:200] for line in text.splitlines() if not noise.match(line)][-40:]
+
+
+def cause_in_short(lines):
+    """The first line that is more than a place in a source."""
+    return next((line_of for line_of in lines if not line_of.endswith(": Failure")), "no words")
 
 
 def said(record):
@@ -121,7 +138,7 @@ def said(record):
         parts.append(f"{sum(counts['passed'].values())} passed, {len(counts['not_passed'])} failed"
                      + "".join(f", ended in {test}" for test in counts["ended_in"]))
     if "ranks" in record:
-        parts.append(record["ranks"])
+        parts.append(record["ranks"] if record["status"] == "ok" else cause_in_short(record["last_lines"]))
     if "losses_apart" in record:
         parts.append(f"losses apart by {record['losses_apart']:.1e} in {record['steps']} steps")
     parts += [f"{name} {least:.2f}-{most:.2f}" for name, (least, most) in record.get("ratios", {}).items()]
