@@ -83,7 +83,8 @@ class Problem {
   torch::Tensor move_by_index(const Capacity& capacity) const {
     const UnitPlacement placement = UnitPlacement::contiguous(shape_.experts, 1);
     const TokenAssignments assignments = apply_capacity(routing_, capacity);
-    const RowRoute route = start_routes({assignments}, placement, grid_, {}).wait().front();
+    const PackedType type{torch::kFloat32, torch::kFloat32, shape_.width};
+    const RowRoute route = start_routes({assignments}, placement, grid_, {}, {type}).wait().front();
     const Dispatched rows = dispatch(x_TD(), assignments.weight_A, route);
     return combine(rows.rows_RD * rows.weight_R.unsqueeze(1), route);
   }

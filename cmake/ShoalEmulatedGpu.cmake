@@ -44,8 +44,9 @@ endif()
 add_library(emulated_device OBJECT "${emulated}/accesses.cpp" "${emulated}/counts.cpp"
             "${emulated}/device.cpp" "${emulated}/memory.cpp" "${emulated}/operators.cpp"
             "${emulated}/streams.cpp")
-add_library(emulated_checks OBJECT "${emulated}/check.cpp" "${emulated}/check_ranks.cpp"
-            "${emulated}/check_staging.cpp" "${emulated}/check_streams.cpp")
+add_library(emulated_checks OBJECT "${emulated}/check.cpp" "${emulated}/check_launches.cpp"
+            "${emulated}/check_ranks.cpp" "${emulated}/check_staging.cpp"
+            "${emulated}/check_streams.cpp")
 # Alone, for GCC's -Wsubobject-linkage: a type that cuSPARSE names holds one of the file's own.
 set_source_files_properties("${emulated}/cusparse_cpu.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 add_executable(tests_gpu_emulated ${gpu_tests} ${host_code} "${emulated}/cusparse_cpu.cpp"

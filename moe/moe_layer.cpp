@@ -211,20 +211,28 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   const std::vector<TokenAssignments> chunks = assign_chunks(routing, context, capacity);
   std::optional<PendingRoutes> pending;
   if (!is_local()) {
-    pending = start_routes(chunks, bank_->placement(), *grid_, options_.exchange, cuts().of_units);
+    const PackedType type{x_TD.scalar_type(), chunks.front().weight_A.scalar_type(), x_TD.size(1)};
+    pending = start_routes(chunks, bank_->placement(), *grid_, options_.exchange,
+                           {type, cuts().of_units});
   }
   // Before the experts, so that a GPU has work while the host waits for counts.
   StatSums sums = layer_sums(routing, chunks, router_->chooses_per_unit());
+  const bool has_losses = step.training && !losses_.names().empty();
+  std::optional<BalanceLosses::Sums> losses;
+  const auto evaluate_losses = [&] {
+    losses = losses_.evaluate(routing, context, grid_->tensor_world());
+  };
+  // On a CPU behind the experts: gradients of the routing are summed in the order of the graph.
+  if (has_losses && x_TD.is_cuda()) evaluate_losses();
   const torch::Tensor y_TD =
       pending ? run_exchanged(x_TD, chunks, *std::move(pending)) : run_local(x_TD, chunks.front());
   MoeOutput output;
   output.y_BRD = context.put_back(y_TD).reshape({x_BRD.size(0), x_BRD.size(1), y_TD.size(1)});
-  const bool has_losses = step.training && !losses_.names().empty();
   if (has_losses) {
-    BalanceLosses::Sums losses = losses_.evaluate(routing, context, grid_->tensor_world());
-    sums.losses = std::move(losses.values);
+    if (!losses) evaluate_losses();
+    sums.losses = std::move(losses->values);
     if (step.length_b.defined()) sums.items = context.num_samples();
-    output.auxiliary_loss = losses.auxiliary_loss;
+    output.auxiliary_loss = losses->auxiliary_loss;
   }
   output.stats = make_stats(path(), bank_->placement(), sums,
                             has_losses ? losses_.names() : std::vector<std::string>());

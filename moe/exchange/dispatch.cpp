@@ -6,8 +6,8 @@
 namespace shoal {
 namespace {
 
-torch::Dtype sent_dtype(const torch::Tensor& rows, Payload payload) {
-  return payload == Payload::kBfloat16 ? torch::kBFloat16 : rows.scalar_type();
+torch::Tensor as_sent(const torch::Tensor& rows, Payload payload) {
+  return payload == Payload::kBfloat16 ? rows.to(torch::kBFloat16) : rows;
 }
 
 /// The second half of a dispatch on one level.
@@ -15,9 +15,7 @@ Dispatched receive(DispatchInFlight flight, const RowRoute::Level& level) {
   const DispatchPlan& plan = level.plan;
   const torch::Tensor received = finish_all_to_all(std::move(flight.started));
   if (level.comm->size() == 1) return {received.to(flight.dtype), plan.rows_u, flight.weight_W};
-  const PackedLayout layout =
-      packed_layout(plan.recv_rows, plan.recv_weights, flight.type, received.device());
-  const auto [rows_RD, weight_R] = unpack_rows(received, plan.to_units_R, flight.dtype, layout);
+  const auto [rows_RD, weight_R] = unpack_rows(received, flight.dtype, plan.received);
   return {rows_RD, plan.rows_u, weight_R};
 }
 
@@ -27,8 +25,8 @@ CombineInFlight send_back(const torch::Tensor& rows_RD, const RowRoute::Level& l
   const torch::Tensor arrived_RD = plan.to_units_R.defined()
                                        ? permute_rows(rows_RD, plan.to_arrival_R, plan.to_units_R)
                                        : rows_RD;
-  return {start_all_to_all(arrived_RD.to(sent_dtype(rows_RD, level.payload)), plan.recv_rows,
-                           plan.send_rows, *level.comm),
+  return {start_all_to_all(as_sent(arrived_RD, level.payload), plan.recv_rows, plan.send_rows,
+                           *level.comm),
           rows_RD.scalar_type()};
 }
 
@@ -47,18 +45,16 @@ DispatchInFlight start_dispatch(const torch::Tensor& x_TD, const torch::Tensor& 
                                 const RowRoute::Level& first) {
   const DispatchPlan& plan = first.plan;
   const torch::Tensor weight_W = weights_to_send(weight_A, plan);
-  const PackedType type{sent_dtype(x_TD, first.payload), weight_W.scalar_type(), x_TD.size(1)};
   if (first.comm->size() == 1) {
-    return {start_all_to_all(gather_rows(x_TD, plan.index).to(type.row), plan.send_rows,
+    return {start_all_to_all(as_sent(gather_rows(x_TD, plan.index), first.payload), plan.send_rows,
                              plan.recv_rows, *first.comm),
-            x_TD.scalar_type(), type, weight_W};
+            x_TD.scalar_type(), weight_W};
   }
-  const PackedLayout layout = packed_layout(plan.send_rows, plan.send_weights, type, x_TD.device());
-  return {start_all_to_all(pack_rows(x_TD, weight_W, plan.index, layout),
+  const PackedType& type = plan.to_send.type;
+  return {start_all_to_all(pack_rows(x_TD, weight_W, plan.to_send),
                            packed_counts(plan.send_rows, plan.send_weights, type),
                            packed_counts(plan.recv_rows, plan.recv_weights, type), *first.comm),
           x_TD.scalar_type(),
-          type,
           {}};
 }
 

@@ -35,7 +35,6 @@ torch::Tensor combine(const torch::Tensor& weighted_RD, const RowRoute& route);
 struct DispatchInFlight {
   StartedExchange started;
   torch::Dtype dtype;      ///< dtype of the tokens
-  PackedType type;         ///< dtypes and width of the buffer that is sent
   torch::Tensor weight_W;  ///< combine weights; undefined if packed into the buffer (several ranks)
 };
 /// A combine that was started.

@@ -1,10 +1,14 @@
 #include "moe/exchange/dispatch_plan.h"
 
+#include <torch/library.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "moe/exchange/dispatch_plan_cuda.h"
 #include "runtime/device/device_copy.h"
+#include "runtime/device/operator.h"
 
 // A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
 // u units on this rank  E ranks  C pieces
@@ -40,8 +44,12 @@ void set_order(DispatchPlan& plan, const Piece& piece, const UnitPlacement& plac
   if (piece.taken_U.defined()) {
     plan.order_A = indices_of_runs(exclusive_sum(chunk.rows_U), rows_U, num_rows);
     plan.index = make_row_index(chunk.token_A.index_select(0, plan.order_A), chunk.num_tokens);
-  } else {  // without trailing padding rows
-    plan.index = make_row_index(chunk.token_A.narrow(0, 0, num_rows), chunk.num_tokens);
+  } else {
+    plan.index = piece.index.token_A.defined() ? piece.index
+                                               : make_row_index(chunk.token_A, chunk.num_tokens);
+    // Without trailing padding rows.
+    plan.index.token_A = plan.index.token_A.narrow(0, 0, num_rows);
+    plan.index.row_A = plan.index.row_A.slice(0, 0, num_rows);
   }
   if (placement.is_contiguous()) return;
   const torch::Tensor unit_V = send_to(placement.units_by_rank(), rows_U.device());
@@ -65,18 +73,47 @@ bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
   return true;
 }
 
-/// Sets how the rows that arrive are sorted by unit. `device_Eu`: count_Eu where the rows are.
+/// Sets what lay_out and sort_by_unit set, by one kernel.
+void place_rows(DispatchPlan& plan, const torch::Tensor& count_Eu, const PackedType& type) {
+  using Tensor = torch::Tensor;
+  static const Operator<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&,
+                                            c10::IntArrayRef, c10::IntArrayRef, c10::IntArrayRef)>
+      op("shoal::place_rows");
+  const std::vector<Tensor> lists =
+      op(plan.index.token_A, plan.index.row_A, count_Eu.contiguous(), plan.send_rows,
+         plan.recv_rows, {type.row_bytes(), type.weight_bytes()});
+  plan.to_send = {type, lists[2], {lists[0], plan.index.first_T1, lists[1]}};
+  plan.received = {type, lists[5], {lists[3], {}, lists[4]}};
+  plan.to_units_R = lists[6];
+  plan.to_arrival_R = lists[7];
+  plan.rows_u = UnitRows(plan.rows_u.rows_u(), lists[8]);
+}
+
+/// Sets how the rows that arrive are sorted by unit. `count_Eu`: rows that arrive, where they do.
+void sort_by_unit(DispatchPlan& plan, const torch::Tensor& count_Eu) {
+  const torch::Tensor first_Eu = exclusive_sum(count_Eu.flatten()).view(count_Eu.sizes());
+  plan.to_units_R =
+      indices_of_runs(first_Eu.t().flatten(), count_Eu.t().flatten(), sum(plan.recv_rows));
+  plan.to_arrival_R = inverse_of(plan.to_units_R);
+  plan.received = in_order(plan.received, plan.to_units_R);
+}
+
+/// `device_Eu`: count_Eu where the rows are.
 void set_arrival(DispatchPlan& plan, const std::vector<int64_t>& count_Eu,
-                 const torch::Tensor& device_Eu) {
+                 const torch::Tensor& device_Eu, const PackedType& type) {
   const auto num_units = static_cast<size_t>(device_Eu.size(1));
   std::vector<int64_t> rows_u(num_units, 0);
   for (size_t i = 0; i < count_Eu.size(); ++i) rows_u[i % num_units] += count_Eu[i];
   plan.rows_u = std::move(rows_u);
-  if (is_sorted_by_unit(count_Eu, num_units)) return;
-  const torch::Tensor first_Eu = exclusive_sum(device_Eu.flatten()).view(device_Eu.sizes());
-  plan.to_units_R =
-      indices_of_runs(first_Eu.t().flatten(), device_Eu.t().flatten(), sum(plan.recv_rows));
-  plan.to_arrival_R = inverse_of(plan.to_units_R);
+  const bool is_sorted = is_sorted_by_unit(count_Eu, num_units);
+  if (device_Eu.is_cuda() && device_Eu.size(0) <= dispatch_plan_cuda::kMostRanks &&
+      device_Eu.numel() <= dispatch_plan_cuda::kMostBlocks) {
+    place_rows(plan, device_Eu, type);
+    if (is_sorted) plan.to_units_R = plan.to_arrival_R = torch::Tensor();
+    return;
+  }
+  lay_out(plan, type);
+  if (!is_sorted) sort_by_unit(plan, device_Eu);
 }
 
 }  // namespace
@@ -104,7 +141,8 @@ std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
 torch::Tensor rows_to_send(const std::vector<Piece>& pieces, const UnitPlacement& placement) {
   std::vector<torch::Tensor> rows_CU;
   for (const Piece& piece : pieces) rows_CU.push_back(piece.rows_U());
-  const torch::Tensor all_CU = torch::stack(rows_CU);
+  const torch::Tensor all_CU =
+      rows_CU.size() == 1 ? rows_CU.front().unsqueeze(0) : torch::stack(rows_CU);
   if (placement.is_contiguous()) return all_CU;
   return all_CU.index_select(1, send_to(placement.units_by_rank(), all_CU.device()));
 }
@@ -144,8 +182,14 @@ DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacemen
   return counts;
 }
 
+void index_rows(Piece& piece, const UnitPlacement& placement) {
+  if (piece.taken_U.defined() || !placement.is_contiguous()) return;
+  piece.index = make_row_index(piece.assignments.token_A, piece.assignments.num_tokens);
+}
+
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
-                                     const UnitPlacement& placement, const DispatchCounts& counts) {
+                                     const UnitPlacement& placement, const DispatchCounts& counts,
+                                     const PackedType& type) {
   const auto num_pieces = static_cast<int64_t>(pieces.size());
   const int64_t own_units = counts.device_ECu.size(2);
   std::vector<DispatchPlan> plans(pieces.size());
@@ -165,9 +209,16 @@ std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
     plan.send_weights = plan.send_rows;
     plan.recv_weights = plan.recv_rows;
     set_order(plan, pieces[static_cast<size_t>(piece)], placement);
-    set_arrival(plan, count_Eu, counts.device_ECu.select(1, piece));
+    set_arrival(plan, count_Eu, counts.device_ECu.select(1, piece), type);
   }
   return plans;
+}
+
+void lay_out(DispatchPlan& plan, const PackedType& type) {
+  const torch::Device device = plan.index.token_A.device();
+  plan.to_send =
+      layout_to_send(packed_layout(plan.send_rows, plan.send_weights, type, device), plan.index);
+  plan.received = packed_layout(plan.recv_rows, plan.recv_weights, type, device);
 }
 
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments) {
@@ -191,11 +242,10 @@ torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan&
   return weight_A.size(0) == count ? weight_A : weight_A.narrow(0, 0, count);
 }
 
-torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
-                              int64_t total) {
-  const torch::Tensor shift_V = first_V - exclusive_sum(rows_V);
-  return torch::repeat_interleave(shift_V, rows_V, /*dim=*/0, /*output_size=*/total) +
-         torch::arange(total, rows_V.options());
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def(
+      "place_rows(Tensor token, Tensor row, Tensor count, int[] sent, int[] received, int[] bytes) "
+      "-> Tensor[]");
 }
 
 }  // namespace shoal

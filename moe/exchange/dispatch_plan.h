@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "moe/exchange/packed_rows.h"
 #include "moe/exchange/unit_placement.h"
 #include "moe/kernels/permute_rows.h"
 #include "moe/kernels/unit_rows.h"
@@ -29,7 +30,8 @@ struct DispatchPlan {
   UnitRows rows_u;                       ///< rows of each unit on this rank
   torch::Tensor
       to_units_R;  ///< permutation from order of arrival to unit order; undefined: identity
-  torch::Tensor to_arrival_R;  ///< its inverse
+  torch::Tensor to_arrival_R;      ///< its inverse
+  PackedLayout to_send, received;  ///< buffers of the dispatch; not in a group of one rank
 };
 
 /// The rows that one all-to-all moves: all rows of a chunk of tokens, or its rows for some units.
@@ -37,6 +39,7 @@ struct Piece {
   TokenAssignments assignments;     ///< all rows of the chunk of tokens
   std::vector<int64_t> is_taken_U;  ///< 1 for each unit of the piece, else 0; empty: all units
   torch::Tensor taken_U;            ///< is_taken_U on the device of the rows
+  RowIndex index = {};              ///< set by index_rows
   torch::Tensor rows_U() const;     ///< rows of each unit; 0 for units of other pieces
 };
 
@@ -45,6 +48,10 @@ struct Piece {
 /// are listed chunk by chunk. TORCH_CHECK unless chunks and placement have the same units.
 std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
                                    const UnitPlacement& placement, int64_t num_parts);
+
+/// Makes the index of a piece if its rows are sent in the order of the units, so that this can be
+/// done before the counts are known.
+void index_rows(Piece& piece, const UnitPlacement& placement);
 
 /// Numbers of rows that this rank sends and receives.
 struct DispatchCounts {
@@ -62,17 +69,17 @@ bool has_known_counts(const std::vector<Piece>& pieces);
 DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
                             int64_t rank);
 
-/// Makes a plan for each piece. A token's outputs are summed in unit order, for any placement.
+/// Makes a plan for each piece, of rows and weights of a type. A token's outputs are summed in unit
+/// order, for any placement.
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
-                                     const UnitPlacement& placement, const DispatchCounts& counts);
+                                     const UnitPlacement& placement, const DispatchCounts& counts,
+                                     const PackedType& type);
+/// Sets the layouts of a plan's buffers, whose rows and weights stay in the order of arrival.
+void lay_out(DispatchPlan& plan, const PackedType& type);
 /// Makes the plan for a group of one rank. Copies nothing from a GPU to the host.
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);
 
 /// Returns the combine weights in the order in which `plan` sends them. Differentiable.
 torch::Tensor weights_to_send(const torch::Tensor& weight_A, const DispatchPlan& plan);
-
-/// Returns int64: for each v the rows_V[v] integers from first_V[v] on. `total`: the sum of rows_V.
-torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
-                              int64_t total);
 
 }  // namespace shoal

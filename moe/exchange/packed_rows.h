@@ -8,43 +8,61 @@
 #include "parallel/comm/communicator.h"
 
 // T tokens  D width  A rows this rank sends  R rows it receives  W combine weights
+// B rows of a buffer
 namespace shoal {
 
 /// Dtypes and width of the rows and combine weights that a MoE layer sends to its units (experts).
 struct PackedType {
   torch::Dtype row, weight;
   int64_t width;  ///< D, at least 1
+
+  int64_t row_bytes() const { return width * static_cast<int64_t>(elementSize(row)); }
+  int64_t weight_bytes() const { return static_cast<int64_t>(elementSize(weight)); }
+  /// Returns the widest integer dtype whose bytes divide a row's and a weight's.
+  torch::Dtype piece() const;
 };
 
 /// The layout of a buffer of rows and combine weights, so that one all-to-all moves both. For each
 /// rank the buffer has the rows, then the weights, bit by bit in as many rows as they fill. A row
 /// has one weight or, on its way to another node, one for each of its units there.
 struct PackedLayout {
-  PackedType type;
-  torch::Dtype piece;     ///< the widest integer dtype whose bytes divide a row's and a weight's
-  int64_t num_rows;       ///< rows of the buffer
-  torch::Tensor row_A;    ///< int64: buffer row of each row; [R] in the layout of a received buffer
-  torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of `piece`
+  PackedType type{};
+  torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of type.piece()
+  /// Of a buffer to send: tokens and their buffer rows. Of a received one: token_A is the received
+  /// row that each buffer row holds, row_A its inverse, first_T1 undefined. Rows of weights are
+  /// padding.
+  RowIndex index;
+
+  int64_t num_rows() const { return index.token_A.size(0); }
 };
-/// Lays out a buffer. `rows_E`, `weights_E`: numbers of rows and weights by rank.
+/// Lays out a received buffer, rows and weights in the order of arrival. `rows_E`, `weights_E`:
+/// numbers of rows and weights by rank.
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
                            const PackedType& type, const torch::Device& device);
+/// Returns the layout of a buffer to send whose rows are those of `index`.
+PackedLayout layout_to_send(PackedLayout layout, const RowIndex& index);
+/// Returns the layout of a received buffer with its rows, and a weight for each, in another order:
+/// row i is the one that arrives as order_R[i].
+PackedLayout in_order(PackedLayout layout, const torch::Tensor& order_R);
 /// Returns the number of rows of the buffer by rank; rows that hold weights count too.
 RowCounts packed_counts(const RowCounts& rows_E, const RowCounts& weights_E,
                         const PackedType& type);
 
-/// Packs the rows gather_rows(x_TD, index), cast to the layout's dtype, and weight_W into a buffer
-/// to send. One autograd node; backward takes both gradients out of the buffer's gradient.
+/// Packs the tokens' rows, cast to the layout's dtype, and weight_W into a buffer to send. One
+/// autograd node; backward takes both gradients out of the buffer's gradient.
 torch::Tensor pack_rows(const torch::Tensor& x_TD, const torch::Tensor& weight_W,
-                        const RowIndex& index, const PackedLayout& layout);
+                        const PackedLayout& layout);
 
 struct RowsWithWeights {
   torch::Tensor rows_RD, weight_W;
 };
-/// Unpacks a received buffer. Rows are cast to `dtype`. If order_R is defined, each row has one
-/// weight, and the result's row i and weight i are the received ones at order_R[i]; else the order
-/// stays. One autograd node, whose backward pass packs both gradients into the buffer's gradient.
-RowsWithWeights unpack_rows(const torch::Tensor& buffer, const torch::Tensor& order_R,
-                            torch::Dtype dtype, const PackedLayout& layout);
+/// Unpacks a received buffer, in the order of its layout. Rows are cast to `dtype`. One autograd
+/// node, whose backward pass packs both gradients into the buffer's gradient.
+RowsWithWeights unpack_rows(const torch::Tensor& buffer, torch::Dtype dtype,
+                            const PackedLayout& layout);
+
+/// Returns int64: for each v the rows_V[v] integers from first_V[v] on. `total`: the sum of rows_V.
+torch::Tensor indices_of_runs(const torch::Tensor& first_V, const torch::Tensor& rows_V,
+                              int64_t total);
 
 }  // namespace shoal

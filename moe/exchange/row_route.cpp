@@ -21,17 +21,18 @@ std::function<DispatchCounts()> start_counts(const torch::Tensor& sent_CV,
                                              const RowCounts& units_of_rank, Communicator& comm) {
   const int64_t num_pieces = sent_CV.size(0);
   const int64_t own = units_of_rank[static_cast<size_t>(comm.rank())];
-  std::vector<torch::Tensor> by_rank;
   RowCounts send;
-  for (const torch::Tensor& counts_Cu : sent_CV.split_with_sizes(units_of_rank, 1)) {
-    by_rank.push_back(counts_Cu.flatten());
-    send.push_back(counts_Cu.numel());
+  for (const int64_t units : units_of_rank) send.push_back(units * num_pieces);
+  torch::Tensor by_rank = sent_CV.contiguous().flatten();
+  if (num_pieces > 1) {
+    std::vector<torch::Tensor> parts = sent_CV.split_with_sizes(units_of_rank, 1);
+    for (torch::Tensor& counts_Cu : parts) counts_Cu = counts_Cu.flatten();
+    by_rank = torch::cat(parts);
   }
   const torch::Tensor received_ECu =
       torch::empty({comm.size(), num_pieces, own}, sent_CV.options());
-  const auto exchange = std::make_shared<Pending>(
-      comm.start_all_to_all(torch::cat(by_rank), send, received_ECu.view({-1}),
-                            RowCounts(send.size(), own * num_pieces)));
+  const auto exchange = std::make_shared<Pending>(comm.start_all_to_all(
+      by_rank, send, received_ECu.view({-1}), RowCounts(send.size(), own * num_pieces)));
   const auto copy = [=] {
     exchange->wait();
     return std::make_shared<HostCopy>(torch::cat({sent_CV.flatten(), received_ECu.flatten()}));
@@ -49,8 +50,9 @@ std::function<DispatchCounts()> start_counts(const torch::Tensor& sent_CV,
 /// Starts the exchange of counts for the plans of one level's pieces. Collective over `comm`.
 PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks,
                                      const UnitPlacement& placement, Communicator& comm,
-                                     int64_t num_parts) {
-  const std::vector<Piece> pieces = cut_into_pieces(chunks, placement, num_parts);
+                                     const SentTokens& tokens) {
+  const int64_t num_parts = tokens.num_parts;
+  std::vector<Piece> pieces = cut_into_pieces(chunks, placement, num_parts);
   TORCH_CHECK(placement.num_ranks() == comm.size(), "dispatch: units are placed on ",
               placement.num_ranks(), " ranks, the group has ", comm.size());
   std::vector<DispatchPlan> plans;
@@ -58,11 +60,13 @@ PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks
     TORCH_CHECK(num_parts == 1, "dispatch: ", num_parts, " parts of units on one rank, expected 1");
     for (const TokenAssignments& chunk : chunks) plans.push_back(plan_on_one_rank(chunk));
   } else if (has_known_counts(pieces)) {
-    plans = make_plans(pieces, placement, known_counts(pieces, placement, comm.rank()));
+    plans =
+        make_plans(pieces, placement, known_counts(pieces, placement, comm.rank()), tokens.type);
   } else {
     const auto counts =
         start_counts(rows_to_send(pieces, placement), placement.num_units_of_ranks(), comm);
-    return [=] { return make_plans(pieces, placement, counts()); };
+    for (Piece& piece : pieces) index_rows(piece, placement);  // while the counts travel
+    return [=] { return make_plans(pieces, placement, counts(), tokens.type); };
   }
   return [plans] { return plans; };
 }
@@ -190,10 +194,15 @@ ArrivedChoices exchange_choices(const NodeRows& rows, int64_t num_units, Communi
   return {std::move(inside), order_B};
 }
 
+PackedType sent_type(PackedType type, Payload payload) {
+  if (payload == Payload::kBfloat16) type.row = torch::kBFloat16;
+  return type;
+}
+
 /// Starts routes in two levels.
 PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
                                 const UnitPlacement& placement, const RankGrid& grid,
-                                Payload payload) {
+                                Payload payload, const SentTokens& tokens) {
   Communicator& inter_node = *grid.inter_node;
   const NodeUnits units = units_of_node(placement, inter_node.rank(), grid.intra_node->size());
   std::vector<NodeRows> rows;
@@ -209,9 +218,11 @@ PendingRoutes start_node_routes(const std::vector<TokenAssignments>& chunks,
                       RowRoute::Level{{}, grid.intra_node.get(), Payload::kSame},
                       arrived.order_B});
   }
-  const auto last_plans = start_plans(inside, units.placement, *grid.intra_node, /*num_parts=*/1);
+  const auto last_plans = start_plans(inside, units.placement, *grid.intra_node, tokens);
   for (size_t c = 0; c < chunks.size(); ++c) {
-    routes[c].first.plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
+    DispatchPlan& plan = routes[c].first.plan;
+    plan.index = make_row_index(rows[c].token_P, chunks[c].num_tokens);
+    lay_out(plan, sent_type(tokens.type, payload));
   }
   return {std::move(routes), last_plans};
 }
@@ -239,17 +250,19 @@ void PendingRoutes::finish() {
 
 PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
                            const UnitPlacement& placement, const RankGrid& grid,
-                           const ExchangeOptions& options, int64_t num_parts) {
+                           const ExchangeOptions& options, const SentTokens& tokens) {
+  const int64_t num_parts = tokens.num_parts;
   if (options.hierarchical && grid.num_nodes() > 1) {
     TORCH_CHECK(num_parts == 1, "exchange: ", num_parts,
                 " parts of units in two levels, expected 1");
-    return start_node_routes(chunks, placement, grid, options.payload);
+    return start_node_routes(chunks, placement, grid, options.payload, tokens);
   }
   TORCH_CHECK(num_parts == 1 || chunks.size() == 1, "exchange: ", chunks.size(), " chunks in ",
               num_parts, " parts, expected 1 of either");
   const RowRoute route{{{}, grid.expert.get(), options.payload}, {}, {}};
   return {std::vector<RowRoute>(chunks.size() * static_cast<size_t>(num_parts), route),
-          start_plans(chunks, placement, *grid.expert, num_parts)};
+          start_plans(chunks, placement, *grid.expert,
+                      {sent_type(tokens.type, options.payload), num_parts})};
 }
 
 }  // namespace shoal

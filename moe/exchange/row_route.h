@@ -57,9 +57,15 @@ class PendingRoutes {
   LastPlans last_plans_;  ///< empty once called
 };
 
+/// What is sent of a layer's tokens.
+struct SentTokens {
+  PackedType type;  ///< of tokens and combine weights; Payload may have rows of another type sent
+  int64_t num_parts = 1;
+};
+
 /// Starts a route for each chunk of tokens or, with one chunk and one level, for each of
-/// `num_parts` runs of every rank's units. Two levels are used if `options.hierarchical` is set and
-/// the expert ranks are on several nodes.
+/// `tokens.num_parts` runs of every rank's units. Two levels are used if `options.hierarchical` is
+/// set and the expert ranks are on several nodes.
 ///
 /// Collective over the expert ranks, even with zero rows: one exchange of counts for all routes.
 /// With two levels there is one on each level, and between them one of each chunk's choices (unit
@@ -69,6 +75,6 @@ class PendingRoutes {
 /// TORCH_CHECK if `placement` has other units or ranks. `grid` must outlive the graph.
 PendingRoutes start_routes(const std::vector<TokenAssignments>& chunks,
                            const UnitPlacement& placement, const RankGrid& grid,
-                           const ExchangeOptions& options, int64_t num_parts = 1);
+                           const ExchangeOptions& options, const SentTokens& tokens);
 
 }  // namespace shoal

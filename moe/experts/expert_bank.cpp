@@ -88,9 +88,7 @@ std::vector<UnitBank::ForwardWeighted> ExpertBank::split(int64_t num_parts) {
     parts.push_back(
         [this, range, stack = stacks[static_cast<size_t>(part)]](
             const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R) {
-          const auto first = rows_u.rows_u().begin() + range.first;
-          return expert_mlp(rows_RD, std::vector<int64_t>(first, first + range.count), stack,
-                            activation_, weight_R);
+          return expert_mlp(rows_RD, rows_u.part(range), stack, activation_, weight_R);
         });
   }
   return parts;

@@ -57,9 +57,11 @@ std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t n
 /// float32: they are cast, and their gradients are float32. weight_R is applied in float32 at
 /// least, before the second layer. On a GPU trailing padding rows are ignored; their outputs and
 /// gradients are unspecified. Counts that are only on the GPU are not copied to the host if
-/// LibTorch has a grouped product: bfloat16, widths that are multiples of 8, compute capability 9
-/// or 10. Otherwise they are copied once for both passes. TORCH_CHECK on sizes that do not fit, and
-/// on weights not contiguous or of another dtype. Gate: Shazeer 2020 (GLU variants), equation 6.
+/// LibTorch has a grouped product: bfloat16, at most 1,023 experts, compute capability 9 or 10; it
+/// copies rows and weights of widths that are not multiples of 8. Otherwise counts are copied once
+/// for both passes, and neighbouring experts share a batch of products if their rows are about as
+/// many. TORCH_CHECK on sizes that do not fit, and on weights not contiguous or of another dtype.
+/// Gate: Shazeer 2020 (GLU variants), equation 6.
 torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                          const ExpertWeights& weights, Activation activation,
                          const torch::Tensor& weight_R = {});

@@ -1,15 +1,18 @@
 #include "moe/experts/expert_mlp_cuda.h"
 
 #include <ATen/ops/_grouped_mm.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/device/current_stream_cuda.h"
@@ -31,54 +34,104 @@ bool has_grouped_product() {
   return major == 9 || major == 10;
 }
 
-// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions.
+// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions, and takes
+// fewer than 1,024 experts.
 constexpr int64_t kGroupedMultiple = 8;
+constexpr int64_t kMostGroups = 1023;
 
-bool reads_counts_cuda(const Tensor& rows, const Tensor& fc1_weight, const Tensor& fc2_weight) {
+bool reads_counts_cuda(const Tensor& rows, const Tensor& fc1_weight, const Tensor& /*fc2_weight*/) {
   const c10::cuda::CUDAGuard guard(rows.device());
-  const auto fits = [](int64_t width) { return width % kGroupedMultiple == 0; };
   return rows.scalar_type() != torch::kBFloat16 || !has_grouped_product() ||
-         !fits(fc1_weight.size(1)) || !fits(fc1_weight.size(2)) || !fits(fc2_weight.size(2));
+         fc1_weight.size(0) > kMostGroups;
 }
+
+/// The tensor, or a copy with zeros up to the next multiple of kGroupedMultiple in its last
+/// dimension and, of weights, in the one before.
+Tensor fitted(const Tensor& tensor) {
+  const auto missing = [&](int64_t dim) {
+    return (kGroupedMultiple - tensor.size(dim) % kGroupedMultiple) % kGroupedMultiple;
+  };
+  const int64_t columns = missing(-1), rows = tensor.dim() == 3 ? missing(1) : 0;
+  if (columns > 0 || rows > 0) return at::constant_pad_nd(tensor, {0, columns, 0, rows});
+  const auto place = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  return place % 16 == 0 ? tensor : tensor.clone();
+}
+
+Tensor gather(const Tensor& rows, const Tensor& index) {
+  static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
+  return op(rows, index);
+}
+
+/// Neighbouring experts of one product, and their rows.
+struct Batch {
+  UnitRange experts{0, 0};
+  int64_t first_row = 0, num_rows = 0;
+  int64_t most = 0;  ///< most rows of an expert, to which all are filled up if LibTorch groups none
+  Tensor row_P = {}, place_R = {};  ///< row of each place filled, -1 without one; its inverse
+};
 
 /// Products of each expert's rows.
 class Groups {
  public:
-  Groups(const Tensor& rows, c10::IntArrayRef rows_u, const MaybeTensor& end_u)
+  Groups(const Tensor& rows, const Tensor& weight_uDH, c10::IntArrayRef rows_u,
+         const MaybeTensor& end_u)
       : end_u_(end_u ? *end_u : ends_of(rows_u, rows.device())),
-        rows_u_(rows_u.vec()),
         is_grouped_(rows.scalar_type() == torch::kBFloat16 && has_grouped_product()) {
     TORCH_CHECK(rows.size(0) <= INT32_MAX, "expert_mlp: ", rows.size(0), " rows on a GPU");
+    if (is_grouped_ && end_u_.size(0) <= kMostGroups) {
+      batches_.push_back({{0, end_u_.size(0)}, 0, rows.size(0)});
+      return;
+    }
+    TORCH_CHECK(end_u_.size(0) == static_cast<int64_t>(rows_u.size()),
+                "expert_mlp: ", rows_u.size(), " counts on the host for ", end_u_.size(0),
+                " experts");
+    make_batches(rows_u, weight_uDH.size(1) * weight_uDH.size(2));
+    if (is_grouped_) return;
+    for (Batch& batch : batches_) fill_up(batch);
   }
 
   /// [R, D] times [u, D, H] -> [R, H].
   Tensor times(const Tensor& x, const Tensor& weight) const {
-    if (x.size(0) == 0) return torch::empty({0, weight.size(2)}, x.options());
-    if (fits(x) && fits(weight)) return at::_grouped_mm(x, weight, end_u_);
-    Tensor y = torch::empty({x.size(0), weight.size(2)}, x.options());
-    for_each([&](int64_t expert, int64_t first, int64_t count) {
-      Tensor y_e = y.narrow(0, first, count);
-      at::mm_out(y_e, x.narrow(0, first, count), weight.select(0, expert));
-    });
-    return y;
+    std::vector<Tensor> parts;
+    int64_t num_rows = 0;
+    for (const Batch& batch : batches_) {
+      if (batch.num_rows == 0) continue;
+      const Tensor own = weight.narrow(0, batch.experts.first, batch.experts.count);
+      parts.push_back(is_grouped_
+                          ? at::_grouped_mm(fitted(rows_of(batch, x)), fitted(own), ends_in(batch))
+                                .narrow(1, 0, weight.size(2))
+                          : taken(batch, at::bmm(filled(batch, x), own)));
+      num_rows += batch.num_rows;
+    }
+    if (num_rows < x.size(0)) {
+      parts.push_back(torch::empty({x.size(0) - num_rows, weight.size(2)}, x.options()));
+    }
+    if (parts.empty()) return torch::empty({0, weight.size(2)}, x.options());
+    return parts.size() == 1 ? parts.front().contiguous() : torch::cat(parts);
   }
 
   /// The sum of x ⊗ y over each expert's rows, [R, D] and [R, H] -> [u, D, H]; zero without rows.
   Tensor outer(const Tensor& x, const Tensor& y) const {
     const int64_t num_experts = end_u_.size(0);
     if (x.size(0) == 0) return torch::zeros({num_experts, x.size(1), y.size(1)}, x.options());
-    if (fits(x) && fits(y)) {
-      Tensor sum = at::_grouped_mm(x.t(), y, end_u_).contiguous();
-      for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-        expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), x.size(1) * y.size(1),
-                                            current_stream());
-      });
-      return sum;
+    std::vector<Tensor> parts;
+    for (const Batch& batch : batches_) {
+      if (batch.num_rows == 0) {
+        parts.push_back(torch::zeros({batch.experts.count, x.size(1), y.size(1)}, x.options()));
+      } else if (is_grouped_) {
+        parts.push_back(at::_grouped_mm(fitted(rows_of(batch, x)).t(), fitted(rows_of(batch, y)),
+                                        ends_in(batch))
+                            .narrow(1, 0, x.size(1))
+                            .narrow(2, 0, y.size(1)));
+      } else {
+        parts.push_back(at::bmm(filled(batch, x).transpose(1, 2), filled(batch, y)));
+      }
     }
-    Tensor sum = torch::zeros({num_experts, x.size(1), y.size(1)}, x.options());
-    for_each([&](int64_t expert, int64_t first, int64_t count) {
-      Tensor sum_e = sum.select(0, expert);
-      at::mm_out(sum_e, x.narrow(0, first, count).t(), y.narrow(0, first, count));
+    const Tensor sum = parts.size() == 1 ? parts.front().contiguous() : torch::cat(parts);
+    if (!is_grouped_) return sum;
+    for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
+      expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), x.size(1) * y.size(1),
+                                          current_stream());
     });
     return sum;
   }
@@ -105,32 +158,66 @@ class Groups {
   }
 
  private:
-  bool fits(const Tensor& tensor) const {
-    const auto place = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-    bool fits = is_grouped_ && place % 16 == 0 && tensor.size(-1) % kGroupedMultiple == 0;
-    if (tensor.dim() == 3) fits = fits && tensor.size(1) % kGroupedMultiple == 0;
-    return fits;
+  /// Joins neighbouring experts to as many as a grouped product takes. Without one, while rows that
+  /// fill up cost less than a further call: 2^27 multiply-adds take an H100 about as long.
+  void make_batches(c10::IntArrayRef rows_u, int64_t work_per_row) {
+    const int64_t padding = std::min<int64_t>(256, (int64_t{1} << 27) / (work_per_row + 1));
+    const auto joins = [&](const Batch& batch, int64_t rows) {
+      const int64_t count = batch.experts.count;
+      return is_grouped_
+                 ? count < kMostGroups
+                 : (count + 1) * std::max(batch.most, rows) <= count * batch.most + rows + padding;
+    };
+    for (size_t expert = 0; expert < rows_u.size(); ++expert) {
+      if (batches_.empty() || !joins(batches_.back(), rows_u[expert])) {
+        const int64_t first_row =
+            batches_.empty() ? 0 : batches_.back().first_row + batches_.back().num_rows;
+        batches_.push_back({{static_cast<int64_t>(expert), 0}, first_row});
+      }
+      Batch& batch = batches_.back();
+      ++batch.experts.count;
+      batch.num_rows += rows_u[expert];
+      batch.most = std::max(batch.most, rows_u[expert]);
+    }
   }
 
-  template <class Body>
-  void for_each(const Body& body) const {
-    if (rows_u_.empty() && end_u_.size(0) > 0) {
-      const Tensor end = end_u_.cpu();
-      const int32_t* begin = end.const_data_ptr<int32_t>();
-      rows_u_.assign(begin, begin + end.size(0));
-      std::adjacent_difference(rows_u_.begin(), rows_u_.end(), rows_u_.begin());
-    }
-    int64_t first = 0;
-    for (size_t expert = 0; expert < rows_u_.size(); ++expert) {
-      if (rows_u_[expert] > 0) body(static_cast<int64_t>(expert), first, rows_u_[expert]);
-      first += rows_u_[expert];
-    }
+  Tensor ends_in(const Batch& batch) const {
+    const Tensor end_b = end_u_.narrow(0, batch.experts.first, batch.experts.count);
+    return batch.first_row == 0 ? end_b : end_b - batch.first_row;
+  }
+
+  static Tensor rows_of(const Batch& batch, const Tensor& x) {
+    return x.narrow(0, batch.first_row, batch.num_rows);
+  }
+
+  void fill_up(Batch& batch) const {
+    const int64_t num_places = batch.experts.count * batch.most;
+    if (num_places == batch.num_rows) return;
+    batch.row_P = torch::empty({num_places}, end_u_.options().dtype(torch::kInt64));
+    batch.place_R = torch::empty({batch.num_rows}, batch.row_P.options());
+    expert_mlp_cuda::launch_places(
+        {end_u_.const_data_ptr<int32_t>(), 0, 0, 0},
+        {static_cast<int>(batch.experts.first), static_cast<int>(batch.experts.count), batch.most,
+         batch.first_row, batch.row_P.data_ptr<int64_t>(), batch.place_R.data_ptr<int64_t>()},
+        current_stream());
+  }
+
+  /// [R, D] -> [experts, most, D].
+  static Tensor filled(const Batch& batch, const Tensor& x) {
+    const Tensor own = rows_of(batch, x);
+    return (batch.row_P.defined() ? gather(own, batch.row_P) : own)
+        .view({batch.experts.count, batch.most, x.size(1)});
+  }
+
+  /// Inverts filled, for the batch's rows.
+  static Tensor taken(const Batch& batch, const Tensor& y) {
+    const Tensor places = y.flatten(0, 1);
+    return batch.place_R.defined() ? gather(places, batch.place_R) : places;
   }
 
   Tensor end_u_;
-  // Where only the GPU has them, empty until a tensor that is not aligned needs them.
-  mutable std::vector<int64_t> rows_u_;
   bool is_grouped_;
+  std::vector<Batch> batches_;
 };
 
 std::tuple<Tensor, Tensor, Tensor> mlp_forward_cuda(const Tensor& rows,
@@ -140,7 +227,7 @@ std::tuple<Tensor, Tensor, Tensor> mlp_forward_cuda(const Tensor& rows,
                                                     bool keep) {
   const c10::cuda::CUDAGuard guard(rows.device());
   const auto weights = ExpertWeights::of_list(list);
-  const Groups groups(rows, rows_u, end_u);
+  const Groups groups(rows, weights.fc1_weight, rows_u, end_u);
   Tensor pre = groups.times(rows, weights.fc1_weight);
   Tensor gate = weights.gate_weight.defined() ? groups.times(rows, weights.gate_weight) : Tensor();
   Tensor hidden = torch::empty_like(pre);
@@ -171,7 +258,7 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> mlp_backward_cuda(
   const Tensor &rows = saved[0], &pre = saved[1], &gate = saved[2], &row_weight = saved[3];
   const auto weights = ExpertWeights::of_list(list);
   const bool has_bias = weights.fc2_bias.defined();
-  const Groups groups(rows, rows_u, end_u);
+  const Groups groups(rows, weights.fc1_weight, rows_u, end_u);
   // Of the weighted hidden values; overwritten by that of `pre`.
   const Tensor pre_grad = groups.times(grad, weights.fc2_weight.transpose(1, 2));
   const Tensor gate_grad = gate.defined() ? torch::empty_like(pre_grad) : Tensor();

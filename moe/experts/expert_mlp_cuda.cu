@@ -202,6 +202,18 @@ __global__ void add_parts_kernel(Shape shape, SumRows<Real> job) {
   job.sum_uH[expert * shape.width + column] = device::narrow<Real>(sum);
 }
 
+__global__ void places_kernel(Shape shape, Places job) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const auto expert = static_cast<int>(blockIdx.y);
+  if (i >= job.most) return;
+  const RowRange rows = rows_of(shape, job.first + expert);
+  const int64_t place = expert * job.most + i;
+  const bool is_there = i < rows.last - rows.first;
+  const int64_t row = rows.first - job.first_row + i;
+  job.row_P[place] = is_there ? row : -1;
+  if (is_there) job.place_R[row] = place;
+}
+
 template <class Real>
 __global__ void zero_unused_kernel(Shape shape, Real* stack, int64_t size) {
   const int expert = static_cast<int>(blockIdx.y);
@@ -266,6 +278,13 @@ void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* 
   const auto experts = static_cast<unsigned>(shape.num_experts);
   sum_parts_kernel<Real><<<dim3(columns, kSumParts, experts), kThreads, 0, stream>>>(shape, job);
   add_parts_kernel<Real><<<dim3(columns, experts), kThreads, 0, stream>>>(shape, job);
+}
+
+void launch_places(const Shape& shape, const Places& job, CUstream_st* stream) {
+  if (job.most == 0 || job.count == 0) return;
+  const dim3 grid(static_cast<unsigned>((job.most + kThreads - 1) / kThreads),
+                  static_cast<unsigned>(job.count));
+  places_kernel<<<grid, kThreads, 0, stream>>>(shape, job);
 }
 
 template <class Real>

@@ -83,6 +83,15 @@ struct SumRows {
 template <class Real>
 void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
+/// Fills neighbouring experts up to `most` rows each: place e * most + i is row i of expert
+/// first + e. Rows are counted from the experts' first row.
+struct Places {
+  int first, count;
+  int64_t most, first_row;
+  int64_t *row_P, *place_R;  ///< row of each place, -1 without one; place of each row
+};
+void launch_places(const Shape& shape, const Places& job, CUstream_st* stream);
+
 /// Zeroes stack[e], the gradient of one expert with `size` elements, for each expert without rows.
 template <class Real>
 void launch_zero_unused(const Shape& shape, Real* stack, int64_t size, CUstream_st* stream);

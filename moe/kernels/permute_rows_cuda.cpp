@@ -1,5 +1,6 @@
 #include "moe/kernels/permute_rows_cuda.h"
 
+#include <ATen/ops/cumsum.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/library.h>
@@ -22,13 +23,15 @@ std::tuple<Tensor, Tensor> invert_rows_cuda(const Tensor& token_A, int64_t num_t
   const c10::cuda::CUDAGuard guard(token_A.device());
   const permute_rows_cuda::TokenRows rows{token_A.const_data_ptr<int64_t>(), token_A.size(0),
                                           num_tokens};
-  Tensor first_T1 = torch::zeros({num_tokens + 1}, token_A.options());
-  Tensor row_A = torch::zeros_like(token_A);
-  permute_rows_cuda::launch_count(rows, first_T1.data_ptr<int64_t>() + 1, current_stream());
-  first_T1.cumsum_(0);
-  Tensor next_T1 = first_T1.clone();
+  const int64_t num_rows = token_A.size(0);
+  const auto numbers = torch::zeros({num_rows + 2 * num_tokens + 1}, token_A.options())
+                           .split_with_sizes({num_rows, num_tokens, num_tokens + 1});
+  const Tensor row_A = numbers[0], count_T = numbers[1], first_T1 = numbers[2];
+  permute_rows_cuda::launch_count(rows, count_T.data_ptr<int64_t>(), current_stream());
+  Tensor end_T = first_T1.narrow(0, 1, num_tokens);
+  at::cumsum_out(end_T, count_T, 0);
   permute_rows_cuda::launch_list(rows, first_T1.const_data_ptr<int64_t>(),
-                                 next_T1.data_ptr<int64_t>(), row_A.data_ptr<int64_t>(),
+                                 count_T.data_ptr<int64_t>(), row_A.data_ptr<int64_t>(),
                                  current_stream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {first_T1, row_A};

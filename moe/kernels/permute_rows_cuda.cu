@@ -36,11 +36,12 @@ __global__ void count_kernel(TokenRows rows, int64_t* count_T) {
   if (token >= 0) atomic_add(count_T + token, 1);
 }
 
-__global__ void list_kernel(TokenRows rows, int64_t* next_T, int64_t* row_A) {
+__global__ void list_kernel(TokenRows rows, const int64_t* first_T1, int64_t* count_T,
+                            int64_t* row_A) {
   const int64_t a = own_thread();
   if (a >= rows.num_rows) return;
   const int64_t token = rows.token_A[a];
-  if (token >= 0) row_A[atomic_add(next_T + token, 1)] = a;
+  if (token >= 0) row_A[first_T1[token] + atomic_add(count_T + token, -1) - 1] = a;
 }
 
 // The list above is in any order. A token has few rows: insertion sort.
@@ -183,10 +184,10 @@ void launch_count(const TokenRows& rows, int64_t* count_T, CUstream_st* stream) 
   count_kernel<<<blocks_of(rows.num_rows), kThreads, 0, stream>>>(rows, count_T);
 }
 
-void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* next_T, int64_t* row_A,
+void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* count_T, int64_t* row_A,
                  CUstream_st* stream) {
   if (rows.num_rows == 0 || rows.num_tokens == 0) return;
-  list_kernel<<<blocks_of(rows.num_rows), kThreads, 0, stream>>>(rows, next_T, row_A);
+  list_kernel<<<blocks_of(rows.num_rows), kThreads, 0, stream>>>(rows, first_T1, count_T, row_A);
   sort_kernel<<<blocks_of(rows.num_tokens), kThreads, 0, stream>>>(rows.num_tokens, first_T1,
                                                                    row_A);
 }

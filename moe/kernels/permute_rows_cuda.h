@@ -20,8 +20,8 @@ struct TokenRows {
 /// Adds the number of each token's rows to count_T.
 void launch_count(const TokenRows& rows, int64_t* count_T, CUstream_st* stream);
 /// Writes each token's rows to row_A, in ascending order, from first_T1[t] on; first_T1 is 0 and
-/// the inclusive sums of the counts. next_T: a copy of first_T1, overwritten.
-void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* next_T, int64_t* row_A,
+/// the inclusive sums of the counts. count_T: the counts, overwritten.
+void launch_list(const TokenRows& rows, const int64_t* first_T1, int64_t* count_T, int64_t* row_A,
                  CUstream_st* stream);
 
 /// out[i] = source[index[i]], zero where the index is negative. Rows are `row_bytes` bytes.

@@ -19,6 +19,12 @@ std::vector<int64_t> UnitRows::to_host() const {
   return rows;
 }
 
+UnitRows UnitRows::part(const UnitRange& range) const {
+  const auto first = rows_u().begin() + range.first;
+  return {{first, first + range.count},
+          end_u_.defined() ? end_u_.narrow(0, range.first, range.count) : torch::Tensor()};
+}
+
 torch::Tensor ends_of(at::IntArrayRef rows_u, const torch::Device& gpu) {
   const torch::Tensor host = torch::empty({static_cast<int64_t>(rows_u.size())},
                                           torch::TensorOptions(torch::kInt32).pinned_memory(true));

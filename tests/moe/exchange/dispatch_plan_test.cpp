@@ -23,6 +23,8 @@ TokenAssignments assignments_of(const Ids& token_A, const Ids& rows_U, int64_t n
   return assignments;
 }
 
+const PackedType kType{torch::kFloat32, torch::kFloat32, 4};
+
 Ids runs(const Ids& first_V, const Ids& rows_V, int64_t total) {
   return values(indices_of_runs(ids(first_V), ids(rows_V), total));
 }
@@ -44,7 +46,7 @@ TEST(DispatchPlan, FollowsFromCountsAlone) {
   EXPECT_EQ(values(rows_to_send(pieces, placement)), (Ids{1, 0, 2, 1}));
   const Ids received{1, 0, 1, 1};
   const DispatchPlan plan =
-      make_plans(pieces, placement, {{1, 0, 2, 1}, received, ids(received).view({2, 1, 2})})
+      make_plans(pieces, placement, {{1, 0, 2, 1}, received, ids(received).view({2, 1, 2})}, kType)
           .front();
   EXPECT_EQ(plan.send_rows, (RowCounts{1, 3}));
   EXPECT_EQ(plan.recv_rows, (RowCounts{1, 2}));
@@ -62,7 +64,7 @@ TEST(DispatchPlan, SortsWhatArrivesByUnit) {
   const auto pieces = cut_into_pieces({assignments_of({0, 0}, {1, 1, 0, 0}, 1)}, placement, 1);
   const Ids received{1, 1, 2, 1};  // by (rank, unit)
   const DispatchPlan plan =
-      make_plans(pieces, placement, {{1, 1, 0, 0}, received, ids(received).view({2, 1, 2})})
+      make_plans(pieces, placement, {{1, 1, 0, 0}, received, ids(received).view({2, 1, 2})}, kType)
           .front();
   EXPECT_EQ(plan.rows_u.rows_u(), (Ids{3, 2}));
   EXPECT_EQ(values(plan.to_units_R), (Ids{0, 2, 3, 1, 4}));
@@ -76,8 +78,9 @@ TEST(DispatchPlan, PartsOfUnitsShareTheRows) {
       cut_into_pieces({assignments_of({0, 1, 0, 1, 2}, {2, 1, 1, 1}, 3)}, placement, 2);
   EXPECT_EQ(values(rows_to_send(pieces, placement)), (Ids{2, 0, 1, 0, 0, 1, 0, 1}));
   const Ids received(8, 0);
-  const auto plans = make_plans(
-      pieces, placement, {{2, 0, 1, 0, 0, 1, 0, 1}, received, ids(received).view({2, 2, 2})});
+  const auto plans =
+      make_plans(pieces, placement,
+                 {{2, 0, 1, 0, 0, 1, 0, 1}, received, ids(received).view({2, 2, 2})}, kType);
   ASSERT_EQ(plans.size(), 2u);
   EXPECT_EQ(values(plans[0].order_A), (Ids{0, 1, 3}));
   EXPECT_EQ(values(plans[1].order_A), (Ids{2, 4}));
@@ -91,7 +94,8 @@ TEST(DispatchPlan, IgnoresTrailingPaddingRows) {
   const auto pieces = cut_into_pieces({assignments_of({1, 0, -1, -1}, {1, 1}, 2)}, placement, 1);
   const Ids received{1, 0};
   const DispatchPlan plan =
-      make_plans(pieces, placement, {{1, 1}, received, ids(received).view({2, 1, 1})}).front();
+      make_plans(pieces, placement, {{1, 1}, received, ids(received).view({2, 1, 1})}, kType)
+          .front();
   EXPECT_EQ(values(plan.index.token_A), (Ids{1, 0}));
   EXPECT_EQ(weights_to_send(pieces.front().assignments.weight_A, plan).size(0), 2);
 }

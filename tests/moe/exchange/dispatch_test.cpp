@@ -33,7 +33,8 @@ struct Sent {
 
 Sent send(const torch::Tensor& x_TD, const TokenAssignments& assignments,
           const UnitPlacement& placement, const RankGrid& grid) {
-  const RowRoute route = start_routes({assignments}, placement, grid, {}).wait().front();
+  const PackedType type{x_TD.scalar_type(), assignments.weight_A.scalar_type(), x_TD.size(1)};
+  const RowRoute route = start_routes({assignments}, placement, grid, {}, {type}).wait().front();
   const Dispatched dispatched = dispatch(x_TD, assignments.weight_A, route);
   return {dispatched.rows_RD, dispatched.weight_R, route};
 }

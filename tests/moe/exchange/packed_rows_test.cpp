@@ -32,9 +32,11 @@ TEST(PackedRows, WeightsFillRowsBehindThoseOfTheirRank) {
   // 12 bytes a row, 8 a weight: 3, 0 and 1 weights need 2, 0 and 1 rows.
   EXPECT_EQ(packed_counts({3, 0, 1}, {3, 0, 1}, type), (RowCounts{5, 0, 2}));
   const PackedLayout layout = packed_layout({3, 0, 1}, {3, 0, 1}, type, torch::kCPU);
-  EXPECT_EQ(layout.num_rows, 7);
-  EXPECT_TRUE(torch::equal(layout.row_A, torch::tensor({0, 1, 2, 5}, torch::kInt64)));
-  EXPECT_EQ(layout.piece, torch::kInt32);
+  EXPECT_EQ(layout.num_rows(), 7);
+  EXPECT_TRUE(torch::equal(layout.index.row_A, torch::tensor({0, 1, 2, 5}, torch::kInt64)));
+  EXPECT_TRUE(
+      torch::equal(layout.index.token_A, torch::tensor({0, 1, 2, -1, -1, 3, -1}, torch::kInt64)));
+  EXPECT_EQ(type.piece(), torch::kInt32);
   EXPECT_TRUE(
       torch::equal(layout.piece_W, torch::tensor({9, 10, 11, 12, 13, 14, 18, 19}, torch::kInt64)));
 }
@@ -50,9 +52,11 @@ TEST(PackedRows, KeepsEveryBitForwardAndBackward) {
         const RowCounts rows{2, 3};
         const PackedLayout layout =
             packed_layout(rows, rows, {dtype, weight_dtype, width}, torch::kCPU);
-        const torch::Tensor buffer = pack_rows(x, weight, make_row_index(token_A, 4), layout);
+        const torch::Tensor buffer =
+            pack_rows(x, weight, layout_to_send(layout, make_row_index(token_A, 4)));
         for (const torch::Tensor& order : {torch::Tensor(), order_R}) {
-          const auto [rows_RD, weight_R] = unpack_rows(buffer, order, dtype, layout);
+          const auto [rows_RD, weight_R] =
+              unpack_rows(buffer, dtype, order.defined() ? in_order(layout, order) : layout);
           const torch::Tensor place = order.defined() ? order : torch::arange(5);
           EXPECT_TRUE(has_equal_bits(rows_RD, x.index_select(0, token_A.index_select(0, place))));
           EXPECT_TRUE(has_equal_bits(weight_R, weight.index_select(0, place)));
@@ -76,9 +80,10 @@ TEST(PackedRows, MayHaveWeightsOfOtherCountsThanRows) {
   const torch::Tensor x = some_numbers({2, 2}, 1), weight = odd_weights(5, torch::kFloat64);
   const PackedLayout layout =
       packed_layout({0, 2}, {1, 4}, {torch::kFloat64, torch::kFloat64, 2}, torch::kCPU);
-  const torch::Tensor buffer = pack_rows(x, weight, make_row_index(torch::arange(2), 2), layout);
+  const torch::Tensor buffer =
+      pack_rows(x, weight, layout_to_send(layout, make_row_index(torch::arange(2), 2)));
   EXPECT_EQ(buffer.size(0), 1 + 2 + 2);
-  const auto [rows, weights] = unpack_rows(buffer, {}, torch::kFloat64, layout);
+  const auto [rows, weights] = unpack_rows(buffer, torch::kFloat64, layout);
   EXPECT_TRUE(has_equal_bits(rows, x));
   EXPECT_TRUE(has_equal_bits(weights, weight));
 }
@@ -86,10 +91,10 @@ TEST(PackedRows, MayHaveWeightsOfOtherCountsThanRows) {
 TEST(PackedRows, RefusesRowsWithoutElementsAndOtherWeights) {
   EXPECT_THROW(packed_counts({1}, {1}, {torch::kFloat32, torch::kFloat32, 0}), c10::Error);
   const PackedLayout layout =
-      packed_layout({2}, {2}, {torch::kFloat32, torch::kFloat32, 4}, torch::kCPU);
-  const RowIndex index = make_row_index(torch::arange(2), 2);
+      layout_to_send(packed_layout({2}, {2}, {torch::kFloat32, torch::kFloat32, 4}, torch::kCPU),
+                     make_row_index(torch::arange(2), 2));
   const torch::Tensor x = torch::zeros({2, 4});
-  EXPECT_THROW(pack_rows(x, torch::zeros({2}, torch::kFloat64), index, layout), c10::Error);
+  EXPECT_THROW(pack_rows(x, torch::zeros({2}, torch::kFloat64), layout), c10::Error);
 }
 
 }  // namespace

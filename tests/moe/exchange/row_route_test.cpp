@@ -21,6 +21,7 @@ using testing::run_grid;
 using testing::some_numbers;
 
 constexpr int64_t kTokens = 20, kWidth = 6, kUnits = 8;
+const PackedType kTokenType{torch::kFloat64, torch::kFloat64, kWidth};
 
 struct Result {
   torch::Tensor y, x_grad, weight_grad;
@@ -48,7 +49,7 @@ Result round_trip(const ExchangeOptions& options, const UnitPlacement& placement
   routing.weight_TK = weight;
   const TokenAssignments assignments = apply_capacity(routing, capacity);
   const std::vector<RowRoute> routes =
-      start_routes({assignments}, placement, grid, options, num_parts).wait();
+      start_routes({assignments}, placement, grid, options, {kTokenType, num_parts}).wait();
   std::vector<DispatchInFlight> there;
   for (const RowRoute& route : routes) {
     there.push_back(start_dispatch(x, assignments.weight_A, route.first));
@@ -133,7 +134,7 @@ TEST(RowRouteRanks, BetweenNodesATokenIsSentOnceToEachOtherNode) {
         }
         const TokenAssignments assignments = apply_capacity(routing, {});
         PendingRoutes pending =
-            start_routes({assignments}, placement, grid, {.hierarchical = true});
+            start_routes({assignments}, placement, grid, {.hierarchical = true}, {kTokenType});
         const int64_t before = grid.inter_node->counters().sent_bytes;
         DispatchInFlight there = start_dispatch(x, assignments.weight_A, pending.first(0));
         const int64_t row_bytes = kWidth * static_cast<int64_t>(sizeof(double));
@@ -183,7 +184,7 @@ TEST(RowRouteRanks, InTwoLevelsRowsLeaveBeforeTheCountsInsideTheNodeAreThere) {
         const Routing routing = make_routing(some_numbers({kTokens, kUnits}, 2), 3);
         PendingRoutes pending =
             start_routes({apply_capacity(routing, {})}, UnitPlacement::contiguous(kUnits, 4), grid,
-                         {.hierarchical = true});
+                         {.hierarchical = true}, {kTokenType});
         EXPECT_EQ(pending.first(0).plan.send_rows.size(), 2u);
         EXPECT_THROW(std::move(pending).wait(), CommError);
       },

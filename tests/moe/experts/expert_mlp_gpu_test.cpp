@@ -99,11 +99,30 @@ TEST_F(ExpertMlpGpu, EqualsTheCpuInAllTypes) {
   }
 }
 
-// The grouped product wants multiples of eight; others go expert by expert.
+// The grouped product takes multiples of eight: others are filled up.
 TEST_F(ExpertMlpGpu, TakesAnyWidth) {
   for (const at::ScalarType type : {torch::kFloat32, torch::kBFloat16}) {
     expect_reference({5, 0, 17, 3}, {7, 13, true, true}, type, 0);
     expect_reference({5, 0, 17, 3}, {8, 13, true, false}, type, 0);
+  }
+}
+
+// The grouped product takes fewer than 1,024 experts.
+TEST_F(ExpertMlpGpu, TakesMoreExpertsThanAGroupedProduct) {
+  Ids rows_u(2100, 0);
+  for (size_t expert = 0; expert < rows_u.size(); expert += 1 + expert % 7) {
+    if (expert < 1000 || expert > 1900) rows_u[expert] = static_cast<int64_t>(expert % 4);
+  }
+  for (const int64_t num_behind : {0, 9}) {
+    expect_reference(rows_u, {8, 16, false, false}, torch::kBFloat16, num_behind);
+  }
+}
+
+// Neighbours with about as many rows share a product, filled up to the same number of rows.
+TEST_F(ExpertMlpGpu, TakesAnyNumbersOfRows) {
+  for (const at::ScalarType type : {torch::kFloat64, torch::kFloat32}) {
+    expect_reference({3, 3, 3}, {8, 16, true, true}, type, 0);
+    expect_reference({1, 0, 700, 2, 0, 699, 5}, {8, 16, false, true}, type, 4);
   }
 }
 
@@ -181,7 +200,7 @@ TEST_F(ExpertMlpGpu, PartsWriteTheGradientsOfTheStack) {
       return grads;
     };
     const auto whole = results({{5, 0, 17, 3}}), parts = results({{5, 0}, {17, 3}});
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::equal(whole[i], parts[i])) << i;
+    for (size_t i = 0; i < whole.size(); ++i) expect_close(whole[i].cpu(), parts[i], 4);
   }
 }
 

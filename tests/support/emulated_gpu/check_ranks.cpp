@@ -177,6 +177,7 @@ TEST(EmulatedGpuRanks, ALostWaitAfterAnExchangeIsFound) {
 
 TEST(EmulatedGpuRanks, ABufferThatIsFreedEarlyIsFound) {
   for (const Exchange exchange : kExchanges) {
+    if (exchange == kCounts) continue;  // these are the layer's own
     SCOPED_TRACE(exchange);
     expect_text(faults_of(Omission::kBuffers, exchange), "is freed before all_to_all on stream");
   }

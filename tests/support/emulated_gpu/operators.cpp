@@ -275,6 +275,7 @@ Tensor grouped_product(const Tensor& a, const Tensor& b, const MaybeTensor& end,
                        const MaybeTensor& bias, std::optional<at::ScalarType> type) {
   TORCH_CHECK(a.dim() == 2 && end && !bias,
               "_grouped_mm: the emulated GPU has rows in groups only");
+  TORCH_CHECK(end->size(0) < 1024, "_grouped_mm: ", end->size(0), " groups, at most 1,023");
   Lent lent;
   const at::AutoDispatchBelowADInplaceOrView guard;
   const OnDevice on_device(a.device());
