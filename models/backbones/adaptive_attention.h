@@ -70,7 +70,8 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  int64_t patch() const override { return options_.patch; }           ///< in pixels
+  int64_t patch() const override { return options_.patch; }  ///< in pixels
+  /// Lists the products of `rows` input rows (tokens, or a mean of them), to count multiply-adds.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:

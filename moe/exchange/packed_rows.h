@@ -28,9 +28,9 @@ struct PackedType {
 struct PackedLayout {
   PackedType type{};
   torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of type.piece()
-  /// Of a buffer to send: tokens and their buffer rows. Of a received one: token_A is the received
-  /// row that each buffer row holds, row_A its inverse, first_T1 undefined. Rows of weights are
-  /// padding.
+  /// In a buffer to send: the tokens and their buffer rows. In a received buffer: token_A is the
+  /// received row that each buffer row holds, row_A its inverse, first_T1 undefined. Rows of
+  /// weights are padding.
   RowIndex index;
 
   int64_t num_rows() const { return index.token_A.size(0); }
