@@ -138,7 +138,11 @@ std::string faults_of(Omission omission, int64_t call) {
   test.dtype = torch::kFloat64;
   test.fault = {omission, call};
   const emulated_gpu::Faults faults;
-  run_ranks_of(test);
+  try {
+    run_ranks_of(test);
+  } catch (const c10::Error&) {
+    // Counts that have not arrived may be refused.
+  }
   const std::string text = faults.text();
   emulated_gpu::finish_all_work();
   return text;
