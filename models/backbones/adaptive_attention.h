@@ -71,8 +71,8 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
   int64_t patch() const override { return options_.patch; }  ///< in pixels
-  /// Lists the products of `rows` input rows (tokens, or a mean of them), to count multiply-adds.
-  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
+  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   Options options_;

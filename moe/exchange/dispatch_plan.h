@@ -22,7 +22,8 @@ namespace shoal {
 struct DispatchPlan {
   RowIndex index;  ///< token of each row, in the order sent
   /// int64: the i-th combine weight sent is the chunk's weight order_A[i]; undefined: weight i.
-  /// Weights are sent in the order of the rows. Between nodes a row may have several weights.
+  /// Weights are sent in the order of the rows. In a two-level exchange a row travels once to each
+  /// node, with the weights of all its units there.
   torch::Tensor order_A;
   /// Number of rows by rank. In a group of one rank trailing padding rows (GPU) count too.
   RowCounts send_rows, recv_rows;
@@ -49,8 +50,8 @@ struct Piece {
 std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
                                    const UnitPlacement& placement, int64_t num_parts);
 
-/// Makes the index of a piece if its rows are sent in the order of the units, so that this can be
-/// done before the counts are known.
+/// Optional: makes the index of a piece before the counts are known, if its rows are sent in the
+/// order of the units. Otherwise make_plans makes it.
 void index_rows(Piece& piece, const UnitPlacement& placement);
 
 /// Numbers of rows that this rank sends and receives.
@@ -74,7 +75,8 @@ DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacemen
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
                                      const UnitPlacement& placement, const DispatchCounts& counts,
                                      const PackedType& type);
-/// Sets the layouts of a plan's buffers, whose rows and weights stay in the order of arrival.
+/// Sets to_send and received of a plan whose rows and weights stay in the order of arrival;
+/// make_plans does it for its own plans. Call it for a plan that is made by hand, as between nodes.
 void lay_out(DispatchPlan& plan, const PackedType& type);
 /// Makes the plan for a group of one rank. Copies nothing from a GPU to the host.
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);

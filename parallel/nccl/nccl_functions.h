@@ -144,8 +144,10 @@ struct NcclLimits {
 
 /// What orders the launches of all communicators of a process.
 struct NcclLaunches {
-  std::mutex mutex;        ///< held from the start of a call until NCCL has queued it
-  GpuEvent last_exchange;  ///< after the newest call of Traffic::kExchange; null: none so far
+  std::mutex mutex;  ///< held from the start of a call until NCCL has queued it
+  /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
+  /// on their stream, so that they do not delay an exchange that is queued.
+  GpuEvent last_exchange;
 };
 
 class NcclWatch;

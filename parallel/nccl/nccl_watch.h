@@ -32,7 +32,8 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  /// watch_host_call by this watch.
+  /// Watches a call that the host is about to make into NCCL, which may block, until the result is
+  /// destroyed: aborts the link if that takes longer than `limit`. `call` must outlive the result.
   std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
                               std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
