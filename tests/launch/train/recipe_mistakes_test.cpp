@@ -492,7 +492,7 @@ TEST_F(BadRecipes, AreNotGoodOnes) {
   EXPECT_NO_THROW(check({}, {"parallel.ranks_per_node=8"}, std::nullopt));
   EXPECT_NO_THROW(check({},
                         {"sparsity.rule={name: soft_top_k, until: 100step}",
-                         "sparsity.pattern=diagonal", "sparsity.layers=[channel_mlp]"},
+                         "sparsity.pattern.name=diagonal", "sparsity.layers=[channel_mlp]"},
                         4));
 }
 
