@@ -72,7 +72,7 @@ def curve(places, name, recipe, tolerance, *overrides, data):
                       "train.duration=20step", "train.log_every=1step", "evaluate.every=never"]
              for device in ("cpu", "cuda")}
     absent = "" if getattr(places, data) else f"{data.upper()} names no folder"
-    return Row(f"curve_{name}", 60, parts, check=lambda: losses_apart(folder, tolerance), absent=absent)
+    return Row(f"curve_{name}", 120, parts, check=lambda: losses_apart(folder, tolerance), absent=absent)
 
 
 def curve_rows(places):
