@@ -12,9 +12,11 @@ namespace shoal {
 /// unit; its load is the number of tokens that chose it, or, with soft routing, the sum of their
 /// weights. Over all units of all layers, loads divided by their layer's mean: `moe_load_p50` and
 /// `moe_load_p95` (percentiles), `moe_load_max`, and `moe_dead_units`, the number with load 0.
-/// Means over layers: `moe_load_entropy`, `moe_router_entropy`, `moe_dropped` (share of choices),
-/// `moe_mutual_information` if a router has scores, and `moe_loss_<name>` for each balance loss,
-/// before its weight. Sum over layers that count it: `moe_multiply_adds` of the units, per token.
+/// Means over layers, of the step's tokens on all ranks: `moe_load_entropy` and
+/// `moe_router_entropy` (of the shares of the load and of a token's scores, 1 = even),
+/// `moe_dropped` (share of choices), `moe_mutual_information` (between a token and its unit) if a
+/// router has scores, and `moe_loss_<name>` for each balance loss, before its weight. Sum over
+/// layers that count it: `moe_multiply_adds` of the units, per token.
 void add_moe_metrics(const std::vector<MoeReport>& layers, MetricsRecord& record);
 
 /// Returns the mean mutual_information of the layers that have it; nullopt if none has.

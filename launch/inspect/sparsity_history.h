@@ -52,7 +52,8 @@ MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& befo
 
 /// Statistics of the permutation P [n, n] of one matrix's inputs or outputs in one checkpoint. The
 /// penalty of a soft P is that of AutoShuffleNet (Lyu et al. 2020): L1 minus L2 norm, summed over
-/// rows and columns; 0 for a permutation, scaled to 1 for equal entries; mean over groups in P.
+/// rows and columns; 0 for a permutation, scaled to 1 for equal entries. P may consist of groups,
+/// blocks on its diagonal; then it is their mean.
 struct PermutationNumbers {
   bool is_soft = false;            ///< P is a trained matrix, which becomes a permutation later
   std::optional<double> distance;  ///< ‖P - I‖_F / sqrt(2 n), at most 1; unset: soft, P not saved

@@ -44,8 +44,9 @@ std::string averaged_name(const Manifest& checkpoint, const std::string& weight)
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 
-/// Does load_weights without its first step, taken_state, which reduces weights.sparse to what the
-/// checkpoint has: for callers that choose or rename weights. Collective. Throws as load_weights.
+/// Fills `weights` as load_weights does, but takes weights.sparse as it is, while load_weights
+/// first leaves out the masks and permutations that the checkpoint lacks (taken_state). For callers
+/// that choose or rename weights. Collective. Throws as load_weights.
 void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
                   Communicator& world, bool raw_weights);
 

@@ -70,8 +70,9 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
-  int64_t patch() const override { return options_.patch; }           ///< in pixels
-  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
+  int64_t patch() const override { return options_.patch; }  ///< in pixels
+  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   Options options_;

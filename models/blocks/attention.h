@@ -26,6 +26,7 @@ class AttentionImpl : public ModuleBase, public CountsProducts {
                 const Init& init);
   /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, images do not affect each other.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
+  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
   void list_products(double rows, ProductList& list) const override;
 
   Linear qkv{nullptr}, proj{nullptr};

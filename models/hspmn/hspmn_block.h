@@ -65,7 +65,8 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const;
-  /// Counts a sample of `rows` tokens; if gated, only gate()->open_tokens(rows) have queries.
+  /// Lists the products of a sample of `rows` tokens, to count multiply-adds. With a gate only
+  /// gate()->open_tokens(rows) of them have queries.
   void list_products(double rows, ProductList& list) const override;
   /// The block's token gate; null unless the contextual stream is sparse.
   const TokenGate& gate() const { return gate_; }

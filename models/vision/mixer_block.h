@@ -24,6 +24,7 @@ class MixerBlockImpl : public ModuleBase, public CountsProducts {
   };
   MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options);
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
+  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
   LayerNorm token_norm{nullptr}, channel_norm{nullptr};

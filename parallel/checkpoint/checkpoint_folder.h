@@ -29,12 +29,14 @@ std::vector<int64_t> list_checkpoints(const std::string& folder);
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn = {});
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
-/// A run's folder, or its `ckpt`, means the newest checkpoint in it. Without a flag none is read.
-/// With `best` alone: the one with the largest score; skips damaged ones, throws StorageError at an
-/// unreadable one, and checks all but tensors' bytes. With `pass_unreadable` alone: the newest one;
-/// skips unreadable ones, throws CheckpointError at a damaged one, and checks all bytes. With both:
-/// the largest score; skips both kinds, checks all bytes. Calls `warn` for each one skipped. Throws
-/// CheckpointError if a run has none or `best` leaves none, else StorageError if none is left.
+/// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the one with
+/// the largest score. What is checked, and which checkpoints are skipped, `warn` told of each:
+/// - without flags: nothing is read, none is skipped;
+/// - `best`: all but tensors' bytes is checked, damaged ones are skipped;
+/// - `pass_unreadable`: all bytes are checked, unreadable ones are skipped;
+/// - both: all bytes are checked, damaged and unreadable ones are skipped.
+/// Throws CheckpointError or StorageError for a damaged or unreadable one that is not skipped, and
+/// if none is left; CheckpointError if `ckpt` holds no checkpoint.
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
