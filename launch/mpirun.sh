@@ -82,7 +82,7 @@ command=$1
 
 read_hostfile "$hostfile"
 find_program
-version=$(mpirun --version 2>&1 | head -n 1)
+version=$(mpirun --version 2>&1 | sed -n 1p)
 open_mpi='\((Open MPI|OpenRTE)\) [45]\.'
 [[ "$version" =~ $open_mpi ]] ||
   die "mpirun is not that of Open MPI 4 or 5 but: $version" \

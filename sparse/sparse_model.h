@@ -57,8 +57,9 @@ class SparseModel {
   void require_masks_fit() const;
 
   /// Chooses how products of the layers are computed, by sparsity.execution: by default with sparse
-  /// kernels where `break_evens` say that they are faster. Without a mask, or with a soft
-  /// permutation, they are dense. Throws ConfigError for layers that must be sparse and cannot.
+  /// kernels where `break_evens` say that they are faster. A layer without a mask, or
+  /// with a soft permutation, takes dense products. Throws ConfigError for layers that must be
+  /// sparse and cannot.
   void run_by(const BreakEvens& break_evens);
 
   /// Returns the step rules, which act beside the optimizer in each step, in the order of their

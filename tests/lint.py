@@ -70,6 +70,7 @@ GENERATOR = re.compile(
 LOAD = re.compile(r"\b(torch::load|torch::save|pickle_load|pickle_save|torch::jit::load|torch::pickle)\b")
 GETENV = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 PRINT = re.compile(r"\bstd::(cout|cerr)\b|(?<![\w:.>])(std::)?(f?printf|puts|putchar)\s*\(")
+HASTY_READER = re.compile(r"^[^#\n]*[^|]\| *(grep (-\w+ )*-\w*q|head\b)", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
 DOC_LINE = re.compile(r"^[^\n]*?///(?!/)(<?) ?(.*)$")
@@ -387,6 +388,17 @@ class Linter:
                 self.report_matches(name, GETENV, "only launch/ reads the environment")
                 self.report_matches(name, PRINT, "library code does not print")
 
+    def check_scripts(self):
+        """With pipefail, a reader that stops early ends its writer by a signal, now and then."""
+        for name in self.files:
+            with open(os.path.join(self.root, name), "rb") as file:
+                if not re.match(rb"#!.*sh\n", file.readline()):
+                    continue
+            text = self.read(name)
+            for match in HASTY_READER.finditer(text):
+                self.report(name, text.count("\n", 0, match.start(1)) + 1,
+                            f"{match.group(1)} reads less than is written to it; use a file or <<<")
+
     def check_parsers(self):
         """The parsers and all they include are free of torch."""
         listed = re.search(r"set\(SHOAL_PARSER_SOURCES([^)]*)\)", self.read("CMakeLists.txt"))
@@ -464,6 +476,7 @@ class Linter:
         self.check_doc_blocks()
         self.check_design_pages()
         self.check_calls()
+        self.check_scripts()
         self.check_parsers()
         self.check_unfused_kernels()
         self.check_format()

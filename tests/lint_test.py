@@ -181,6 +181,14 @@ class Lint(unittest.TestCase):
                          [f"docs/design.md:2: {name} does not exist" for name in
                           ["moe/b.h", "moe/attic", "b.cpp", "moe/a.cu", "RowSums", "num_row"]])
 
+    def test_refuses_pipes_to_readers_that_stop_early(self):
+        options = "#!/usr/bin/env bash\nset -euo pipefail\n"
+        self.finds("launch/a", options + "ldd a | grep -qF b\n", "launch/a:3: grep -q reads less than is written")
+        self.finds("tests/a.sh", options + "! b | grep -c -xq b\n", "reads less than")
+        self.finds("tests/a.sh", options + "b 2>&1 | head -n 1\n", "reads less than")
+        self.finds("tests/a.sh", options + "# a | head\na || grep -q b c\ngrep -q b <<<\"$(a)\"\na | sed -n 1p\n")
+        self.finds("tests/a.md", "a | head\n")
+
     def test_refuses_tests_that_no_program_builds(self):
         self.finds("tests/attic/a_test.cpp", "int f();\n", "no test program")
         self.finds("tools/a.cpp", "int f();\n", "sources live in")

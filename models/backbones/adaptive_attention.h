@@ -71,7 +71,7 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return options_.width; }
   int64_t patch() const override { return options_.patch; }  ///< in pixels
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
   void list_products(double rows, ProductList& list) const override;
 
  private:

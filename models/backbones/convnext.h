@@ -71,7 +71,7 @@ class ConvNext : public Backbone, public CountsProducts {
   ConvNext(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return widths_.back(); }
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:

@@ -127,7 +127,7 @@ class Gpt2 : public CausalBackbone, public CountsProducts {
   KeyValueCache make_cache(int64_t b, int64_t capacity) const override;  ///< for generation
   torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
                        const StepContext& step) override;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:

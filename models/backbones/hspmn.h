@@ -103,7 +103,7 @@ class Hspmn : public CausalBackbone, public CountsProducts {
   /// Returns the log of the token gates, such as the share of tokens that attend.
   LayerLogs layer_logs() const override;
   std::vector<std::string> notes_on_accumulation() const override;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:

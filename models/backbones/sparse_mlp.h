@@ -105,7 +105,7 @@ class SparseMlp : public Backbone, public CountsProducts {
   std::vector<std::string> sparse_layers() const override {
     return {"token_mlp", "channel_mlp", "experts"};
   }
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
   void list_products(double /*rows*/, ProductList& list) const override {
     list.visit_parts(*this, static_cast<double>(tokens_));
   }

@@ -107,8 +107,8 @@ class Vit : public Backbone, public CountsProducts {
   }
   /// Side in pixels of each token's patch, for the task `denoise`; 0 with cls, which has no patch.
   int64_t patch() const override { return cls_C_.defined() ? 0 : patch_; }
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
-  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
+  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
+  void list_products(double rows, ProductList& list) const override;
 
  private:
   int64_t width_, patch_;

@@ -26,7 +26,7 @@ class AttentionImpl : public ModuleBase, public CountsProducts {
                 const Init& init);
   /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, images do not affect each other.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;
 
   Linear qkv{nullptr}, proj{nullptr};

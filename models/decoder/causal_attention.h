@@ -45,7 +45,7 @@ class CausalAttentionImpl : public ModuleBase, public CountsProducts {
   /// `cache`. `decode`: positions and mask of the new tokens. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
   Linear qkv{nullptr}, proj{nullptr};

@@ -24,7 +24,7 @@ class MixerBlockImpl : public ModuleBase, public CountsProducts {
   };
   MixerBlockImpl(const Sizes& sizes, const torch::TensorOptions& options);
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
   LayerNorm token_norm{nullptr}, channel_norm{nullptr};

@@ -71,7 +71,7 @@ class SparseBlockImpl : public ModuleBase, public CountsProducts {
                   const BuildContext& build);
   /// Returns y, balance losses and statistics of experts. Collective. B may be 0.
   BlockOutput forward(const torch::Tensor& x_BSC, const StepContext& step);
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:

@@ -83,7 +83,7 @@ class NexusLayer : public MoeStage, public CountsProducts {
   /// (StepContext::length_b) gets zero and affects nothing else. There is no auxiliary loss.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
-  /// Lists the matrix products for `rows` input rows, a mean number, to count multiply-adds.
+  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;
   /// Passes the dispatch weights of each following forward pass to the observer, for maps of what
   /// units see: each token's weight in each slot, [B, N, U, s], summing to 1 over N, without

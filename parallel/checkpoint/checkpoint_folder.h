@@ -30,7 +30,7 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 
 /// Returns the path of the checkpoint that a user's `path` means. A checkpoint's path means itself.
 /// A run's folder, or its `ckpt`, means the newest checkpoint in it or, with `best`, the one with
-/// the largest score. What is checked, and which checkpoints are skipped, `warn` told of each:
+/// the largest score. `warn` gets a line for each checkpoint that is skipped. By flags:
 /// - without flags: nothing is read, none is skipped;
 /// - `best`: all but tensors' bytes is checked, damaged ones are skipped;
 /// - `pass_unreadable`: all bytes are checked, unreadable ones are skipped;

@@ -16,7 +16,8 @@ std::vector<std::string_view> keys_for_word(std::string_view word,
 /// and `min_lr`, "a factor of the peak rate". "" if they do not differ.
 std::string_view difference_of(std::string_view word, std::string_view key);
 
-/// The element of `values` for which other programs say `word`: `cuda` for `gpu`. "" if none.
+/// Returns the element of `values` that means what `word` means in other programs: for `gpu` it
+/// returns `cuda`. "" if none does.
 std::string value_for_word(std::string_view word, const std::vector<std::string>& values);
 
 }  // namespace shoal::config

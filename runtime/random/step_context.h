@@ -45,9 +45,10 @@ inline torch::Tensor token_mask(const StepContext& step, int64_t S) {
 }
 
 /// Returns int64 [b R]: the global id of each row, which keys its random numbers, independent of
-/// the rank. A sample has R = runs · S rows: its S tokens, repeated `runs` times, say once for each
-/// head. Row r of the sample at position p of the data stream has id p R + r, with the view in the
-/// top byte. If `length_b` is defined, ids are computed as if S were 2^20, whatever the padding.
+/// the rank. A sample has R = runs · S rows: its S tokens, repeated `runs` times, for example
+/// once for each head. Row r of the sample at position p of the data stream has id p R + r, with
+/// the view in the top byte. If `length_b` is defined, ids are computed as if S were 2^20, whatever
+/// the padding.
 inline torch::Tensor row_ids(const StepContext& step, int64_t S, int64_t runs = 1) {
   constexpr int kViewShift = 56;
   constexpr int64_t kMostRows = int64_t{1} << 20;

@@ -52,8 +52,8 @@ class SwitchFamily : public SoftFamily {
  public:
   explicit SwitchFamily(FirstSwitches near) : near_(near) {}
 
-  // SoftFamily: misfit() says why a grouping into G groups of s is not supported; usual_mix() is
-  // the default of `mix`; `factor` of product() chooses P x or x P, and P or Pᵀ.
+  // The following functions are those of SoftFamily. misfit() returns why switches cannot permute G
+  // groups of s members, usual_mix() the default of `mix`. `factor`: P x or x P, with P or Pᵀ.
   std::string misfit(const Grouping& grouping) const override;
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
   double usual_mix(int64_t /*side*/) const override { return 0.5; }

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/common.sh"
 
 expect 0 ranks 2 train "$tiny" run.root=. run.name=run
-field() { grep -o "\"$1\": *[-0-9.e]*" | head -n 1 | grep -o '[-0-9.e]*$'; }
+field() { grep -o "\"$1\": *[-0-9.e]*" | sed -n 1p | grep -o '[-0-9.e]*$'; }
 logged=$(grep '"event":"eval"' run/metrics.jsonl | tail -n 1)
 for count in 1 2 3; do
   ranks "$count" eval run --json >evaluation.json 2>messages.txt || fail "$(cat messages.txt)"

@@ -31,7 +31,7 @@ fail() { echo "FAILED: $*"; cat output; exit 1; }
 configure() { cmake -G Ninja -S project -B build "$@" >output 2>&1; }
 fresh() { rm -rf build; configure "$@"; }
 # CMake wraps messages.
-says() { tr -s ' \n' '  ' <output | grep -qF -- "$1" || fail "does not say: $1"; }
+says() { grep -qF -- "$1" <<<"$(tr -s ' \n' '  ' <output)" || fail "does not say: $1"; }
 
 ! fresh || fail "found LibTorch in nothing"
 says "LibTorch: not found. Run launch/setup, or pass -DSHOAL_TORCH_ROOT=FOLDER"

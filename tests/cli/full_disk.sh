@@ -28,8 +28,8 @@ kill -USR1 "$(a_rank_of "$job")"
 code=0
 wait "$job" || code=$?
 [ "$code" -eq 75 ] || fail "a signal ended the job with $code, wanted 75: $(cat job.txt)"
-steps | grep -qx "$((lost - 20))" || fail "the checkpoint before is gone: $(steps)"
-! steps | grep -qx "$lost" || fail "a save that failed left a checkpoint"
+grep -qx "$((lost - 20))" <<<"$(steps)" || fail "the checkpoint before is gone: $(steps)"
+! grep -qx "$lost" <<<"$(steps)" || fail "a save that failed left a checkpoint"
 for path in run/ckpt/step-*; do
   "$program" ckpt verify "$path" >/dev/null || fail "$path is not valid"
 done

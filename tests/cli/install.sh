@@ -35,8 +35,8 @@ cp -r "$root/docs/evaluate_checkpoint" .
 expect 0 cmake -G Ninja -S evaluate_checkpoint -B built -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_CXX_FLAGS="$sanitize"
 expect 0 cmake --build built
-ldd built/evaluate_checkpoint | grep -qF "libshoal.so => $prefix/lib/libshoal.so" ||
-  fail "the example runs another libshoal"
+expect 0 ldd built/evaluate_checkpoint
+grep -qF "libshoal.so => $prefix/lib/libshoal.so" output || fail "the example runs another libshoal: $(cat output)"
 expect 0 built/evaluate_checkpoint runs/quickstart
 mv output example.txt
 expect 0 "$prefix/bin/shoal" eval runs/quickstart

@@ -25,8 +25,8 @@ done
 cp -r four copy
 expect 0 "$program" ckpt diff four copy
 expect 0 "$program" inspect four --diff copy
-expect 1 "$program" ckpt diff four four/ckpt/"$(ls four/ckpt | head -n 1)"
-expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | head -n 1)"
+expect 1 "$program" ckpt diff four four/ckpt/"$(ls four/ckpt | sed -n 1p)"
+expect 1 "$program" inspect four --diff four/ckpt/"$(ls four/ckpt | sed -n 1p)"
 
 # The other models, all by one start of four ranks.
 RESHARD_RECIPE=$tiny "$root/tests/support/mpi.sh" 4 "$(dirname "$program")/tests_mpi" \

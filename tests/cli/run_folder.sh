@@ -10,10 +10,10 @@ done
 expect 0 answered inspect run --experts
 grep -q 'blocks.1.moe_c: 0=' output || fail "inspect --experts shows no shares: $(cat output)"
 grep -q ' moe_load_p95 ' output || fail "inspect --experts shows no metrics: $(cat output)"
-head -n 1 output | grep -q '^run/experts.jsonl, step 4$' || fail "another path: $(cat output)"
+grep -q '^run/experts.jsonl, step 4$' <<<"$(head -n 1 output)" || fail "another path: $(cat output)"
 mkdir elsewhere
 (cd elsewhere && expect 0 "$program" inspect "$OLDPWD/run/" --experts &&
-  head -n 1 output | grep -q "^$OLDPWD/run/experts.jsonl, ") || fail "another path: $(cat elsewhere/output)"
+  grep -q "^$OLDPWD/run/experts.jsonl, " <<<"$(head -n 1 output)") || fail "another path: $(cat elsewhere/output)"
 expect 0 answered inspect run --experts --heat-map loads.svg
 grep -q '</svg>' loads.svg || fail "no heat map was drawn"
 expect 2 answered inspect run --heat-map loads.svg
@@ -55,7 +55,7 @@ grep -q 'data.valid.samples  checkpoint: .*recipe: 24' output || fail "a changed
 grep -q 'evaluations before and after this change do not compare' output || fail "$(cat output)"
 grep -q '"samples":24' run/metrics.jsonl || fail "not evaluated on the changed split"
 expect 0 "$program" "${short[@]}" run.on_existing=resume train.duration=16step train.batch=16 --override
-"$program" inspect run --json | grep -q '"overridden":"train.batch"' || fail "--override left no trace"
+grep -q '"overridden":"train.batch"' <<<"$("$program" inspect run --json)" || fail "--override left no trace"
 
 # What is refused leaves the earlier run as it was.
 digest=$("$program" ckpt digest run)

@@ -24,7 +24,7 @@ within 60 "a signal did not end the job" is_gone "$job"
 code=0
 wait "$job" || code=$?
 [ "$code" -eq 75 ] || fail "a signal ended the job with $code, wanted 75: $(cat job.txt)"
-tail -n 1 run/metrics.jsonl | grep -q "\"step\":$(newest_step)," || fail "the last step was not saved"
+grep -q "\"step\":$(newest_step)," <<<"$(tail -n 1 run/metrics.jsonl)" || fail "the last step was not saved"
 expect 0 "$program" ckpt verify run
 
 # A rank that stands still keeps the other in the step at hand, where the first signal has to wait.

@@ -41,7 +41,8 @@ use() {
   offline "
     cd \$(mktemp -d)
     $1/bin/shoal --version
-    $1/bin/shoal recipes | grep -q $1/share/shoal/configs/quickstart.yaml
+    $1/bin/shoal recipes >recipes.txt
+    grep -q $1/share/shoal/configs/quickstart.yaml recipes.txt
     $1/bin/shoal doctor >doctor.txt || { cat doctor.txt; exit 1; }
     few='train.duration=6step data.valid.samples=64 train.log_every=2step'
     $1/bin/shoal train $1/share/shoal/configs/quickstart.yaml \$few parallel.expert_ranks=1 run.name=one

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "launch/data/recipe_source.h"
+#include "launch/model/model_weights.h"
 #include "parallel/checkpoint/state_list.h"
 #include "parallel/gradients/weight_average.h"
 #include "sparse/layers/soft_cells.h"
@@ -75,8 +78,32 @@ TEST(SoftCellsInTraining, SoftCellsStaySoftWhileTheOthersHaveMuch) {
        "check_every: 1step, threshold: 0, until: 80%}}"});
   for (int step = 0; step < 5; ++step) {
     EXPECT_EQ(run.session.model().sparse->forms().soft_cells[0]->is_soft(), step < 4) << step;
+    EXPECT_EQ(run.session.model().sparse->has_soft_forms(), step < 4) << step;
     run.session.step({});
   }
+}
+
+TEST(SoftCellsInTraining, EstimatesHaveTheMomentsThatCheckpointsHave) {
+  SessionInTraining run(
+      {kSmallVit,
+       "sparsity={density: 0.4, pattern: {name: diagonal}, rule: {name: soft_top_k, threshold: 0, "
+       "until: 80%}, permutation: {name: learned, threshold: 0, until: 80%}}"});
+  run.session.step({});
+  const auto shapes_of = [](const std::vector<SafetensorsEntry>& entries) {
+    std::vector<std::vector<int64_t>> shapes;
+    for (const SafetensorsEntry& entry : entries) shapes.push_back(entry.shape);
+    std::ranges::sort(shapes);
+    return shapes;
+  };
+  ModelWeights weights = weights_of(run.session.model());
+  std::vector<SafetensorsEntry> saved = list_state(run.session).entries();
+  std::erase_if(saved, [](const SafetensorsEntry& entry) {
+    const auto begins = [&](const char* prefix) { return entry.name.starts_with(prefix); };
+    return !begins("sparsity.soft.m.") && !begins("sparsity.soft.v.") &&
+           !begins("sparsity.cells.m.") && !begins("sparsity.cells.v.");
+  });
+  ASSERT_FALSE(saved.empty());
+  EXPECT_EQ(shapes_of(SparseModel::moments_of(list_state(weights).entries())), shapes_of(saved));
 }
 
 TEST(SoftCellsInTraining, TheChoiceChangesAveragesAsTheWeights) {
