@@ -391,11 +391,9 @@ class Linter:
     def check_scripts(self):
         """With pipefail, a reader that stops early ends its writer by a signal, now and then."""
         for name in self.files:
-            with open(os.path.join(self.root, name), "rb") as file:
-                if not re.match(rb"#!.*sh\n", file.readline()):
-                    continue
-            text = self.read(name)
-            for match in HASTY_READER.finditer(text):
+            with open(os.path.join(self.root, name), encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            for match in HASTY_READER.finditer(text) if re.match("#!.*sh\n", text) else ():
                 self.report(name, text.count("\n", 0, match.start(1)) + 1,
                             f"{match.group(1)} reads less than is written to it; use a file or <<<")
 
