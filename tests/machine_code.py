@@ -34,6 +34,7 @@ FUNCTION = re.compile(r"^\s+Function : (\w+)$", re.M)
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?(\w+)", re.M)
 DIVISION = re.compile(r"\b(?:div|rem)\.[su]64\b")
 FUSIBLE = re.compile(r"\b(?:mul|add|sub)\.(?:ftz\.)?f(?:32|64)\b")  # no rounding of its own
+FLOATING_POINT = re.compile(r"\b(?:mul|add|sub|fma)\.(?:\w+\.)*f(?:32|64)\b")
 ROUNDED_PRODUCT = re.compile(r"\bmul\.rn\.(?:ftz\.)?f(?:32|64)\b")
 EXPANDS_TO_FMA = re.compile(r"\b(?:fma|div|rcp|sqrt|ex2|lg2|call)\b[\w.]*")
 
@@ -101,7 +102,8 @@ def findings(kernels, unfused):
         if kernel.shared > shared:
             yield f"{at}: {kernel.shared} bytes of shared memory, at most {shared}"
         if kernel.file not in unfused:
-            fused_files[kernel.file] += kernel.fused
+            if FLOATING_POINT.search(kernel.ptx):
+                fused_files[kernel.file] += kernel.fused
             if ROUNDED_PRODUCT.search(kernel.ptx) and not FUSIBLE.search(kernel.ptx):
                 yield f"{at}: compiled without contraction, and not in SHOAL_UNFUSED_KERNELS"
         elif FUSIBLE.search(kernel.ptx):

@@ -1,7 +1,11 @@
 #include "tests/support/fake_streams.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <iostream>
 #include <stdexcept>
 
 namespace shoal::testing {
@@ -23,6 +27,16 @@ std::string text_of(const FakeWork& work) {
 }
 
 }  // namespace
+
+void for_schedules(const std::function<void(const FakeSchedule& schedule)>& body) {
+  const char* const asked = std::getenv("STREAM_SCHEDULES");
+  const uint64_t count = asked == nullptr ? 5 : std::strtoull(asked, nullptr, 10);
+  std::cout << "schedules: seeds 1 to " << count << std::endl;
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    SCOPED_TRACE("schedule seed " + std::to_string(seed));
+    body({.seed = seed, .overlaps = seed % 2 == 0});
+  }
+}
 
 FakeGpu& FakeStreams::add_gpu() {
   FakeGpu& gpu = gpus_.emplace_back();

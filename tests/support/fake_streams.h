@@ -27,6 +27,10 @@ struct FakeSchedule {
   bool overlaps = false;
 };
 
+/// Runs `body` with random schedules, whose seeds are printed: 5, or as many as the environment
+/// variable STREAM_SCHEDULES says.
+void for_schedules(const std::function<void(const FakeSchedule& schedule)>& body);
+
 struct FakeGpu;
 struct FakeStream;
 struct FakeWork;

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -133,18 +132,14 @@ TEST(NcclJobsRanks, EndAsOverThreadsWithEqualBits) {
   }
 }
 
-// Five seeds, or as many as SHOAL_STREAM_SEEDS says.
 TEST(NcclJobsRanks, EndAlikeWithAnyScheduleOfTheStreams) {
-  const char* const text = std::getenv("SHOAL_STREAM_SEEDS");
-  const int64_t num_seeds = text == nullptr ? 5 : std::atoll(text);
   std::vector<JobEnd> expected;
   for (const Job& job : nccl_jobs()) expected.push_back(end_of(job, nullptr));
-  for (int64_t i = 1; i <= num_seeds; ++i) {
-    const size_t job = static_cast<size_t>(i) % nccl_jobs().size();
-    SCOPED_TRACE(fmt::format("seed {}, job {}", i, job));
-    const FakeSchedule schedule{.seed = static_cast<uint64_t>(i), .overlaps = i % 2 == 0};
+  for_schedules([&](const FakeSchedule& schedule) {
+    const size_t job = schedule.seed % nccl_jobs().size();
+    SCOPED_TRACE(fmt::format("job {}", job));
     expect_equal_ends(end_of(nccl_jobs()[job], &schedule), expected[job]);
-  }
+  });
 }
 
 /// A function of NCCL's that fails on rank 1 from its `call`-th call on.

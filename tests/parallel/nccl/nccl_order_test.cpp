@@ -204,21 +204,13 @@ TEST(NcclOrderRanks, AForgottenWaitForASumOfGradientsIsFound) {
   EXPECT_FALSE(are_equal(end_of({.forgets_waits = true}, &kLatest), expected));
 }
 
-/// Seeds of schedules: five, or as many as SHOAL_STREAM_SEEDS says.
-int64_t num_seeds() {
-  const char* const text = std::getenv("SHOAL_STREAM_SEEDS");
-  return text == nullptr ? 5 : std::atoll(text);
-}
-
 TEST(NcclOrderRanks, AnyScheduleOfTheStreamsGivesTheSameBits) {
   for (const bool shards : {false, true}) {
     const ToyTraining training{.shards = shards};
     const Tensors expected = end_of(training, nullptr);
-    for (int64_t i = 1; i <= num_seeds(); ++i) {
-      const FakeSchedule schedule{.seed = static_cast<uint64_t>(i), .overlaps = i % 2 == 0};
-      EXPECT_TRUE(are_equal(end_of(training, &schedule), expected))
-          << "seed " << i << (shards ? ", sharded" : "");
-    }
+    for_schedules([&](const FakeSchedule& schedule) {
+      EXPECT_TRUE(are_equal(end_of(training, &schedule), expected)) << (shards ? "sharded" : "");
+    });
   }
 }
 

@@ -253,7 +253,7 @@ void add_late_effect(const Work& work, Arrival arrival, std::function<void()> ar
 void set_schedule_seed(uint64_t seed) { all_streams().set_seed(seed); }
 
 void for_schedules(const std::function<void()>& body) {
-  const char* asked = std::getenv("EMULATED_GPU_SCHEDULES");
+  const char* asked = std::getenv("STREAM_SCHEDULES");
   const uint64_t count = asked == nullptr ? 5 : std::strtoull(asked, nullptr, 10);
   const auto first = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)) * count;
   std::cout << "schedules: seeds " << first << " to " << first + count - 1 << std::endl;

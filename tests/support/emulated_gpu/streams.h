@@ -90,7 +90,7 @@ void add_late_effect(const Work& work, Arrival arrival, std::function<void()> ar
 /// Sets the seed of the schedules that are drawn from now on.
 void set_schedule_seed(uint64_t seed);
 /// Runs `body` once for each of some seeds, which follow from --gtest_random_seed and are printed:
-/// 5, or as many as the environment variable EMULATED_GPU_SCHEDULES says.
+/// 5, or as many as the environment variable STREAM_SCHEDULES says.
 void for_schedules(const std::function<void()>& body);
 
 }  // namespace emulated_gpu
