@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -28,7 +29,8 @@ struct Job {
       : gpu(device),
         backend(nccl_backend(device)),
         grid(make_rank_grid(make_self_communicator(), 1, 0,
-                            make_nccl_communicator(make_self_communicator(), backend))) {}
+                            make_nccl_communicator(make_self_communicator(), backend))),
+        gradients(grid.replica->split(0, 0, Traffic::kGradients)) {}
 
   torch::Tensor rows(int64_t bytes) const {
     return normal({bytes / 2 / kWidth, kWidth}, 1,
@@ -38,7 +40,7 @@ struct Job {
     return grid.expert->start_all_to_all(in, {in.size(0)}, out, {out.size(0)});
   }
   Pending sum(const torch::Tensor& in, const torch::Tensor& out) const {
-    return grid.replica->start_reduce_scatter(in, out, {out.size(0)});
+    return gradients->start_reduce_scatter(in, out, {out.size(0)});
   }
   /// Waits for the current stream alone.
   void wait_for_stream() const {
@@ -49,6 +51,7 @@ struct Job {
   c10::Device gpu;
   std::shared_ptr<NcclBackend> backend;
   RankGrid grid;
+  std::unique_ptr<Communicator> gradients;
 };
 
 /// Prints and reports the medians, each over the first.

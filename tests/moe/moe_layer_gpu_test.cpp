@@ -138,6 +138,7 @@ class BfloatLayer {
 
 constexpr std::array kRouters{"{name: top_k, k: 2}", "{name: sigmoid, k: 2, bias: {rate: 0.1}}",
                               "{name: importance_score, k: 2, drop: 0.3}"};
+constexpr std::array<int64_t, 3> kEmulatedLaunches{1, 1, 1};
 
 TEST_F(MoeLayerGpu, OnOneRankTheHostWaitsForNothing) {
   const testing::GpuProbe probe;
@@ -148,6 +149,25 @@ TEST_F(MoeLayerGpu, OnOneRankTheHostWaitsForNothing) {
       layer.set_input(1);
       layer.run();
       probe.refuse_waits([&] { layer.run(); });
+    }
+  }
+}
+
+// An operator of LibTorch is one kernel on the emulated GPU, on a real one sometimes two or three.
+TEST_F(MoeLayerGpu, OnOneRankLaunchesAreThoseOfTheEmulatedGpu) {
+  const testing::GpuProbe probe;
+  for (size_t i = 0; i < kRouters.size(); ++i) {
+    BfloatLayer layer(kRouters[i], "dropless", gpu_);
+    layer.set_input(1);
+    layer.run();  // what is made at first use
+    const int64_t launches = probe.count_launches([&] { layer.run(); });
+    std::cout << kRouters[i] << ": " << launches
+              << " kernels and copies a layer, forward and backward; on the emulated GPU "
+              << kEmulatedLaunches[i] << "\n";
+    if (probe.is_emulated()) {
+      EXPECT_EQ(launches, kEmulatedLaunches[i]) << kRouters[i];
+    } else {
+      EXPECT_LE(launches, 3 * kEmulatedLaunches[i] / 2) << kRouters[i];
     }
   }
 }

@@ -23,6 +23,9 @@ class GpuProbe {
     if (library_ == nullptr) throw std::runtime_error(dlerror());
   }
 
+  /// True on the emulated GPU, which has no graphs.
+  bool is_emulated() const { return dlsym(library_, "shoal_probe_capture") == nullptr; }
+
   /// Runs `body`, in which LibTorch throws where it would make the host wait for the GPU.
   void refuse_waits(const std::function<void()>& body) const {
     const auto refuse = find<void (*)(bool)>("shoal_probe_refuse_waits");
@@ -36,6 +39,13 @@ class GpuProbe {
     const int64_t before = HostCopy::num_waits();
     const auto count = find<int64_t (*)(void (*)(void*), void*)>("shoal_probe_count_waits");
     return count(&call, &body) + HostCopy::num_waits() - before;
+  }
+
+  /// How many kernels and copies `body` gives the GPU; the emulated GPU takes an operator of
+  /// LibTorch for one kernel. `body` makes the host wait for nothing.
+  int64_t count_launches(std::function<void()> body) const {
+    const auto count = find<int64_t (*)(void (*)(void*), void*)>("shoal_probe_count_launches");
+    return count(&call, &body);
   }
 
   /// Work captured as a CUDA graph.

@@ -48,6 +48,8 @@ int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) {
   return counter.count;
 }
 
+void shoal_probe_free(void* graph);
+
 void* shoal_probe_capture(void (*body)(void*), void* argument) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   auto graph = std::make_unique<at::cuda::CUDAGraph>(/*keep_graph=*/true);
@@ -69,6 +71,14 @@ int64_t shoal_probe_count_nodes(void* graph, bool kernels) {
     C10_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
     return type == (kernels ? cudaGraphNodeTypeKernel : cudaGraphNodeTypeMemcpy);
   });
+}
+
+int64_t shoal_probe_count_launches(void (*body)(void*), void* argument) {
+  void* const graph = shoal_probe_capture(body, argument);
+  const int64_t count =
+      shoal_probe_count_nodes(graph, /*kernels=*/true) + shoal_probe_count_nodes(graph, false);
+  shoal_probe_free(graph);
+  return count;
 }
 
 void shoal_probe_replay(void* graph) {

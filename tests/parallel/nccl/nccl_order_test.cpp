@@ -208,7 +208,7 @@ TEST(NcclOrderRanks, AnyScheduleOfTheStreamsGivesTheSameBits) {
   for (const bool shards : {false, true}) {
     const ToyTraining training{.shards = shards};
     const Tensors expected = end_of(training, nullptr);
-    for_schedules([&](const FakeSchedule& schedule) {
+    testing::for_schedules([&](const FakeSchedule& schedule) {
       EXPECT_TRUE(are_equal(end_of(training, &schedule), expected)) << (shards ? "sharded" : "");
     });
   }

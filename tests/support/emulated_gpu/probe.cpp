@@ -1,3 +1,4 @@
+#include "tests/support/emulated_gpu/counts.h"
 #include "tests/support/emulated_gpu/emulated_gpu.h"
 
 // What tests/support/gpu_probe.h looks up, in a library of its name.
@@ -7,4 +8,9 @@ extern "C" int64_t shoal_probe_count_waits(void (*body)(void*), void* argument) 
   const int64_t before = emulated_gpu::num_waits();
   body(argument);
   return emulated_gpu::num_waits() - before;
+}
+
+extern "C" int64_t shoal_probe_count_launches(void (*body)(void*), void* argument) {
+  const emulated_gpu::Counts made = emulated_gpu::counts_of([&] { body(argument); });
+  return made.num_launches() + made.num_pinned_copies();
 }
