@@ -138,7 +138,7 @@ class BfloatLayer {
 
 constexpr std::array kRouters{"{name: top_k, k: 2}", "{name: sigmoid, k: 2, bias: {rate: 0.1}}",
                               "{name: importance_score, k: 2, drop: 0.3}"};
-constexpr std::array<int64_t, 3> kEmulatedLaunches{1, 1, 1};
+constexpr std::array<int64_t, 3> kEmulatedLaunches{88, 84, 98};
 
 TEST_F(MoeLayerGpu, OnOneRankTheHostWaitsForNothing) {
   const testing::GpuProbe probe;
