@@ -6,7 +6,6 @@
 
 #include "runtime/device/autograd_function.h"
 #include "runtime/device/device_copy.h"
-#include "runtime/device/operator.h"
 
 // T tokens  D width  A rows this rank sends  R rows it receives  W combine weights
 // B rows of a buffer
@@ -15,12 +14,6 @@ namespace {
 
 using torch::Tensor;
 using torch::autograd::Function;
-
-/// Returns a tensor whose row i is rows[index[i]], zero where index[i] is -1.
-Tensor take_rows(const Tensor& rows, const Tensor& index) {
-  static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
-  return op(rows.contiguous(), index);
-}
 
 /// Returns [num_rows] with held_A[i] at row_A[i], and -1 elsewhere.
 Tensor placed(const Tensor& held_A, const Tensor& row_A, int64_t num_rows) {

@@ -57,11 +57,6 @@ Tensor fitted(const Tensor& tensor) {
   return place % 16 == 0 ? tensor : tensor.clone();
 }
 
-Tensor gather(const Tensor& rows, const Tensor& index) {
-  static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
-  return op(rows, index);
-}
-
 /// Neighbouring experts of one product, and their rows.
 struct Batch {
   UnitRange experts{0, 0};
@@ -205,14 +200,14 @@ class Groups {
   /// [R, D] -> [experts, most, D].
   static Tensor filled(const Batch& batch, const Tensor& x) {
     const Tensor own = rows_of(batch, x);
-    return (batch.row_P.defined() ? gather(own, batch.row_P) : own)
+    return (batch.row_P.defined() ? take_rows(own, batch.row_P) : own)
         .view({batch.experts.count, batch.most, x.size(1)});
   }
 
   /// Inverts filled, for the batch's rows.
   static Tensor taken(const Batch& batch, const Tensor& y) {
     const Tensor places = y.flatten(0, 1);
-    return batch.place_R.defined() ? gather(places, batch.place_R) : places;
+    return batch.place_R.defined() ? take_rows(places, batch.place_R) : places;
   }
 
   Tensor end_u_;
