@@ -60,19 +60,6 @@ void set_order(DispatchPlan& plan, const Piece& piece, const UnitPlacement& plac
   plan.order_A = plan.order_A.defined() ? plan.order_A.index_select(0, by_rank_A) : by_rank_A;
 }
 
-/// True if the blocks that have rows, sorted by (rank, unit), are also sorted by (unit, rank).
-bool is_sorted_by_unit(const std::vector<int64_t>& count_Eu, size_t num_units) {
-  size_t last = 0;
-  for (size_t unit = 0; unit < num_units; ++unit) {
-    for (size_t block = unit; block < count_Eu.size(); block += num_units) {
-      if (count_Eu[block] == 0) continue;
-      if (block < last) return false;
-      last = block;
-    }
-  }
-  return true;
-}
-
 /// Sets what lay_out and sort_by_unit set, by one kernel.
 void place_rows(DispatchPlan& plan, const torch::Tensor& count_Eu, const PackedType& type) {
   using Tensor = torch::Tensor;
@@ -95,7 +82,6 @@ void sort_by_unit(DispatchPlan& plan, const torch::Tensor& count_Eu) {
   plan.to_units_R =
       indices_of_runs(first_Eu.t().flatten(), count_Eu.t().flatten(), sum(plan.recv_rows));
   plan.to_arrival_R = inverse_of(plan.to_units_R);
-  plan.received = in_order(plan.received, plan.to_units_R);
 }
 
 /// `device_Eu`: count_Eu where the rows are.
@@ -103,17 +89,23 @@ void set_arrival(DispatchPlan& plan, const std::vector<int64_t>& count_Eu,
                  const torch::Tensor& device_Eu, const PackedType& type) {
   const auto num_units = static_cast<size_t>(device_Eu.size(1));
   std::vector<int64_t> rows_u(num_units, 0);
-  for (size_t i = 0; i < count_Eu.size(); ++i) rows_u[i % num_units] += count_Eu[i];
+  bool is_sorted = true;  // rows arrive by (rank, unit)
+  for (size_t block = 0, last = 0; block < count_Eu.size(); ++block) {
+    if (count_Eu[block] == 0) continue;
+    const size_t unit = block % num_units;
+    rows_u[unit] += count_Eu[block];
+    is_sorted = is_sorted && unit >= last;
+    last = unit;
+  }
   plan.rows_u = std::move(rows_u);
-  const bool is_sorted = is_sorted_by_unit(count_Eu, num_units);
   if (device_Eu.is_cuda() && device_Eu.size(0) <= dispatch_plan_cuda::kMostRanks &&
       device_Eu.numel() <= dispatch_plan_cuda::kMostBlocks) {
     place_rows(plan, device_Eu, type);
     if (is_sorted) plan.to_units_R = plan.to_arrival_R = torch::Tensor();
     return;
   }
-  lay_out(plan, type);
   if (!is_sorted) sort_by_unit(plan, device_Eu);
+  lay_out(plan, type);
 }
 
 }  // namespace
@@ -218,7 +210,7 @@ void lay_out(DispatchPlan& plan, const PackedType& type) {
   const torch::Device device = plan.index.token_A.device();
   plan.to_send =
       layout_to_send(packed_layout(plan.send_rows, plan.send_weights, type, device), plan.index);
-  plan.received = packed_layout(plan.recv_rows, plan.recv_weights, type, device);
+  plan.received = packed_layout(plan.recv_rows, plan.recv_weights, type, device, plan.to_units_R);
 }
 
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments) {

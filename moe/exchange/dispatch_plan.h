@@ -75,8 +75,7 @@ DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacemen
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
                                      const UnitPlacement& placement, const DispatchCounts& counts,
                                      const PackedType& type);
-/// Sets to_send and received of a plan whose rows and weights stay in the order of arrival;
-/// make_plans does it for its own plans. Call it for a plan that is made by hand, as between nodes.
+/// Sets to_send and received of a plan made by hand, as between nodes, from its other members.
 void lay_out(DispatchPlan& plan, const PackedType& type);
 /// Makes the plan for a group of one rank. Copies nothing from a GPU to the host.
 DispatchPlan plan_on_one_rank(const TokenAssignments& assignments);

@@ -6,7 +6,6 @@
 
 #include "runtime/device/autograd_function.h"
 #include "runtime/device/device_copy.h"
-#include "runtime/device/operator.h"
 
 // T tokens  D width  A rows this rank sends  R rows it receives  W combine weights
 // B rows of a buffer
@@ -15,12 +14,6 @@ namespace {
 
 using torch::Tensor;
 using torch::autograd::Function;
-
-/// Returns a tensor whose row i is rows[index[i]], zero where index[i] is -1.
-Tensor take_rows(const Tensor& rows, const Tensor& index) {
-  static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
-  return op(rows.contiguous(), index);
-}
 
 /// Returns [num_rows] with held_A[i] at row_A[i], and -1 elsewhere.
 Tensor placed(const Tensor& held_A, const Tensor& row_A, int64_t num_rows) {
@@ -110,7 +103,8 @@ RowCounts packed_counts(const RowCounts& rows_E, const RowCounts& weights_E,
 }
 
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
-                           const PackedType& type, const torch::Device& device) {
+                           const PackedType& type, const torch::Device& device,
+                           const Tensor& order_R) {
   const RowCounts packed_E = packed_counts(rows_E, weights_E, type);
   const auto piece_bytes = static_cast<int64_t>(elementSize(type.piece()));
   std::vector<int64_t> first_row, first_piece, pieces;
@@ -124,25 +118,19 @@ PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
   const auto places = [&](const std::vector<int64_t>& first, const std::vector<int64_t>& count) {
     return indices_of_runs(send_to(first, device), send_to(count, device), sum(count));
   };
-  const Tensor row_R = places(first_row, rows_E);
+  Tensor row_R = places(first_row, rows_E), piece_W = places(first_piece, pieces);
+  if (order_R.defined()) {
+    row_R = row_R.index_select(0, order_R);
+    piece_W = piece_W.view({-1, type.weight_bytes() / piece_bytes}).index_select(0, order_R);
+  }
   const Tensor held_B = placed(torch::arange(row_R.size(0), row_R.options()), row_R, num_rows);
-  return {type, places(first_piece, pieces), {held_B, {}, row_R}};
+  return {type, piece_W.flatten(), {held_B, {}, row_R}};
 }
 
 PackedLayout layout_to_send(PackedLayout layout, const RowIndex& index) {
   const Tensor row_A = layout.index.row_A;
   layout.index = {placed(index.token_A, row_A, layout.num_rows()), index.first_T1,
                   row_A.index_select(0, index.row_A)};
-  return layout;
-}
-
-PackedLayout in_order(PackedLayout layout, const Tensor& order_R) {
-  const int64_t num_rows = layout.num_rows(), num_received = order_R.size(0);
-  const Tensor row_R = layout.index.row_A.index_select(0, order_R);
-  layout.index = {placed(torch::arange(num_received, row_R.options()), row_R, num_rows), {}, row_R};
-  layout.piece_W =
-      layout.piece_W.view({num_received, num_received == 0 ? 1 : -1}).index_select(0, order_R);
-  layout.piece_W = layout.piece_W.flatten();
   return layout;
 }
 

@@ -35,15 +35,14 @@ struct PackedLayout {
 
   int64_t num_rows() const { return index.token_A.size(0); }
 };
-/// Lays out a received buffer, rows and weights in the order of arrival. `rows_E`, `weights_E`:
-/// numbers of rows and weights by rank.
+/// Lays out a received buffer. `rows_E`, `weights_E`: numbers of rows and weights by rank. Rows and
+/// weights are in the order of arrival or, if order_R is defined, in another: each row has one
+/// weight, and row i is the one that arrives as order_R[i].
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
-                           const PackedType& type, const torch::Device& device);
+                           const PackedType& type, const torch::Device& device,
+                           const torch::Tensor& order_R = {});
 /// Returns the layout of a buffer to send whose rows are those of `index`.
 PackedLayout layout_to_send(PackedLayout layout, const RowIndex& index);
-/// Returns the layout of a received buffer with its rows, and a weight for each, in another order:
-/// row i is the one that arrives as order_R[i].
-PackedLayout in_order(PackedLayout layout, const torch::Tensor& order_R);
 /// Returns the number of rows of the buffer by rank; rows that hold weights count too.
 RowCounts packed_counts(const RowCounts& rows_E, const RowCounts& weights_E,
                         const PackedType& type);

@@ -245,11 +245,10 @@ int64_t check_rows(int64_t num_rows, const UnitRows& rows_u, bool may_follow) {
   return static_cast<int64_t>(rows.size());
 }
 
-/// Whether these products go expert by expert, so that the host has to know their rows.
-bool reads_counts(const Tensor& x, const ExpertWeights& weights) {
-  static const Operator<bool(const Tensor&, const Tensor&, const Tensor&)> op(
-      "shoal::expert_mlp_reads_counts");
-  return op(x, weights.fc1_weight, weights.fc2_weight);
+/// Whether the host has to know the experts' rows.
+bool reads_counts(const Tensor& x, int64_t num_experts) {
+  static const Operator<bool(const Tensor&, int64_t)> op("shoal::expert_mlp_reads_counts");
+  return op(x, num_experts);
 }
 
 /// x are rows, or tokens with an index of `num_rows` rows.
@@ -262,7 +261,7 @@ Tensor apply(const Tensor& x, int64_t num_rows, const Tensor& row_weight,
   check_dtypes(x, weights);
   TORCH_CHECK(!row_weight.defined() || row_weight.sizes() == at::IntArrayRef({num_rows}),
               "expert_mlp: ", row_weight.sizes(), " weights for ", num_rows, " rows");
-  if (!call.rows_u.is_on_host() && reads_counts(x, weights)) {
+  if (!call.rows_u.is_on_host() && reads_counts(x, num_experts)) {
     call.rows_u = call.rows_u.to_host();  // once for both passes
   }
   call.keep = needs_gradient(x, row_weight, weights);
@@ -308,7 +307,7 @@ Tensor expert_mlp_of_tokens(const Tensor& x_TD, const TokenRows& rows, const Exp
 }
 
 TORCH_LIBRARY_FRAGMENT(shoal, m) {
-  m.def("expert_mlp_reads_counts(Tensor rows, Tensor fc1_weight, Tensor fc2_weight) -> bool");
+  m.def("expert_mlp_reads_counts(Tensor rows, int num_experts) -> bool");
   m.def(
       "expert_mlp_forward(Tensor rows, Tensor? row_weight, Tensor[] weights, "
       "int[] rows_per_expert, Tensor? end, int activation, bool keep) -> (Tensor, Tensor, Tensor)");

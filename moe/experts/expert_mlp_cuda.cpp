@@ -26,23 +26,24 @@ namespace {
 using torch::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 
-/// Whether the current device has LibTorch's grouped product, which needs no copy to the host.
-bool has_grouped_product() {
+// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions, and takes
+// fewer than 1,024 experts.
+constexpr int64_t kGroupedMultiple = 8;
+constexpr int64_t kMostGroups = 1023;
+
+/// Whether the current device has LibTorch's grouped product for these rows, which needs no copy to
+/// the host.
+bool has_grouped_product(const Tensor& rows, int64_t num_experts) {
+  if (rows.scalar_type() != torch::kBFloat16 || num_experts > kMostGroups) return false;
   int device = 0, major = 0;
   C10_CUDA_CHECK(cudaGetDevice(&device));
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   return major == 9 || major == 10;
 }
 
-// The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions, and takes
-// fewer than 1,024 experts.
-constexpr int64_t kGroupedMultiple = 8;
-constexpr int64_t kMostGroups = 1023;
-
-bool reads_counts_cuda(const Tensor& rows, const Tensor& fc1_weight, const Tensor& /*fc2_weight*/) {
+bool reads_counts_cuda(const Tensor& rows, int64_t num_experts) {
   const c10::cuda::CUDAGuard guard(rows.device());
-  return rows.scalar_type() != torch::kBFloat16 || !has_grouped_product() ||
-         fc1_weight.size(0) > kMostGroups;
+  return !has_grouped_product(rows, num_experts);
 }
 
 /// The tensor, or a copy with zeros up to the next multiple of kGroupedMultiple in its last
@@ -57,81 +58,69 @@ Tensor fitted(const Tensor& tensor) {
   return place % 16 == 0 ? tensor : tensor.clone();
 }
 
-Tensor gather(const Tensor& rows, const Tensor& index) {
-  static const Operator<Tensor(const Tensor&, const Tensor&)> op("shoal::gather_rows");
-  return op(rows, index);
-}
-
-/// Neighbouring experts of one product, and their rows.
+/// Neighbouring experts that share a product: each has `most` places for rows.
 struct Batch {
   UnitRange experts{0, 0};
-  int64_t first_row = 0, num_rows = 0;
-  int64_t most = 0;  ///< most rows of an expert, to which all are filled up if LibTorch groups none
-  Tensor row_P = {}, place_R = {};  ///< row of each place filled, -1 without one; its inverse
+  int64_t first_place = 0, most = 0;
+
+  int64_t num_places() const { return experts.count * most; }
+  /// The batch's part of x_PD, [P, D] -> [experts, most, D].
+  Tensor of(const Tensor& x_PD) const {
+    return x_PD.narrow(0, first_place, num_places()).view({experts.count, most, x_PD.size(1)});
+  }
 };
 
-/// Products of each expert's rows.
+/// Products of each expert's rows: LibTorch's grouped ones, or batches of products of as many rows.
 class Groups {
  public:
   Groups(const Tensor& rows, const Tensor& weight_uDH, c10::IntArrayRef rows_u,
          const MaybeTensor& end_u)
       : end_u_(end_u ? *end_u : ends_of(rows_u, rows.device())),
-        is_grouped_(rows.scalar_type() == torch::kBFloat16 && has_grouped_product()) {
+        is_grouped_(has_grouped_product(rows, end_u_.size(0))) {
     TORCH_CHECK(rows.size(0) <= INT32_MAX, "expert_mlp: ", rows.size(0), " rows on a GPU");
-    if (is_grouped_ && end_u_.size(0) <= kMostGroups) {
-      batches_.push_back({{0, end_u_.size(0)}, 0, rows.size(0)});
-      return;
-    }
+    if (is_grouped_) return;
     TORCH_CHECK(end_u_.size(0) == static_cast<int64_t>(rows_u.size()),
                 "expert_mlp: ", rows_u.size(), " counts on the host for ", end_u_.size(0),
                 " experts");
     make_batches(rows_u, weight_uDH.size(1) * weight_uDH.size(2));
-    if (is_grouped_) return;
-    for (Batch& batch : batches_) fill_up(batch);
+    const int64_t num_rows = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
+    if (num_places() != num_rows || num_rows != rows.size(0)) place_rows(rows.size(0));
   }
 
   /// [R, D] times [u, D, H] -> [R, H].
   Tensor times(const Tensor& x, const Tensor& weight) const {
-    std::vector<Tensor> parts;
-    int64_t num_rows = 0;
+    const int64_t width = weight.size(2);
+    if (x.size(0) == 0) return torch::empty({0, width}, x.options());
+    if (is_grouped_) {
+      return at::_grouped_mm(fitted(x), fitted(weight), end_u_).narrow(1, 0, width).contiguous();
+    }
+    const Tensor x_PD = in_places(x), y_PH = torch::empty({num_places(), width}, x.options());
     for (const Batch& batch : batches_) {
-      if (batch.num_rows == 0) continue;
-      const Tensor own = weight.narrow(0, batch.experts.first, batch.experts.count);
-      parts.push_back(is_grouped_
-                          ? at::_grouped_mm(fitted(rows_of(batch, x)), fitted(own), ends_in(batch))
-                                .narrow(1, 0, weight.size(2))
-                          : taken(batch, at::bmm(filled(batch, x), own)));
-      num_rows += batch.num_rows;
+      Tensor y = batch.of(y_PH);
+      at::bmm_out(y, batch.of(x_PD), weight.narrow(0, batch.experts.first, batch.experts.count));
     }
-    if (num_rows < x.size(0)) {
-      parts.push_back(torch::empty({x.size(0) - num_rows, weight.size(2)}, x.options()));
-    }
-    if (parts.empty()) return torch::empty({0, weight.size(2)}, x.options());
-    return parts.size() == 1 ? parts.front().contiguous() : torch::cat(parts);
+    return place_R_.defined() ? take_rows(y_PH, place_R_) : y_PH;
   }
 
   /// The sum of x ⊗ y over each expert's rows, [R, D] and [R, H] -> [u, D, H]; zero without rows.
   Tensor outer(const Tensor& x, const Tensor& y) const {
-    const int64_t num_experts = end_u_.size(0);
-    if (x.size(0) == 0) return torch::zeros({num_experts, x.size(1), y.size(1)}, x.options());
-    std::vector<Tensor> parts;
-    for (const Batch& batch : batches_) {
-      if (batch.num_rows == 0) {
-        parts.push_back(torch::zeros({batch.experts.count, x.size(1), y.size(1)}, x.options()));
-      } else if (is_grouped_) {
-        parts.push_back(at::_grouped_mm(fitted(rows_of(batch, x)).t(), fitted(rows_of(batch, y)),
-                                        ends_in(batch))
-                            .narrow(1, 0, x.size(1))
-                            .narrow(2, 0, y.size(1)));
-      } else {
-        parts.push_back(at::bmm(filled(batch, x).transpose(1, 2), filled(batch, y)));
+    const int64_t num_experts = end_u_.size(0), D = x.size(1), H = y.size(1);
+    if (x.size(0) == 0) return torch::zeros({num_experts, D, H}, x.options());
+    if (!is_grouped_) {
+      const Tensor x_PD = in_places(x), y_PH = in_places(y);
+      Tensor sum = torch::empty({num_experts, D, H}, x.options());
+      for (const Batch& batch : batches_) {
+        Tensor own = sum.narrow(0, batch.experts.first, batch.experts.count);
+        at::bmm_out(own, batch.of(x_PD).transpose(1, 2), batch.of(y_PH));
       }
+      return sum;
     }
-    const Tensor sum = parts.size() == 1 ? parts.front().contiguous() : torch::cat(parts);
-    if (!is_grouped_) return sum;
+    const Tensor sum = at::_grouped_mm(fitted(x).t(), fitted(y), end_u_)
+                           .narrow(1, 0, D)
+                           .narrow(2, 0, H)
+                           .contiguous();
     for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-      expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), x.size(1) * y.size(1),
-                                          current_stream());
+      expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), D * H, current_stream());
     });
     return sum;
   }
@@ -158,66 +147,44 @@ class Groups {
   }
 
  private:
-  /// Joins neighbouring experts to as many as a grouped product takes. Without one, while rows that
-  /// fill up cost less than a further call: 2^27 multiply-adds take an H100 about as long.
+  /// Joins neighbouring experts while places without a row cost less than a further call: 2^27
+  /// multiply-adds take an H100 about as long.
   void make_batches(c10::IntArrayRef rows_u, int64_t work_per_row) {
     const int64_t padding = std::min<int64_t>(256, (int64_t{1} << 27) / (work_per_row + 1));
-    const auto joins = [&](const Batch& batch, int64_t rows) {
-      const int64_t count = batch.experts.count;
-      return is_grouped_
-                 ? count < kMostGroups
-                 : (count + 1) * std::max(batch.most, rows) <= count * batch.most + rows + padding;
-    };
-    for (size_t expert = 0; expert < rows_u.size(); ++expert) {
-      if (batches_.empty() || !joins(batches_.back(), rows_u[expert])) {
-        const int64_t first_row =
-            batches_.empty() ? 0 : batches_.back().first_row + batches_.back().num_rows;
-        batches_.push_back({{static_cast<int64_t>(expert), 0}, first_row});
+    for (const int64_t rows : rows_u) {
+      const Batch& last = batches_.back();
+      const int64_t most = std::max(last.most, rows), count = last.experts.count;
+      if ((count + 1) * most > last.num_places() + rows + padding) {
+        batches_.push_back({{last.experts.first + count, 0}, num_places(), 0});
       }
       Batch& batch = batches_.back();
       ++batch.experts.count;
-      batch.num_rows += rows_u[expert];
-      batch.most = std::max(batch.most, rows_u[expert]);
+      batch.most = std::max(batch.most, rows);
     }
   }
 
-  Tensor ends_in(const Batch& batch) const {
-    const Tensor end_b = end_u_.narrow(0, batch.experts.first, batch.experts.count);
-    return batch.first_row == 0 ? end_b : end_b - batch.first_row;
+  int64_t num_places() const { return batches_.back().first_place + batches_.back().num_places(); }
+
+  /// Sets which row is in which place. Trailing padding rows have none.
+  void place_rows(int64_t num_rows) {
+    row_P_ = torch::empty({num_places()}, end_u_.options().dtype(torch::kInt64));
+    place_R_ = torch::full({num_rows}, -1, row_P_.options());
+    for (const Batch& batch : batches_) {
+      expert_mlp_cuda::launch_places(
+          {end_u_.const_data_ptr<int32_t>(), 0, 0, 0},
+          {static_cast<int>(batch.experts.first), static_cast<int>(batch.experts.count), batch.most,
+           batch.first_place, row_P_.data_ptr<int64_t>(), place_R_.data_ptr<int64_t>()},
+          current_stream());
+    }
   }
 
-  static Tensor rows_of(const Batch& batch, const Tensor& x) {
-    return x.narrow(0, batch.first_row, batch.num_rows);
-  }
-
-  void fill_up(Batch& batch) const {
-    const int64_t num_places = batch.experts.count * batch.most;
-    if (num_places == batch.num_rows) return;
-    batch.row_P = torch::empty({num_places}, end_u_.options().dtype(torch::kInt64));
-    batch.place_R = torch::empty({batch.num_rows}, batch.row_P.options());
-    expert_mlp_cuda::launch_places(
-        {end_u_.const_data_ptr<int32_t>(), 0, 0, 0},
-        {static_cast<int>(batch.experts.first), static_cast<int>(batch.experts.count), batch.most,
-         batch.first_row, batch.row_P.data_ptr<int64_t>(), batch.place_R.data_ptr<int64_t>()},
-        current_stream());
-  }
-
-  /// [R, D] -> [experts, most, D].
-  static Tensor filled(const Batch& batch, const Tensor& x) {
-    const Tensor own = rows_of(batch, x);
-    return (batch.row_P.defined() ? gather(own, batch.row_P) : own)
-        .view({batch.experts.count, batch.most, x.size(1)});
-  }
-
-  /// Inverts filled, for the batch's rows.
-  static Tensor taken(const Batch& batch, const Tensor& y) {
-    const Tensor places = y.flatten(0, 1);
-    return batch.place_R.defined() ? gather(places, batch.place_R) : places;
-  }
+  /// [R, D] -> [P, D], zero in places without a row.
+  Tensor in_places(const Tensor& x) const { return row_P_.defined() ? take_rows(x, row_P_) : x; }
 
   Tensor end_u_;
   bool is_grouped_;
-  std::vector<Batch> batches_;
+  std::vector<Batch> batches_{Batch{}};
+  Tensor row_P_, place_R_;  ///< row of each place, -1 without one; its inverse. Undefined: identity
 };
 
 std::tuple<Tensor, Tensor, Tensor> mlp_forward_cuda(const Tensor& rows,

@@ -207,11 +207,9 @@ __global__ void places_kernel(Shape shape, Places job) {
   const auto expert = static_cast<int>(blockIdx.y);
   if (i >= job.most) return;
   const RowRange rows = rows_of(shape, job.first + expert);
-  const int64_t place = expert * job.most + i;
-  const bool is_there = i < rows.last - rows.first;
-  const int64_t row = rows.first - job.first_row + i;
-  job.row_P[place] = is_there ? row : -1;
-  if (is_there) job.place_R[row] = place;
+  const int64_t row = rows.first + i, place = job.first_place + expert * job.most + i;
+  job.row_P[place] = row < rows.last ? row : -1;
+  if (row < rows.last) job.place_R[row] = place;
 }
 
 template <class Real>

@@ -83,11 +83,11 @@ struct SumRows {
 template <class Real>
 void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
-/// Fills neighbouring experts up to `most` rows each: place e * most + i is row i of expert
-/// first + e. Rows are counted from the experts' first row.
+/// Gives each of some neighbouring experts `most` places, from first_place on: place i of an expert
+/// holds its row i.
 struct Places {
-  int first, count;
-  int64_t most, first_row;
+  int first, count;  ///< the experts
+  int64_t most, first_place;
   int64_t *row_P, *place_R;  ///< row of each place, -1 without one; place of each row
 };
 void launch_places(const Shape& shape, const Places& job, CUstream_st* stream);

@@ -9,12 +9,6 @@
 namespace shoal {
 namespace {
 
-torch::Tensor call_gather(const torch::Tensor& x, const torch::Tensor& index) {
-  static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
-      "shoal::gather_rows");
-  return op(x.contiguous(), index);
-}
-
 torch::Tensor call_gather_sum(const torch::Tensor& rows, const std::optional<torch::Tensor>& weight,
                               const RowIndex& index) {
   static const Operator<torch::Tensor(const torch::Tensor&, const std::optional<torch::Tensor>&,
@@ -38,7 +32,7 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
                                const torch::Tensor& token_A, const torch::Tensor& first_T1,
                                const torch::Tensor& row_A) {
     ctx->save_for_backward({token_A, first_T1, row_A});
-    return call_gather(x_TD, token_A);
+    return take_rows(x_TD, token_A);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
@@ -59,7 +53,7 @@ struct SumRows : torch::autograd::Function<SumRows> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     const torch::Tensor none;
-    return {call_gather(grads[0], ctx->get_saved_variables()[0]), none, none, none};
+    return {take_rows(grads[0], ctx->get_saved_variables()[0]), none, none, none};
   }
 };
 
@@ -88,11 +82,11 @@ struct PermuteRows : torch::autograd::Function<PermuteRows> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_RD,
                                const torch::Tensor& order_R, const torch::Tensor& inverse_R) {
     ctx->save_for_backward({inverse_R});
-    return call_gather(x_RD, order_R);
+    return take_rows(x_RD, order_R);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    return {call_gather(grads[0], ctx->get_saved_variables()[0]), torch::Tensor(), torch::Tensor()};
+    return {take_rows(grads[0], ctx->get_saved_variables()[0]), torch::Tensor(), torch::Tensor()};
   }
 };
 
@@ -102,6 +96,12 @@ void check_rows(const torch::Tensor& rows, int64_t num_rows, const char* what) {
 }
 
 }  // namespace
+
+torch::Tensor take_rows(const torch::Tensor& rows, const torch::Tensor& index) {
+  static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> op(
+      "shoal::gather_rows");
+  return op(rows.contiguous(), index);
+}
 
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens) {
   static const Operator<std::tuple<torch::Tensor, torch::Tensor>(const torch::Tensor&, int64_t)> op(

@@ -33,6 +33,9 @@ struct TokenRows {
 /// TORCH_CHECK unless entries are in [-1, num_tokens); on a GPU the kernel fails with an error.
 RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens);
 
+/// Returns rows[index[i]] as row i, zero where index[i] is -1. Not differentiable.
+torch::Tensor take_rows(const torch::Tensor& rows, const torch::Tensor& index);
+
 /// Copies tokens to rows: row a of the result [A, D] is x_TD[token_A[a]], zero for padding.
 /// Differentiable; the gradient of a token is the sum over its rows in the order of the index.
 torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index);

@@ -1,7 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <type_traits>
-
 #include "runtime/kernels/activation_kernels.cuh"
 #include "runtime/kernels/bias_activation_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
@@ -9,16 +7,14 @@
 namespace shoal {
 namespace {
 
-using device::kPackSize;
 using device::Pack;
 using device::Sum;
 
 template <Activation kActivation, int kPack, class Real>
-__global__ void activation_kernel(ActivationMatrix<Real> matrix) {
+__global__ void activation_kernel(ActivationMatrix<Real> matrix, int64_t packs) {
   using Values = Pack<Real, kPack>;
   const int64_t row = device::own_row();
   if (row >= matrix.rows) return;
-  const int64_t packs = matrix.columns / kPack;
   for (int64_t c = threadIdx.x; c < packs; c += blockDim.x) {
     const int64_t at = row * packs + c;
     const Values x = reinterpret_cast<const Values*>(matrix.x)[at];
@@ -44,21 +40,14 @@ __global__ void activation_kernel(ActivationMatrix<Real> matrix) {
 template <class Real>
 void launch_bias_activation(Activation activation, const ActivationMatrix<Real>& matrix,
                             CUstream_st* stream) {
-  if (matrix.rows == 0 || matrix.columns == 0) return;
-  const auto launch = [&](auto pack) {
-    constexpr int kPack = decltype(pack)::value;
-    const device::RowLaunch rows(matrix.rows, matrix.columns / kPack);
+  const auto launch = [&](const device::RowLaunch& rows, int64_t packs, auto pack) {
     device::with_activation(activation, [&](auto act) {
-      activation_kernel<decltype(act)::kActivation, kPack>
-          <<<rows.grid, rows.block, 0, stream>>>(matrix);
+      activation_kernel<decltype(act)::kActivation, decltype(pack)::value>
+          <<<rows.grid, rows.block, 0, stream>>>(matrix, packs);
     });
   };
-  const int64_t bytes = matrix.columns * static_cast<int64_t>(sizeof(Real));
-  if (device::is_aligned(bytes, matrix.x, matrix.y, matrix.derivative, matrix.bias)) {
-    launch(std::integral_constant<int, kPackSize<Real>>{});
-  } else {
-    launch(std::integral_constant<int, 1>{});
-  }
+  device::with_packs<Real>(matrix.rows, matrix.columns, launch, matrix.x, matrix.y,
+                           matrix.derivative, matrix.bias);
 }
 
 template void launch_bias_activation(Activation, const ActivationMatrix<float>&, CUstream_st*);

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "moe/nexus/kernels/memory_lookup_cuda.h"
+#include "runtime/kernels/block_sum.cuh"
 #include "runtime/kernels/row_kernels.cuh"
 
 // R rows  D width  K keys of a unit  k keys chosen per row  u units  H = R k hits
@@ -126,24 +127,18 @@ __global__ void tables_backward_kernel(Tables<Real> tables, TablesBackward<Real>
       job.keys_grad + key * tables.width);
 }
 
-// One block a unit; threads' sums are added up in their order.
 template <class Real>
 __global__ void scale_backward_kernel(Tables<Real> tables, const Real* score_grad_Rk,
                                       const Real* score_Rk, Real* scale_grad_u) {
-  __shared__ Real part[kThreads];
   const int unit = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int64_t first = unit == 0 ? 0 : tables.end_u[unit - 1] * tables.k;
   const int64_t last = tables.end_u[unit] * tables.k;
-  Real sum = 0;
+  double sum = 0;
   for (int64_t hit = first + thread; hit < last; hit += kThreads) {
-    sum += score_grad_Rk[hit] * score_Rk[hit];
+    sum += static_cast<double>(score_grad_Rk[hit] * score_Rk[hit]);
   }
-  part[thread] = sum;
-  for (int distance = kThreads / 2; distance > 0; distance /= 2) {
-    __syncthreads();
-    if (thread < distance) part[thread] += part[thread + distance];
-  }
-  if (thread == 0) scale_grad_u[unit] = part[0];
+  sum = device::block_sum<kThreads>(sum);
+  if (thread == 0) scale_grad_u[unit] = static_cast<Real>(sum);
 }
 
 }  // namespace

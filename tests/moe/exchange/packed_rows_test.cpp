@@ -50,13 +50,13 @@ TEST(PackedRows, KeepsEveryBitForwardAndBackward) {
         const torch::Tensor x = some_numbers({4, width}, 1).to(dtype).set_requires_grad(true);
         const torch::Tensor weight = odd_weights(5, weight_dtype).set_requires_grad(true);
         const RowCounts rows{2, 3};
-        const PackedLayout layout =
-            packed_layout(rows, rows, {dtype, weight_dtype, width}, torch::kCPU);
+        const PackedType type{dtype, weight_dtype, width};
+        const PackedLayout layout = packed_layout(rows, rows, type, torch::kCPU);
         const torch::Tensor buffer =
             pack_rows(x, weight, layout_to_send(layout, make_row_index(token_A, 4)));
         for (const torch::Tensor& order : {torch::Tensor(), order_R}) {
           const auto [rows_RD, weight_R] =
-              unpack_rows(buffer, dtype, order.defined() ? in_order(layout, order) : layout);
+              unpack_rows(buffer, dtype, packed_layout(rows, rows, type, torch::kCPU, order));
           const torch::Tensor place = order.defined() ? order : torch::arange(5);
           EXPECT_TRUE(has_equal_bits(rows_RD, x.index_select(0, token_A.index_select(0, place))));
           EXPECT_TRUE(has_equal_bits(weight_R, weight.index_select(0, place)));
