@@ -32,7 +32,7 @@ namespace shoal {
 /// barrier() and, while the host waits for the GPU or in NCCL, by the backend's NcclWatch (a
 /// polling thread).
 ///
-/// Throws CommError if NCCL is too old or cannot connect, Error (exit 14) if versions differ.
+/// Throws Error (exit 70) if NCCL is too old or cannot connect, (exit 14) if versions differ.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
                                                      std::shared_ptr<const NcclBackend> backend,
                                                      const NcclLimits& limits = {});

@@ -7,8 +7,8 @@
 #include <exception>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -16,41 +16,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Collective. Throws on all ranks unless all load one version of NCCL.
-void require_same_version(Communicator& control, const NcclFunctions& nccl) {
-  const std::vector<std::string> versions = gather_text(
-      control, fmt::format("{} ({})", nccl_version_text(nccl_version(nccl)), nccl.library_file));
-  const auto number = [](const std::string& text) { return text.substr(0, text.find(' ')); };
-  for (size_t rank = 1; rank < versions.size(); ++rank) {
-    if (number(versions[rank]) == number(versions[0])) continue;
-    throw Error(ExitCode::kVersionSkew,
-                fmt::format("NCCL: rank {} loads version {}, rank 0 loads {}", rank, versions[rank],
-                            versions[0]),
-                "install the same NCCL on every machine");
-  }
-}
-
 /// Collective. Rank 0's id on every rank.
 NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
+  const std::string text = on_rank_zero(control, [&] {
+    NcclId made;
+    const NcclResult result = nccl.get_unique_id(&made);
+    if (is_error(result)) {
+      throw CommError(
+          fmt::format("ncclGetUniqueId: {}: {}", nccl.get_error_string(result),
+                      nccl.get_last_error(nullptr)),
+          "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
+    }
+    return std::string(made.bytes.begin(), made.bytes.end());
+  });
   NcclId id;
-  NcclResult result = NcclResult::kSuccess;
-  std::string text;
-  // A rank 0 that fails sends an empty text, or the others would wait for it.
-  if (control.rank() == 0) {
-    result = nccl.get_unique_id(&id);
-    if (!is_error(result)) text.assign(id.bytes.data(), id.bytes.size());
-  }
-  text = broadcast_text(control, std::move(text));
-  if (text.empty()) {
-    throw CommError(control.rank() == 0
-                        ? "ncclGetUniqueId: " + nccl.get_error_string(result) + ": " +
-                              nccl.get_last_error(nullptr)
-                        : "ncclGetUniqueId: rank 0 of " + std::to_string(control.size()) +
-                              " could not make an id; see its log",
-                    "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
-  }
-  TORCH_CHECK(text.size() == id.bytes.size(), "ncclGetUniqueId: rank 0 sent ", text.size(),
-              " bytes, expected ", id.bytes.size());
   std::copy(text.begin(), text.end(), id.bytes.begin());
   return id;
 }
@@ -64,7 +43,7 @@ NcclLink::NcclLink(Communicator& control, const NcclSettings& settings)
       size_(static_cast<int>(control.size())) {
   check_nccl_library(nccl());
   control.barrier(settings_.limits.init);
-  require_same_version(control, nccl());
+  require_equal_on_ranks(control, {{"NCCL", nccl_version_text(nccl_version(nccl()))}});
   const NcclId id = share_id(control, nccl());
   NcclComm* made = nullptr;
   call_nccl({.name = "init"}, "ncclCommInitRankConfig", settings_.limits.init,

@@ -36,8 +36,8 @@ struct NcclSettings {
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): waits for all ranks, shares rank 0's NCCL id and
-  /// connects. Throws CommError if NCCL is too old, if it cannot connect or if a rank does not come
-  /// within NcclLimits::init; Error (exit 14) on all ranks if versions differ.
+  /// connects. Throws Error (exit 70) if NCCL is too old, if it cannot connect or if a rank does
+  /// not come within NcclLimits::init; Error (exit 14) on all ranks if versions differ.
   NcclLink(Communicator& control, const NcclSettings& settings);
   /// Splits the communicator of `parent`, which must be idle on all ranks. Collective over the
   /// ranks of `parent`. `control`: the ranks of the new communicator; `color`: as in

@@ -22,6 +22,7 @@ using testing::Bfloat16;
 using testing::communicator_contract;
 using ::testing::Contains;
 using testing::ContractCheck;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::FakeNccl;
 using testing::FakeRank;
@@ -367,13 +368,13 @@ TEST(NcclFailure, OfTheIdIsTheFailureOfEveryRank) {
     rank->backend.nccl.get_unique_id = [](NcclId*) { return NcclResult::kSystemError; };
     try {
       make_nccl_communicator(std::move(control), backend_of(rank));
-    } catch (const CommError& error) {
+    } catch (const Error& error) {
+      EXPECT_THAT(error.hint(), HasSubstr("NCCL_DEBUG=INFO"));
       const std::lock_guard lock(mutex);
       texts[own] = error.what();
     }
   });
-  EXPECT_EQ(texts[0], "ncclGetUniqueId: result 2: no socket interface found");
-  EXPECT_THAT(texts[1], HasSubstr("rank 0 of 2 could not make an id"));
+  EXPECT_THAT(texts, Each("ncclGetUniqueId: result 2: no socket interface found"));
 }
 
 TEST(NcclFailure, OfAnOlderLibraryNamesBothVersionsAndTheFile) {
@@ -402,9 +403,7 @@ TEST(NcclFailure, OfTwoVersionsInOneJobNamesTheRankOnAllRanks) {
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kVersionSkew);
-      EXPECT_THAT(
-          error.what(),
-          HasSubstr("rank 1 loads version 2.30.7 (/fake/libnccl.so.2), rank 0 loads 2.28.9"));
+      EXPECT_THAT(error.what(), HasSubstr("NCCL: rank 0 has 2.28.9; rank 1 has 2.30.7"));
     }
   });
 }
