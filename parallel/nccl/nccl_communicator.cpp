@@ -172,7 +172,7 @@ class NcclCommunicator : public Communicator {
       queued = link_->streams().record(link_->stream());
     }
     link_->drain(queued, call);
-    control_->barrier(std::min(limit, link_->settings().limits.barrier));
+    control_->barrier(std::min(limit, link_->backend().limits.barrier));
   }
 
   void throw_if_failed() const override {
@@ -192,8 +192,6 @@ class NcclCommunicator : public Communicator {
     return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
 
-  bool carries(Traffic traffic) const { return link_->settings().traffic == traffic; }
-
   /// Counts the call and has the communication stream wait for work that uses the buffers.
   InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
                     RowCounts recv_rows) {
@@ -211,19 +209,19 @@ class NcclCommunicator : public Communicator {
     const GpuStreams& streams = link_->streams();
     in_flight->start_stream = streams.current();
     streams.wait(link_->stream(), streams.record(in_flight->start_stream));
-    const GpuEvent& last_exchange = link_->backend().launches->last_exchange;
-    if (carries(Traffic::kGradients) && last_exchange) {
+    const GpuEvent& last_exchange = link_->backend().last_exchange;
+    if (link_->traffic() == Traffic::kGradients && last_exchange) {
       streams.wait(link_->stream(), last_exchange);
     }
-    in_flight->launch = watch_host_call(*link_, in_flight->call, link_->settings().limits.launch);
+    in_flight->launch = watch_host_call(*link_, in_flight->call, link_->backend().limits.launch);
     return in_flight;
   }
 
   Pending pending(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
     in_flight->launch.reset();
     in_flight->finished = link_->streams().record(link_->stream());
-    if (carries(Traffic::kExchange)) {
-      link_->backend().launches->last_exchange = in_flight->finished;
+    if (link_->traffic() == Traffic::kExchange) {
+      link_->backend().last_exchange = in_flight->finished;
     }
     in_flight->turn.unlock();
     if (const auto watch = link_->backend().watch.lock()) {
@@ -299,9 +297,8 @@ class NcclCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
-                                                     std::shared_ptr<const NcclBackend> backend,
-                                                     const NcclLimits& limits) {
-  auto link = make_link(*control, NcclSettings{std::move(backend), limits});
+                                                     std::shared_ptr<const NcclBackend> backend) {
+  auto link = make_link(*control, std::move(backend));
   return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
 }
 

@@ -31,9 +31,6 @@ struct GpuStreams {
   /// The streams of the process's collectives, one for each Traffic. That of exchanges has high
   /// priority: a transfer's few blocks are scheduled before the many of a matrix product.
   std::array<GpuStream*, 3> communication{};
-  GpuStream* stream_of(Traffic traffic) const {
-    return communication[static_cast<size_t>(traffic)];
-  }
   /// Returns the current stream of the calling thread.
   std::function<GpuStream*()> current;
   /// Returns an event after all work of the stream so far.
@@ -142,22 +139,18 @@ struct NcclLimits {
   }
 };
 
-/// What orders the launches of all communicators of a process.
-struct NcclLaunches {
-  std::mutex mutex;  ///< held from the start of a call until NCCL has queued it
-  /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
-  /// on their stream, so that they do not delay an exchange that is queued.
-  GpuEvent last_exchange;
-};
-
 class NcclWatch;
 
-/// The NCCL functions and streams of one GPU.
+/// The NCCL functions and streams of one GPU, which all communicators of a process share.
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
+  NcclLimits limits;
   std::weak_ptr<NcclWatch> watch = {};  ///< polls all calls for failures; default: none
-  std::shared_ptr<NcclLaunches> launches = std::make_shared<NcclLaunches>();
+  mutable std::mutex launching;         ///< held from the start of a call until NCCL has queued it
+  /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
+  /// on their stream, so that they do not delay an exchange that is queued.
+  mutable GpuEvent last_exchange;
 };
 
 /// Returns the functions and streams for this GPU from the CUDA plug-in. Call once per process:

@@ -37,32 +37,32 @@ NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
 }  // namespace
 
 // NCCL's own init has no limit. What is left of it behind the barrier, the watch limits.
-NcclLink::NcclLink(Communicator& control, const NcclSettings& settings)
-    : settings_(settings),
+NcclLink::NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend)
+    : backend_(std::move(backend)),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
   check_nccl_library(nccl());
-  control.barrier(settings_.limits.init);
+  control.barrier(backend_->limits.init);
   require_equal_on_ranks(control, {{"NCCL", nccl_version_text(nccl_version(nccl()))}});
   const NcclId id = share_id(control, nccl());
   NcclComm* made = nullptr;
-  call_nccl({.name = "init"}, "ncclCommInitRankConfig", settings_.limits.init,
+  call_nccl({.name = "init"}, "ncclCommInitRankConfig", backend_->limits.init,
             [&] { return nccl().comm_init_rank(&made, size_, id, rank_); });
   comm_ = made;
 }
 
 // The key is the rank: `control` has sorted the ranks already.
 NcclLink::NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traffic traffic)
-    : settings_(parent.settings_),
+    : backend_(parent.backend_),
+      traffic_(traffic),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
-  settings_.traffic = traffic;
   const NcclCall call{.name = "split"};
   parent.check_alive(call);
   NcclComm* made = nullptr;
   // Exchanges run one after the other anyway, so they can share buffers.
   const bool shares = traffic == Traffic::kExchange;
-  call_nccl(call, "ncclCommSplit", settings_.limits.init, [&] {
+  call_nccl(call, "ncclCommSplit", backend_->limits.init, [&] {
     return nccl().comm_split(parent.comm(), static_cast<int>(color), rank_, shares, &made);
   });
   comm_ = made;
@@ -87,7 +87,7 @@ NcclLink::~NcclLink() {
 
 bool NcclLink::finalize() noexcept {
   try {
-    call_nccl({.name = "finalize"}, "ncclCommFinalize", settings_.limits.finalize,
+    call_nccl({.name = "finalize"}, "ncclCommFinalize", backend_->limits.finalize,
               [&] { return nccl().comm_finalize(comm()); });
     if (NcclComm* const own = take_comm("it was finalized")) nccl().comm_destroy(own);
     return true;
@@ -151,7 +151,7 @@ bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished) {
 }
 
 void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
-  const std::chrono::milliseconds limit = settings_.limits.barrier;
+  const std::chrono::milliseconds limit = backend_->limits.barrier;
   const auto start = Clock::now();
   constexpr int kQuickTurns = 200;  // most of what is left takes microseconds, some takes seconds
   for (int turn = 0; poll(call), !streams().is_done(event); ++turn) {

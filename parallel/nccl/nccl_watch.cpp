@@ -84,7 +84,7 @@ std::exception_ptr NcclWatch::next_failure() {
 bool NcclWatch::is_over(const Transfer& transfer) {
   NcclLink& link = *transfer.link;
   if (link.is_over(transfer.call, transfer.finished)) return true;
-  const std::chrono::milliseconds limit = link.settings().limits.transfer;
+  const std::chrono::milliseconds limit = link.backend().limits.transfer;
   if (waited_ > limit) link.time_out(transfer.call, limit);
   return false;
 }

@@ -184,9 +184,10 @@ Error failure_of(const Change& change, const std::function<void(Communicator&)>&
                  const NcclLimits& limits = {}) {
   FakeNccl fake;
   const auto rank = fake.join();
+  rank->backend.limits = limits;
   change(*rank);
   try {
-    const auto comm = make_nccl_communicator(make_self_communicator(), backend_of(rank), limits);
+    const auto comm = make_nccl_communicator(make_self_communicator(), backend_of(rank));
     body(*comm);
   } catch (const Error& error) {
     EXPECT_EQ(fake.num_destroyed() + fake.num_aborted(), fake.num_made());
@@ -230,9 +231,10 @@ TEST(NcclFailure, OfAPeerThatDoesNotComeToTheInitComesAfterItsLimit) {
   run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
     const auto alone = control->split(0, control->rank());
     if (control->rank() == 0) {
-      const NcclLimits limits{.init = std::chrono::milliseconds(20)};
+      const auto rank = fake.join();
+      rank->backend.limits.init = std::chrono::milliseconds(20);
       try {
-        make_nccl_communicator(std::move(control), backend_of(fake.join()), limits);
+        make_nccl_communicator(std::move(control), backend_of(rank));
         ADD_FAILURE() << "connected alone";
       } catch (const CommError& error) {
         EXPECT_STREQ(error.what(), "barrier: rank 0 of 2 has waited 0.02 s for the other ranks");
@@ -326,8 +328,9 @@ TEST(NcclFailure, OfAPeerThatDoesNotComeToTheBarrierComesAfterItsLimit) {
   FakeNccl fake;
   run_owning_ranks(2, [&](std::unique_ptr<Communicator> control) {
     const auto alone = control->split(0, control->rank());
-    const NcclLimits limits = NcclLimits::of(std::chrono::milliseconds(20));
-    const auto comm = make_nccl_communicator(std::move(control), backend_of(fake.join()), limits);
+    const auto rank = fake.join();
+    rank->backend.limits = NcclLimits::of(std::chrono::milliseconds(20));
+    const auto comm = make_nccl_communicator(std::move(control), backend_of(rank));
     if (comm->rank() == 0) {
       EXPECT_THROW(comm->barrier(), CommError);
     }

@@ -37,7 +37,8 @@ class NcclWatchOfOneRank : public ::testing::Test {
   }
 
   std::unique_ptr<Communicator> connect(const NcclLimits& limits = {}) {
-    return make_nccl_communicator(make_self_communicator(), backend_of(rank_), limits);
+    rank_->backend.limits = limits;
+    return make_nccl_communicator(make_self_communicator(), backend_of(rank_));
   }
 
   /// What was told, while this thread sleeps; nothing for so long: "".
