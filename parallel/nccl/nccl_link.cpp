@@ -14,8 +14,6 @@
 namespace shoal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// Collective. Rank 0's id on every rank.
 NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
   const std::string text = on_rank_zero(control, [&] {
@@ -112,8 +110,8 @@ NcclComm* NcclLink::take_comm(const std::string& why) noexcept {
   return std::exchange(comm_, nullptr);
 }
 
-void NcclLink::abort() noexcept {
-  if (NcclComm* const own = take_comm("it was aborted")) nccl().comm_abort(own);
+void NcclLink::abort(const std::string& why) noexcept {
+  if (NcclComm* const own = take_comm(why)) nccl().comm_abort(own);
 }
 
 void NcclLink::check_alive(const NcclCall& call) const {
@@ -133,7 +131,6 @@ void NcclLink::check(NcclResult result, const char* function, const NcclCall& ca
 
 // Under the lock, so that no other thread frees the communicator meanwhile.
 void NcclLink::poll(const NcclCall& call) {
-  check_alive(call);
   NcclResult result = NcclResult::kSuccess, state = NcclResult::kSuccess;
   {
     const std::lock_guard lock(mutex_);
@@ -144,24 +141,14 @@ void NcclLink::poll(const NcclCall& call) {
   check(state, "reported by ncclCommGetAsyncError", call);
 }
 
-bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished) {
-  if (has_failed() || streams().is_done(finished)) return true;
-  poll(call);
-  return false;
-}
-
 void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
   const std::chrono::milliseconds limit = backend_->limits.barrier;
-  const auto start = Clock::now();
-  constexpr int kQuickTurns = 200;  // most of what is left takes microseconds, some takes seconds
-  for (int turn = 0; poll(call), !streams().is_done(event); ++turn) {
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  const auto start = std::chrono::steady_clock::now();
+  while (poll(call), !streams().is_done(event)) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - start);
     if (waited > limit) time_out(call, limit);
-    if (turn < kQuickTurns) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
@@ -172,7 +159,7 @@ void NcclLink::fail(const NcclCall& call, const std::string& what) {
                                              call.send_rows, call.recv_rows, call.bytes_per_row);
   const std::string failure =
       fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
-  if (NcclComm* const own = take_comm(failure)) nccl().comm_abort(own);
+  abort(failure);
   throw CommError(failure,
                   "a peer may have died or called something else; look at its log, and at NCCL's "
                   "with NCCL_DEBUG=INFO; run.hang_timeout sets how long a peer may take");

@@ -24,7 +24,7 @@ struct NcclCall {
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
 /// A thread holds busy() while it starts a collective, and may be blocked in NCCL meanwhile. The
-/// backend's NcclWatch, a polling thread, calls is_over() and time_out() without busy(): it must be
+/// backend's NcclWatch, a polling thread, calls poll() and time_out() without busy(): it must be
 /// able to abort the communicator of a thread that is blocked.
 class NcclLink {
  public:
@@ -52,9 +52,6 @@ class NcclLink {
   /// Returns the lock that orders the launches of all communicators of the process, to be held from
   /// the start of a call until NCCL has queued it.
   std::unique_lock<std::mutex> busy() { return std::unique_lock(backend_->launching); }
-  /// True if `call` is over: the GPU has reached `finished`, the event behind it, or the link
-  /// failed earlier. Throws CommError on an NCCL error.
-  bool is_over(const NcclCall& call, const GpuEvent& finished);
   /// True if the link has failed or was aborted.
   bool has_failed() const;
 
@@ -69,8 +66,9 @@ class NcclLink {
   void drain(const GpuEvent& event, const NcclCall& call);
   /// Throws CommError that says that the call is still in progress after `limit`.
   [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
-  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
-  void abort() noexcept;
+  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError that says
+  /// why.
+  void abort(const std::string& why = "it was aborted") noexcept;
 
  private:
   /// Calls `function`, NCCL's of this name, which may block the host for at most `limit`.
@@ -92,8 +90,7 @@ class NcclLink {
 };
 
 /// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
-/// watch of the link's backend aborts the link after `limit`. `call` must outlive the result. Null
-/// without a watch.
+/// watch of the link's backend aborts the link after `limit`. Null without a watch.
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
                                       std::chrono::milliseconds limit);
 
