@@ -110,7 +110,7 @@ class Communicator {
   struct Counters {
     int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0;
     int64_t sent_bytes = 0;            ///< bytes that all_to_all calls sent to other ranks
-    double wait_seconds = 0;           ///< time spent inside wait()
+    double wait_seconds = 0;           ///< time spent inside wait(); with NCCL not counted
     uint64_t group = 0;                ///< the group in `order`; equal on its ranks
     std::shared_ptr<CallOrder> order;  ///< shared with all groups split from the same communicator
   };
