@@ -14,26 +14,6 @@
 namespace shoal {
 namespace {
 
-NcclType type_of(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat:
-      return NcclType::kFloat32;
-    case torch::kDouble:
-      return NcclType::kFloat64;
-    case torch::kLong:
-      return NcclType::kInt64;
-    case torch::kBFloat16:
-      return NcclType::kBfloat16;
-    default:
-      return NcclType::kUint8;
-  }
-}
-
-NcclOp op_of(ReduceOp op) {
-  if (op == ReduceOp::kMax) return NcclOp::kMax;
-  return op == ReduceOp::kMin ? NcclOp::kMin : NcclOp::kSum;
-}
-
 /// Equal counts on every rank, known to every rank: then NCCL's own collective fits.
 bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
@@ -79,7 +59,7 @@ class NcclCommunicator : public Communicator {
       if (count == 0) return;
       link_->check(
           nccl().all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<size_t>(count),
-                            type_of(buffer), op_of(op), link_->comm(), link_->stream()),
+                            buffer.scalar_type(), op, link_->comm(), link_->stream()),
           "ncclAllReduce", call);
     });
   }
@@ -102,7 +82,7 @@ class NcclCommunicator : public Communicator {
         const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
         exchange(call, to_each, parts_of(out, rows));
       } else if (bytes > 0) {
-        link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, NcclType::kUint8,
+        link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, torch::kByte,
                                        link_->comm(), link_->stream()),
                      "ncclAllGather", call);
       }
@@ -119,7 +99,7 @@ class NcclCommunicator : public Communicator {
       } else if (out.numel() > 0) {
         link_->check(
             nccl().reduce_scatter(in.data_ptr(), out.data_ptr(), static_cast<size_t>(out.numel()),
-                                  type_of(in), NcclOp::kSum, link_->comm(), link_->stream()),
+                                  in.scalar_type(), ReduceOp::kSum, link_->comm(), link_->stream()),
             "ncclReduceScatter", call);
       }
     });
@@ -132,7 +112,7 @@ class NcclCommunicator : public Communicator {
     return start(call, {buffer}, [&] {
       if (buffer.nbytes() == 0) return;
       link_->check(nccl().broadcast(buffer.data_ptr(), buffer.data_ptr(),
-                                    static_cast<size_t>(buffer.nbytes()), NcclType::kUint8,
+                                    static_cast<size_t>(buffer.nbytes()), torch::kByte,
                                     static_cast<int>(root), link_->comm(), link_->stream()),
                    "ncclBroadcast", call);
     });
@@ -233,13 +213,13 @@ class NcclCommunicator : public Communicator {
         const size_t to = (own + step) % in.size();
         const size_t from = (own + in.size() - step) % in.size();
         if (!in[to].empty()) {
-          note(nccl().send(in[to].data(), in[to].size(), NcclType::kUint8, static_cast<int>(to),
+          note(nccl().send(in[to].data(), in[to].size(), torch::kByte, static_cast<int>(to),
                            link_->comm(), link_->stream()),
                "ncclSend");
         }
         if (!out[from].empty()) {
-          note(nccl().recv(out[from].data(), out[from].size(), NcclType::kUint8,
-                           static_cast<int>(from), link_->comm(), link_->stream()),
+          note(nccl().recv(out[from].data(), out[from].size(), torch::kByte, static_cast<int>(from),
+                           link_->comm(), link_->stream()),
                "ncclRecv");
         }
       }
@@ -255,7 +235,7 @@ class NcclCommunicator : public Communicator {
         if (parts[root].empty()) continue;
         const size_t count = parts[root].size() / static_cast<size_t>(in.element_size());
         void* const sum = static_cast<int64_t>(root) == rank() ? out.data_ptr() : nullptr;
-        note(nccl().reduce(parts[root].data(), sum, count, type_of(in), NcclOp::kSum,
+        note(nccl().reduce(parts[root].data(), sum, count, in.scalar_type(), ReduceOp::kSum,
                            static_cast<int>(root), link_->comm(), link_->stream()),
              "ncclReduce");
       }

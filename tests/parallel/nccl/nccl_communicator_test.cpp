@@ -216,7 +216,7 @@ TEST(NcclFailure, OfTheInitNamesRankFunctionAndText) {
   const auto change = [](FakeRank& rank) {
     rank.last_error = "NET/IB : Got completion from peer with status=12";
     rank.backend.nccl.comm_init_rank = [](NcclComm**, int, const NcclId&, int) {
-      return NcclResult::kSystemError;
+      return testing::kSystemError;
     };
   };
   const Error error = failure_of(change, nothing);
@@ -247,9 +247,8 @@ TEST(NcclFailure, OfAPeerThatDoesNotComeToTheInitComesAfterItsLimit) {
 
 TEST(NcclFailure, AtOnceNamesTheFunctionAndTheRows) {
   const auto change = [](FakeRank& rank) {
-    rank.backend.nccl.all_gather = [](const void*, void*, size_t, NcclType, NcclComm*, GpuStream*) {
-      return NcclResult::kInvalidArgument;
-    };
+    rank.backend.nccl.all_gather = [](const void*, void*, size_t, torch::ScalarType, NcclComm*,
+                                      GpuStream*) { return testing::kInvalidArgument; };
   };
   const Error error = failure_of(change, [](Communicator& comm) {
     all_reduce(comm, torch::zeros({1}));
@@ -261,8 +260,7 @@ TEST(NcclFailure, AtOnceNamesTheFunctionAndTheRows) {
 
 TEST(NcclFailure, ThatComesUpLaterIsThrownByTheWaitAndByEveryCallAfter) {
   const auto from_now = std::make_shared<bool>(false);
-  const Error error = failure_of(report(NcclResult::kRemoteError, from_now), [&](Communicator&
-                                                                                     comm) {
+  const Error error = failure_of(report(testing::kRemoteError, from_now), [&](Communicator& comm) {
     Pending pending = comm.start_all_to_all(torch::zeros({3, 2}), {3}, torch::zeros({3, 2}), {3});
     *from_now = true;
     try {
@@ -285,10 +283,10 @@ TEST(NcclFailure, InsideAGroupClosesTheGroupFirst) {
   FakeNccl fake;
   const auto body = [&](std::unique_ptr<Communicator> control) {
     const auto rank = fake.join();
-    rank->backend.nccl.send = [rank = rank.get()](const void*, size_t, NcclType, int, NcclComm*,
-                                                  GpuStream*) {
+    rank->backend.nccl.send = [rank = rank.get()](const void*, size_t, torch::ScalarType, int,
+                                                  NcclComm*, GpuStream*) {
       rank->log.emplace_back("ncclSend fails");
-      return NcclResult::kInternalError;
+      return testing::kInternalError;
     };
     rank->backend.nccl.comm_abort = [rank = rank.get(),
                                      abort = rank->backend.nccl.comm_abort](NcclComm* comm) {
@@ -368,7 +366,7 @@ TEST(NcclFailure, OfTheIdIsTheFailureOfEveryRank) {
     const auto own = static_cast<size_t>(control->rank());
     const auto rank = fake.join();
     rank->last_error = "no socket interface found";
-    rank->backend.nccl.get_unique_id = [](NcclId*) { return NcclResult::kSystemError; };
+    rank->backend.nccl.get_unique_id = [](NcclId*) { return testing::kSystemError; };
     try {
       make_nccl_communicator(std::move(control), backend_of(rank));
     } catch (const Error& error) {
@@ -488,7 +486,7 @@ TEST(NcclPlugin, LibraryIsLibTorchsAndNotOlderThanItsHeader) {
   }
   check_nccl_library(backend.nccl);
   EXPECT_THAT(nccl_log_line(backend.nccl), HasSubstr("libnccl.so.2"));
-  EXPECT_FALSE(backend.nccl.get_error_string(NcclResult::kSystemError).empty());
+  EXPECT_FALSE(backend.nccl.get_error_string(testing::kSystemError).empty());
 }
 #endif
 
