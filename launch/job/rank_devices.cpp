@@ -31,15 +31,15 @@ RankBinding binding_of(const DeviceChoice& own, const Recipe& recipe, const Laun
   return binding;
 }
 
-void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend,
-             const NcclLimits& limits, bool shares_gpus, Communicator& world) {
+void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend, bool shares_gpus,
+             Communicator& world) {
   for (const auto& [name, value] : nccl_environment(shares_gpus, nccl_version(backend->nccl))) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
   devices.watch = std::make_shared<NcclWatch>(
       [&world](const std::exception_ptr& error) { end_job(error, world); });
   backend->watch = devices.watch;
-  devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend, limits);
+  devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend);
   devices.log_lines.push_back(nccl_log_line(backend->nccl));
 }
 
@@ -90,6 +90,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   if (devices.own.device.is_cuda()) {
     set_gpu_precision(recipe.run.tf32);
     backend = nccl_backend(devices.own.device);
+    backend->limits = nccl_limits(recipe.run.hang_timeout);
     own.pci_id = backend->streams.pci_id;
   }
   const std::vector<RankBinding> bindings = gather_bindings(world, own);
@@ -102,9 +103,7 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   }
   // A world of one by MPI moves memory of the CPU only.
   if (backend && world.size() == 1) devices.gpu_world = make_self_communicator();
-  if (backend && world.size() > 1) {
-    connect(devices, backend, nccl_limits(recipe.run.hang_timeout), share_gpus(bindings), world);
-  }
+  if (backend && world.size() > 1) connect(devices, backend, share_gpus(bindings), world);
   return devices;
 }
 

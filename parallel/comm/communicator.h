@@ -29,8 +29,6 @@ enum class Traffic : uint8_t {
 /// A time limit that never ends a wait.
 inline constexpr std::chrono::milliseconds kNever = std::chrono::milliseconds::max();
 
-class CallOrder;
-
 /// A collective in flight, like torch.distributed's Work. Keeps its buffers alive; move-only; the
 /// destructor and move assignment wait for the collective.
 /// With NCCL wait() does not block but makes the current CUDA stream wait.
@@ -100,15 +98,21 @@ class Communicator {
   virtual void throw_if_failed() const = 0;
   /// Ends the whole job at once with this exit code; used where peers would otherwise hang.
   [[noreturn]] virtual void abort(int exit_code) = 0;
+  /// The collectives that a process has started, over all groups split from one communicator. As
+  /// calls have one order, no two threads add to it at once.
+  struct CallOrder {
+    /// Hash of each call's group and kind, in order; equal on ranks that have split and called
+    /// alike.
+    uint64_t hash = 0xcbf29ce484222325;
+    uint64_t num_groups = 0;  ///< groups that were split off
+  };
   /// Numbers of collectives started since construction, by kind, for tests and the log.
   struct Counters {
     int64_t all_reduce = 0, all_to_all = 0, all_gather = 0, reduce_scatter = 0, broadcast = 0;
-    int64_t sent_bytes = 0;   ///< bytes that all_to_all calls sent to other ranks
-    double wait_seconds = 0;  ///< time spent inside wait()
-    uint64_t order_hash = 0;  ///< hash of the kinds of calls in their order; equal on all ranks
-    uint64_t group = 0;       ///< the group in `order`; equal on its ranks
-    /// The list of calls of this group and of all others that are split from the same communicator.
-    std::shared_ptr<CallOrder> order;
+    int64_t sent_bytes = 0;            ///< bytes that all_to_all calls sent to other ranks
+    double wait_seconds = 0;           ///< time spent inside wait(); with NCCL not counted
+    uint64_t group = 0;                ///< the group in `order`; equal on its ranks
+    std::shared_ptr<CallOrder> order;  ///< shared with all groups split from the same communicator
   };
   virtual const Counters& counters() const = 0;
 };

@@ -77,33 +77,17 @@ void check_total(const Communicator& comm, Collective kind, const char* verb, in
 
 const char* name_of(Collective kind) { return kKinds[static_cast<size_t>(kind)].name; }
 
-void CallOrder::add(uint64_t group, Collective kind) {
-  const std::lock_guard lock(mutex_);
-  hash_ = mixed(mixed(hash_, group), static_cast<uint64_t>(kind) + 1);
-}
-
-uint64_t CallOrder::hash() const {
-  const std::lock_guard lock(mutex_);
-  return hash_;
-}
-
-uint64_t CallOrder::new_group() {
-  const std::lock_guard lock(mutex_);
-  return ++num_groups_;
-}
-
 std::shared_ptr<Counters> make_counters(const Counters* parent) {
   auto counters = std::make_shared<Counters>();
-  counters->order = parent != nullptr ? parent->order : std::make_shared<CallOrder>();
-  counters->group = parent != nullptr ? counters->order->new_group() : 0;
+  counters->order = parent != nullptr ? parent->order : std::make_shared<Communicator::CallOrder>();
+  counters->group = parent != nullptr ? ++counters->order->num_groups : 0;
   return counters;
 }
 
 void count_call(Counters& counters, Collective kind) {
   ++(counters.*kKinds[static_cast<size_t>(kind)].count);
-  // FNV-1a over the kinds; the offset keeps the first kind (0) from vanishing.
-  counters.order_hash = (counters.order_hash ^ (static_cast<uint64_t>(kind) + 1)) * 0x100000001b3;
-  counters.order->add(counters.group, kind);
+  uint64_t& hash = counters.order->hash;
+  hash = mixed(mixed(hash, counters.group), static_cast<uint64_t>(kind));
 }
 
 int64_t row_bytes(const torch::Tensor& tensor) {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 
@@ -20,27 +19,12 @@ enum class Collective : uint8_t { kAllReduce, kAllToAll, kAllGather, kReduceScat
 /// Returns the name used in messages: `all_reduce`, `all_to_all`, ...
 const char* name_of(Collective kind);
 
-/// The collectives that a process has started, in order, over all groups split from one
-/// communicator. Kept as a hash of each call's group and kind, equal on all ranks that have split
-/// and called alike. Thread-safe.
-class CallOrder {
- public:
-  void add(uint64_t group, Collective kind);
-  uint64_t hash() const;
-  uint64_t new_group();  ///< returns the number of a group that is split off
-
- private:
-  mutable std::mutex mutex_;
-  uint64_t hash_ = 0xcbf29ce484222325;
-  uint64_t num_groups_ = 0;
-};
-
-/// Returns the counters of a communicator split from one with the counters `parent`, whose list of
-/// calls it continues. Null: of a new communicator, which begins a list.
+/// Returns the counters of a communicator split from one with the counters `parent`, whose
+/// CallOrder it continues. Null: of a new communicator, which begins one.
 std::shared_ptr<Communicator::Counters> make_counters(
     const Communicator::Counters* parent = nullptr);
 
-/// Adds one call to the counter of its kind and to the list of calls.
+/// Adds one call to the counter of its kind and to the CallOrder.
 void count_call(Communicator::Counters& counters, Collective kind);
 
 /// Returns the bytes of one row (one index of dimension 0), also for a tensor of zero rows.

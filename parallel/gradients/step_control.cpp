@@ -1,10 +1,11 @@
 #include "parallel/gradients/step_control.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "parallel/comm/communicator_checks.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -49,12 +50,9 @@ StepFlags combine(const torch::Tensor& rows) {
 }
 
 std::string describe(const Communicator::Counters& counters) {
-  return std::to_string(counters.all_reduce) + " all_reduce, " +
-         std::to_string(counters.all_to_all) + " all_to_all, " +
-         std::to_string(counters.all_gather) + " all_gather, " +
-         std::to_string(counters.reduce_scatter) + " reduce_scatter, " +
-         std::to_string(counters.broadcast) + " broadcast, order " +
-         std::to_string(counters.order_hash);
+  return fmt::format("{} all_reduce, {} all_to_all, {} all_gather, {} reduce_scatter, {} broadcast",
+                     counters.all_reduce, counters.all_to_all, counters.all_gather,
+                     counters.reduce_scatter, counters.broadcast);
 }
 
 }  // namespace
@@ -66,15 +64,6 @@ StepControl::StepControl(RankGrid& grid, const std::vector<const Communicator*>&
               {"inter_node", grid.inter_node.get()}, {"GPU world", grid.gpu_world.get()}};
   std::erase_if(watched_, [](const Watched& watched) { return watched.comm == nullptr; });
   for (const Communicator* comm : gradient_sums) watched_.push_back({"gradients", comm});
-}
-
-int64_t StepControl::fingerprint() const {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const auto& [name, comm] : watched_) {
-    hash = (hash ^ comm->counters().order->hash()) * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 32;
-  }
-  return static_cast<int64_t>(hash);
 }
 
 void StepControl::throw_if_failed() const {
@@ -91,7 +80,7 @@ StepFlags StepControl::agree(const StepFlags& own) {
   entry[kSave] = own.save ? 1 : 0;
   entry[kWritten] = own.written_step;
   entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
-  entry[kHash] = fingerprint();
+  entry[kHash] = std::bit_cast<int64_t>(comm_->counters().order->hash);
   const torch::Tensor rows = torch::empty({comm_->size(), kNumEntries}, torch::kLong);
   const RowCounts counts(static_cast<size_t>(comm_->size()), 1);
   comm_->start_all_gather(row, rows, counts).wait();
@@ -102,18 +91,15 @@ StepFlags StepControl::agree(const StepFlags& own) {
 
 void StepControl::report_mismatch() {
   std::string own;
-  for (const auto& [name, comm] : watched_) {
-    own += (own.empty() ? "" : "; ") + name + ": " + describe(comm->counters());
-  }
-  own += "; order of all groups' calls " + std::to_string(fingerprint());
+  for (const auto& [name, comm] : watched_) own += name + ": " + describe(comm->counters()) + "; ";
+  own += fmt::format("order of all groups' calls {:x}", comm_->counters().order->hash);
   const std::vector<std::string> all = gather_text(*comm_, own);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw CommError("ranks have not made the same collective calls\n  rank 0: " + all[0] +
-                        "\n  rank " + std::to_string(rank) + ": " + all[rank],
-                    "a rank skipped, added or reordered a call since the run began");
-  }
-  throw CommError("ranks have not made the same collective calls");
+  const auto other =
+      std::find_if(all.begin(), all.end(), [&](const std::string& text) { return text != all[0]; });
+  throw CommError(fmt::format("ranks have not made the same collective calls\n  rank 0: {}\n"
+                              "  rank {}: {}",
+                              all[0], other - all.begin(), *other),
+                  "a rank skipped, added or reordered a call since the run began");
 }
 
 }  // namespace shoal

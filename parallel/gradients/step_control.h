@@ -26,13 +26,12 @@ struct StepFlags {
 /// and clip alike: a small all-gather on a communicator of its own. All ranks get the same bits.
 ///
 /// It also detects ranks that diverge: it compares which collectives, in which order, the ranks
-/// have started so far. The order is one list over all groups: the grid's communicators, those that
-/// sum gradients, and every other group that was split from the same communicator (CallOrder). A
-/// swap of two groups' calls is an error with every backend, since NCCL could not run it.
+/// have started so far, over all groups that are split from one communicator (CallOrder). A swap of
+/// two groups' calls is an error with every backend, since NCCL could not run it.
 class StepControl {
  public:
   /// `gradient_sums`: the communicators that sum gradients, equally many on all ranks. Collective
-  /// over grid.world. `grid` and these communicators must outlive this object.
+  /// over grid.world, from which all these are split. `grid` and these must outlive this object.
   explicit StepControl(RankGrid& grid, const std::vector<const Communicator*>& gradient_sums = {});
   /// Returns the ranks' flags combined. Collective. Throws CommError on every rank, naming two
   /// ranks and their calls, if the ranks' calls differ; also if a communicator has failed.
@@ -41,7 +40,6 @@ class StepControl {
   void throw_if_failed() const;
 
  private:
-  int64_t fingerprint() const;
   [[noreturn]] void report_mismatch();
 
   std::unique_ptr<Communicator> comm_;

@@ -14,26 +14,6 @@
 namespace shoal {
 namespace {
 
-NcclType type_of(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat:
-      return NcclType::kFloat32;
-    case torch::kDouble:
-      return NcclType::kFloat64;
-    case torch::kLong:
-      return NcclType::kInt64;
-    case torch::kBFloat16:
-      return NcclType::kBfloat16;
-    default:
-      return NcclType::kUint8;
-  }
-}
-
-NcclOp op_of(ReduceOp op) {
-  if (op == ReduceOp::kMax) return NcclOp::kMax;
-  return op == ReduceOp::kMin ? NcclOp::kMin : NcclOp::kSum;
-}
-
 /// Equal counts on every rank, known to every rank: then NCCL's own collective fits.
 bool are_even(const RowCounts& rows) {
   return std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
@@ -47,33 +27,6 @@ std::shared_ptr<NcclLink> make_link(Args&&... args) {
             delete link;
           }};
 }
-
-/// A collective in flight. Holds what it needs by itself: a Pending may outlive its communicator.
-struct NcclInFlight {
-  std::shared_ptr<NcclLink> link;
-  std::shared_ptr<Communicator::Counters> counters;
-  NcclCall call;
-  std::unique_lock<std::mutex> turn;
-  std::shared_ptr<void> launch;       // watched while NCCL launches it
-  GpuStream* start_stream = nullptr;  // current when it started
-  GpuEvent finished;                  // after the transfer, on the communication stream
-
-  // Buffers go back to the allocator when this returns, and it hands memory out again to the stream
-  // it was allocated for, without asking whether other streams are done with it. That stream is the
-  // one that was current at the start, or the one that is now: so both wait.
-  void finish() {
-    const auto start = std::chrono::steady_clock::now();
-    link->poll(call);
-    const GpuStreams& streams = link->streams();
-    GpuStream* const now = streams.current();
-    streams.wait(now, finished);
-    if (now != start_stream) streams.wait(start_stream, finished);
-    counters->wait_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-};
-
-using InFlightPtr = std::shared_ptr<NcclInFlight>;
 
 class NcclCommunicator : public Communicator {
  public:
@@ -100,67 +53,69 @@ class NcclCommunicator : public Communicator {
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     check_all_reduce(buffer, rules());
     const auto count = buffer.numel();
-    const InFlightPtr in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
-    in_flight->call.bytes_per_row = buffer.element_size();
-    if (count > 0) {
+    NcclCall call = next_call(Collective::kAllReduce, buffer, {count}, {count});
+    call.bytes_per_row = buffer.element_size();
+    return start(call, {buffer}, [&] {
+      if (count == 0) return;
       link_->check(
           nccl().all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<size_t>(count),
-                            type_of(buffer), op_of(op), link_->comm(), link_->stream()),
-          "ncclAllReduce", in_flight->call);
-    }
-    return pending(in_flight, {std::move(buffer)});
+                            buffer.scalar_type(), op, link_->comm(), link_->stream()),
+          "ncclAllReduce", call);
+    });
   }
 
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     check_all_to_all({*this, rules()}, in, send_rows, out, recv_rows);
-    const InFlightPtr in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    exchange(in_flight->call, parts_of(in, send_rows), parts_of(out, recv_rows));
-    counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->call.bytes_per_row;
-    return pending(in_flight, {std::move(in), std::move(out)});
+    const NcclCall call = next_call(Collective::kAllToAll, in, send_rows, recv_rows);
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * call.bytes_per_row;
+    return start(call, {in, out},
+                 [&] { exchange(call, parts_of(in, send_rows), parts_of(out, recv_rows)); });
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
     check_all_gather({*this, rules()}, in, out, rows);
-    const InFlightPtr in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
-    const auto bytes = static_cast<size_t>(in.nbytes());
-    if (!are_even(rows)) {
-      const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
-      exchange(in_flight->call, to_each, parts_of(out, rows));
-    } else if (bytes > 0) {
-      link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, NcclType::kUint8,
-                                     link_->comm(), link_->stream()),
-                   "ncclAllGather", in_flight->call);
-    }
-    return pending(in_flight, {std::move(in), std::move(out)});
+    const NcclCall call = next_call(Collective::kAllGather, in, {in.size(0)}, rows);
+    return start(call, {in, out}, [&] {
+      const auto bytes = static_cast<size_t>(in.nbytes());
+      if (!are_even(rows)) {
+        const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
+        exchange(call, to_each, parts_of(out, rows));
+      } else if (bytes > 0) {
+        link_->check(nccl().all_gather(in.data_ptr(), out.data_ptr(), bytes, torch::kByte,
+                                       link_->comm(), link_->stream()),
+                     "ncclAllGather", call);
+      }
+    });
   }
 
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
     check_reduce_scatter({*this, rules()}, in, out, rows);
-    const InFlightPtr in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
-    if (!are_even(rows)) {
-      reduce_uneven(in_flight->call, in, out, rows);
-    } else if (out.numel() > 0) {
-      link_->check(
-          nccl().reduce_scatter(in.data_ptr(), out.data_ptr(), static_cast<size_t>(out.numel()),
-                                type_of(in), NcclOp::kSum, link_->comm(), link_->stream()),
-          "ncclReduceScatter", in_flight->call);
-    }
-    return pending(in_flight, {std::move(in), std::move(out)});
+    const NcclCall call = next_call(Collective::kReduceScatter, in, rows, {out.size(0)});
+    return start(call, {in, out}, [&] {
+      if (!are_even(rows)) {
+        reduce_uneven(call, in, out, rows);
+      } else if (out.numel() > 0) {
+        link_->check(
+            nccl().reduce_scatter(in.data_ptr(), out.data_ptr(), static_cast<size_t>(out.numel()),
+                                  in.scalar_type(), ReduceOp::kSum, link_->comm(), link_->stream()),
+            "ncclReduceScatter", call);
+      }
+    });
   }
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
     check_broadcast({*this, rules()}, buffer, root);
     const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
-    const InFlightPtr in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
-    if (buffer.nbytes() > 0) {
+    const NcclCall call = next_call(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
+    return start(call, {buffer}, [&] {
+      if (buffer.nbytes() == 0) return;
       link_->check(nccl().broadcast(buffer.data_ptr(), buffer.data_ptr(),
-                                    static_cast<size_t>(buffer.nbytes()), NcclType::kUint8,
+                                    static_cast<size_t>(buffer.nbytes()), torch::kByte,
                                     static_cast<int>(root), link_->comm(), link_->stream()),
-                   "ncclBroadcast", in_flight->call);
-    }
-    return pending(in_flight, {std::move(buffer)});
+                   "ncclBroadcast", call);
+    });
   }
 
   void barrier(std::chrono::milliseconds limit) override {
@@ -172,7 +127,7 @@ class NcclCommunicator : public Communicator {
       queued = link_->streams().record(link_->stream());
     }
     link_->drain(queued, call);
-    control_->barrier(std::min(limit, link_->settings().limits.barrier));
+    control_->barrier(std::min(limit, link_->backend().limits.barrier));
   }
 
   void throw_if_failed() const override {
@@ -192,44 +147,41 @@ class NcclCommunicator : public Communicator {
     return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
 
-  bool carries(Traffic traffic) const { return link_->settings().traffic == traffic; }
-
-  /// Counts the call and has the communication stream wait for work that uses the buffers.
-  InFlightPtr begin(Collective kind, const torch::Tensor& tensor, RowCounts send_rows,
-                    RowCounts recv_rows) {
+  NcclCall next_call(Collective kind, const torch::Tensor& tensor, const RowCounts& send_rows,
+                     const RowCounts& recv_rows) {
     count_call(*counters_, kind);
-    auto in_flight = std::make_shared<NcclInFlight>();
-    in_flight->link = link_;
-    in_flight->counters = counters_;
-    in_flight->call = {.name = name_of(kind),
-                       .sequence = sequence_++,
-                       .send_rows = std::move(send_rows),
-                       .recv_rows = std::move(recv_rows),
-                       .bytes_per_row = row_bytes(tensor)};
-    in_flight->turn = link_->busy();
-    link_->check_alive(in_flight->call);
-    const GpuStreams& streams = link_->streams();
-    in_flight->start_stream = streams.current();
-    streams.wait(link_->stream(), streams.record(in_flight->start_stream));
-    const GpuEvent& last_exchange = link_->backend().launches->last_exchange;
-    if (carries(Traffic::kGradients) && last_exchange) {
-      streams.wait(link_->stream(), last_exchange);
-    }
-    in_flight->launch = watch_host_call(*link_, in_flight->call, link_->settings().limits.launch);
-    return in_flight;
+    return {name_of(kind), sequence_++, send_rows, recv_rows, row_bytes(tensor)};
   }
 
-  Pending pending(const InFlightPtr& in_flight, std::vector<torch::Tensor> buffers) {
-    in_flight->launch.reset();
-    in_flight->finished = link_->streams().record(link_->stream());
-    if (carries(Traffic::kExchange)) {
-      link_->backend().launches->last_exchange = in_flight->finished;
+  /// Queues what `launch` hands to NCCL between the work that uses the buffers before and after.
+  template <typename Launch>
+  Pending start(const NcclCall& call, std::vector<torch::Tensor> buffers, const Launch& launch) {
+    const NcclBackend& backend = link_->backend();
+    const GpuStreams& streams = backend.streams;
+    GpuStream* const start_stream = streams.current();
+    const auto turn = link_->busy();
+    link_->check_alive(call);
+    streams.wait(link_->stream(), streams.record(start_stream));
+    if (link_->traffic() == Traffic::kGradients && backend.last_exchange) {
+      streams.wait(link_->stream(), backend.last_exchange);
     }
-    in_flight->turn.unlock();
-    if (const auto watch = link_->backend().watch.lock()) {
-      watch->add(*link_, in_flight->call, in_flight->finished);
+    {
+      const auto watched = watch_host_call(*link_, call, backend.limits.launch);
+      launch();
     }
-    return {[in_flight] { in_flight->finish(); }, std::move(buffers)};
+    const GpuEvent finished = streams.record(link_->stream());
+    if (link_->traffic() == Traffic::kExchange) backend.last_exchange = finished;
+    if (const auto watch = backend.watch.lock()) watch->add(*link_, call, finished);
+    // Buffers go back to the allocator when this returns, and it hands memory out again to the
+    // stream it was allocated for, without asking whether other streams are done with it. That
+    // stream is the one that was current at the start, or the one that is now: so both wait.
+    const auto finish = [link = link_, call, start_stream, finished] {
+      link->poll(call);
+      GpuStream* const now = link->streams().current();
+      link->streams().wait(now, finished);
+      if (now != start_stream) link->streams().wait(start_stream, finished);
+    };
+    return {finish, std::move(buffers)};
   }
 
   /// `body` makes calls of NCCL's and hands their results to its argument. An error is thrown after
@@ -261,13 +213,13 @@ class NcclCommunicator : public Communicator {
         const size_t to = (own + step) % in.size();
         const size_t from = (own + in.size() - step) % in.size();
         if (!in[to].empty()) {
-          note(nccl().send(in[to].data(), in[to].size(), NcclType::kUint8, static_cast<int>(to),
+          note(nccl().send(in[to].data(), in[to].size(), torch::kByte, static_cast<int>(to),
                            link_->comm(), link_->stream()),
                "ncclSend");
         }
         if (!out[from].empty()) {
-          note(nccl().recv(out[from].data(), out[from].size(), NcclType::kUint8,
-                           static_cast<int>(from), link_->comm(), link_->stream()),
+          note(nccl().recv(out[from].data(), out[from].size(), torch::kByte, static_cast<int>(from),
+                           link_->comm(), link_->stream()),
                "ncclRecv");
         }
       }
@@ -283,7 +235,7 @@ class NcclCommunicator : public Communicator {
         if (parts[root].empty()) continue;
         const size_t count = parts[root].size() / static_cast<size_t>(in.element_size());
         void* const sum = static_cast<int64_t>(root) == rank() ? out.data_ptr() : nullptr;
-        note(nccl().reduce(parts[root].data(), sum, count, type_of(in), NcclOp::kSum,
+        note(nccl().reduce(parts[root].data(), sum, count, in.scalar_type(), ReduceOp::kSum,
                            static_cast<int>(root), link_->comm(), link_->stream()),
              "ncclReduce");
       }
@@ -299,9 +251,8 @@ class NcclCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
-                                                     std::shared_ptr<const NcclBackend> backend,
-                                                     const NcclLimits& limits) {
-  auto link = make_link(*control, NcclSettings{std::move(backend), limits});
+                                                     std::shared_ptr<const NcclBackend> backend) {
+  auto link = make_link(*control, std::move(backend));
   return std::make_unique<NcclCommunicator>(std::move(control), std::move(link));
 }
 

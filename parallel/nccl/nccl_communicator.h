@@ -11,7 +11,7 @@ namespace shoal {
 ///
 /// `control`: for CPU tensors; used for NCCL's unique id, split(), barrier() and abort(). The calls
 /// continue its list of calls (CallOrder).
-/// `backend`: NCCL and the streams of this rank's GPU. `limits`: times after which a call fails.
+/// `backend`: NCCL and the streams of this rank's GPU.
 ///
 /// Buffers must be on the GPU of `backend` (TORCH_CHECK). Control data (counts on the host,
 /// gather_text) needs a CPU communicator. bfloat16 is reduced too, in bfloat16.
@@ -32,9 +32,8 @@ namespace shoal {
 /// barrier() and, while the host waits for the GPU or in NCCL, by the backend's NcclWatch (a
 /// polling thread).
 ///
-/// Throws CommError if NCCL is too old or cannot connect, Error (exit 14) if versions differ.
+/// Throws Error (exit 70) if NCCL is too old or cannot connect, (exit 14) if versions differ.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
-                                                     std::shared_ptr<const NcclBackend> backend,
-                                                     const NcclLimits& limits = {});
+                                                     std::shared_ptr<const NcclBackend> backend);
 
 }  // namespace shoal

@@ -31,9 +31,6 @@ struct GpuStreams {
   /// The streams of the process's collectives, one for each Traffic. That of exchanges has high
   /// priority: a transfer's few blocks are scheduled before the many of a matrix product.
   std::array<GpuStream*, 3> communication{};
-  GpuStream* stream_of(Traffic traffic) const {
-    return communication[static_cast<size_t>(traffic)];
-  }
   /// Returns the current stream of the calling thread.
   std::function<GpuStream*()> current;
   /// Returns an event after all work of the stream so far.
@@ -46,24 +43,12 @@ struct GpuStreams {
   std::function<void(void* to, const void* from, size_t bytes, GpuStream* stream)> copy;
 };
 
-/// The values of NCCL's ncclResult_t that are used, with its numbers.
-enum class NcclResult : int {
-  kSuccess = 0,
-  kSystemError = 2,
-  kInternalError = 3,
-  kInvalidArgument = 4,
-  kInvalidUsage = 5,
-  kRemoteError = 6,
-  kInProgress = 7,
-};
+/// NCCL's ncclResult_t, with its numbers. All other values are errors.
+enum class NcclResult : int { kSuccess = 0, kInProgress = 7 };
 
 inline bool is_error(NcclResult result) {
   return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
 }
-
-/// The values of NCCL's ncclDataType_t and ncclRedOp_t that are used, with their numbers.
-enum class NcclType : int { kUint8 = 1, kInt64 = 4, kFloat32 = 7, kFloat64 = 8, kBfloat16 = 9 };
-enum class NcclOp : int { kSum = 0, kMax = 2, kMin = 3 };
 
 /// NCCL's ncclUniqueId.
 struct NcclId {
@@ -73,8 +58,8 @@ struct NcclId {
 /// An NCCL communicator, opaque to all but the functions below.
 struct NcclComm;
 
-/// The NCCL functions that communicators call, with NCCL's names and arguments. They come from the
-/// CUDA plug-in; tests pass scripted ones. Callers need no NCCL header.
+/// The NCCL functions that communicators call, with NCCL's names and arguments, but LibTorch's
+/// dtypes. They come from the CUDA plug-in; tests pass scripted ones. Callers need no NCCL header.
 ///
 /// NCCL communicators are blocking here: functions that connect, and calls that launch a transfer,
 /// return when they are done. A thread may be blocked in one while another calls comm_abort.
@@ -100,26 +85,26 @@ struct NcclFunctions {
 
   std::function<NcclResult()> group_start;
   std::function<NcclResult()> group_end;
-  using Reduction = NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
-                               NcclComm* comm, GpuStream* stream);
+  using Reduction = NcclResult(const void* in, void* out, size_t count, torch::ScalarType type,
+                               ReduceOp op, NcclComm* comm, GpuStream* stream);
   std::function<Reduction> all_reduce;
   std::function<Reduction> reduce_scatter;  ///< `count`: elements of `out`, one rank's share
   /// `out` is used on the root only; other ranks pass nullptr.
-  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclOp op,
-                           int root, NcclComm* comm, GpuStream* stream)>
+  std::function<NcclResult(const void* in, void* out, size_t count, torch::ScalarType type,
+                           ReduceOp op, int root, NcclComm* comm, GpuStream* stream)>
       reduce;
   /// `count`: elements of `in`, one rank's share.
-  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, NcclComm* comm,
-                           GpuStream* stream)>
-      all_gather;
-  std::function<NcclResult(const void* in, void* out, size_t count, NcclType type, int root,
+  std::function<NcclResult(const void* in, void* out, size_t count, torch::ScalarType type,
                            NcclComm* comm, GpuStream* stream)>
+      all_gather;
+  std::function<NcclResult(const void* in, void* out, size_t count, torch::ScalarType type,
+                           int root, NcclComm* comm, GpuStream* stream)>
       broadcast;
-  std::function<NcclResult(const void* in, size_t count, NcclType type, int peer, NcclComm* comm,
-                           GpuStream* stream)>
+  std::function<NcclResult(const void* in, size_t count, torch::ScalarType type, int peer,
+                           NcclComm* comm, GpuStream* stream)>
       send;
-  std::function<NcclResult(void* out, size_t count, NcclType type, int peer, NcclComm* comm,
-                           GpuStream* stream)>
+  std::function<NcclResult(void* out, size_t count, torch::ScalarType type, int peer,
+                           NcclComm* comm, GpuStream* stream)>
       recv;
 };
 
@@ -142,22 +127,18 @@ struct NcclLimits {
   }
 };
 
-/// What orders the launches of all communicators of a process.
-struct NcclLaunches {
-  std::mutex mutex;  ///< held from the start of a call until NCCL has queued it
-  /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
-  /// on their stream, so that they do not delay an exchange that is queued.
-  GpuEvent last_exchange;
-};
-
 class NcclWatch;
 
-/// The NCCL functions and streams of one GPU.
+/// The NCCL functions and streams of one GPU, which all communicators of a process share.
 struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
+  NcclLimits limits;
   std::weak_ptr<NcclWatch> watch = {};  ///< polls all calls for failures; default: none
-  std::shared_ptr<NcclLaunches> launches = std::make_shared<NcclLaunches>();
+  mutable std::mutex launching;         ///< held from the start of a call until NCCL has queued it
+  /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
+  /// on their stream, so that they do not delay an exchange that is queued.
+  mutable GpuEvent last_exchange;
 };
 
 /// Returns the functions and streams for this GPU from the CUDA plug-in. Call once per process:

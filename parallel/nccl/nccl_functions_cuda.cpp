@@ -16,27 +16,30 @@ namespace shoal {
 namespace {
 
 static_assert(static_cast<int>(NcclResult::kSuccess) == ncclSuccess);
-static_assert(static_cast<int>(NcclResult::kSystemError) == ncclSystemError);
-static_assert(static_cast<int>(NcclResult::kInternalError) == ncclInternalError);
-static_assert(static_cast<int>(NcclResult::kInvalidArgument) == ncclInvalidArgument);
-static_assert(static_cast<int>(NcclResult::kInvalidUsage) == ncclInvalidUsage);
-static_assert(static_cast<int>(NcclResult::kRemoteError) == ncclRemoteError);
 static_assert(static_cast<int>(NcclResult::kInProgress) == ncclInProgress);
-static_assert(static_cast<int>(NcclType::kUint8) == ncclUint8);
-static_assert(static_cast<int>(NcclType::kInt64) == ncclInt64);
-static_assert(static_cast<int>(NcclType::kFloat32) == ncclFloat32);
-static_assert(static_cast<int>(NcclType::kFloat64) == ncclFloat64);
-static_assert(static_cast<int>(NcclType::kBfloat16) == ncclBfloat16);
-static_assert(static_cast<int>(NcclOp::kSum) == ncclSum);
-static_assert(static_cast<int>(NcclOp::kMax) == ncclMax);
-static_assert(static_cast<int>(NcclOp::kMin) == ncclMin);
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 
 using c10::cuda::CUDAGuard;
 
 NcclResult ours(ncclResult_t result) { return static_cast<NcclResult>(result); }
-ncclDataType_t theirs(NcclType type) { return static_cast<ncclDataType_t>(type); }
-ncclRedOp_t theirs(NcclOp op) { return static_cast<ncclRedOp_t>(op); }
+ncclDataType_t theirs(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat:
+      return ncclFloat32;
+    case torch::kDouble:
+      return ncclFloat64;
+    case torch::kLong:
+      return ncclInt64;
+    case torch::kBFloat16:
+      return ncclBfloat16;
+    default:
+      return ncclUint8;
+  }
+}
+ncclRedOp_t theirs(ReduceOp op) {
+  if (op == ReduceOp::kMax) return ncclMax;
+  return op == ReduceOp::kMin ? ncclMin : ncclSum;
+}
 ncclComm_t theirs(NcclComm* comm) { return reinterpret_cast<ncclComm_t>(comm); }
 cudaStream_t theirs(GpuStream* stream) { return reinterpret_cast<cudaStream_t>(stream); }
 template <typename T>

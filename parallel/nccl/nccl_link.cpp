@@ -7,50 +7,27 @@
 #include <exception>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// Collective. Throws on all ranks unless all load one version of NCCL.
-void require_same_version(Communicator& control, const NcclFunctions& nccl) {
-  const std::vector<std::string> versions = gather_text(
-      control, fmt::format("{} ({})", nccl_version_text(nccl_version(nccl)), nccl.library_file));
-  const auto number = [](const std::string& text) { return text.substr(0, text.find(' ')); };
-  for (size_t rank = 1; rank < versions.size(); ++rank) {
-    if (number(versions[rank]) == number(versions[0])) continue;
-    throw Error(ExitCode::kVersionSkew,
-                fmt::format("NCCL: rank {} loads version {}, rank 0 loads {}", rank, versions[rank],
-                            versions[0]),
-                "install the same NCCL on every machine");
-  }
-}
-
 /// Collective. Rank 0's id on every rank.
 NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
+  const std::string text = on_rank_zero(control, [&] {
+    NcclId made;
+    const NcclResult result = nccl.get_unique_id(&made);
+    if (is_error(result)) {
+      throw CommError(
+          fmt::format("ncclGetUniqueId: {}: {}", nccl.get_error_string(result),
+                      nccl.get_last_error(nullptr)),
+          "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
+    }
+    return std::string(made.bytes.begin(), made.bytes.end());
+  });
   NcclId id;
-  NcclResult result = NcclResult::kSuccess;
-  std::string text;
-  // A rank 0 that fails sends an empty text, or the others would wait for it.
-  if (control.rank() == 0) {
-    result = nccl.get_unique_id(&id);
-    if (!is_error(result)) text.assign(id.bytes.data(), id.bytes.size());
-  }
-  text = broadcast_text(control, std::move(text));
-  if (text.empty()) {
-    throw CommError(control.rank() == 0
-                        ? "ncclGetUniqueId: " + nccl.get_error_string(result) + ": " +
-                              nccl.get_last_error(nullptr)
-                        : "ncclGetUniqueId: rank 0 of " + std::to_string(control.size()) +
-                              " could not make an id; see its log",
-                    "NCCL_DEBUG=INFO shows what NCCL tried; NCCL_SOCKET_IFNAME picks the network");
-  }
-  TORCH_CHECK(text.size() == id.bytes.size(), "ncclGetUniqueId: rank 0 sent ", text.size(),
-              " bytes, expected ", id.bytes.size());
   std::copy(text.begin(), text.end(), id.bytes.begin());
   return id;
 }
@@ -58,32 +35,32 @@ NcclId share_id(Communicator& control, const NcclFunctions& nccl) {
 }  // namespace
 
 // NCCL's own init has no limit. What is left of it behind the barrier, the watch limits.
-NcclLink::NcclLink(Communicator& control, const NcclSettings& settings)
-    : settings_(settings),
+NcclLink::NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend)
+    : backend_(std::move(backend)),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
   check_nccl_library(nccl());
-  control.barrier(settings_.limits.init);
-  require_same_version(control, nccl());
+  control.barrier(backend_->limits.init);
+  require_equal_on_ranks(control, {{"NCCL", nccl_version_text(nccl_version(nccl()))}});
   const NcclId id = share_id(control, nccl());
   NcclComm* made = nullptr;
-  call_nccl({.name = "init"}, "ncclCommInitRankConfig", settings_.limits.init,
+  call_nccl({.name = "init"}, "ncclCommInitRankConfig", backend_->limits.init,
             [&] { return nccl().comm_init_rank(&made, size_, id, rank_); });
   comm_ = made;
 }
 
 // The key is the rank: `control` has sorted the ranks already.
 NcclLink::NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traffic traffic)
-    : settings_(parent.settings_),
+    : backend_(parent.backend_),
+      traffic_(traffic),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
-  settings_.traffic = traffic;
   const NcclCall call{.name = "split"};
   parent.check_alive(call);
   NcclComm* made = nullptr;
   // Exchanges run one after the other anyway, so they can share buffers.
   const bool shares = traffic == Traffic::kExchange;
-  call_nccl(call, "ncclCommSplit", settings_.limits.init, [&] {
+  call_nccl(call, "ncclCommSplit", backend_->limits.init, [&] {
     return nccl().comm_split(parent.comm(), static_cast<int>(color), rank_, shares, &made);
   });
   comm_ = made;
@@ -108,7 +85,7 @@ NcclLink::~NcclLink() {
 
 bool NcclLink::finalize() noexcept {
   try {
-    call_nccl({.name = "finalize"}, "ncclCommFinalize", settings_.limits.finalize,
+    call_nccl({.name = "finalize"}, "ncclCommFinalize", backend_->limits.finalize,
               [&] { return nccl().comm_finalize(comm()); });
     if (NcclComm* const own = take_comm("it was finalized")) nccl().comm_destroy(own);
     return true;
@@ -133,8 +110,8 @@ NcclComm* NcclLink::take_comm(const std::string& why) noexcept {
   return std::exchange(comm_, nullptr);
 }
 
-void NcclLink::abort() noexcept {
-  if (NcclComm* const own = take_comm("it was aborted")) nccl().comm_abort(own);
+void NcclLink::abort(const std::string& why) noexcept {
+  if (NcclComm* const own = take_comm(why)) nccl().comm_abort(own);
 }
 
 void NcclLink::check_alive(const NcclCall& call) const {
@@ -154,7 +131,6 @@ void NcclLink::check(NcclResult result, const char* function, const NcclCall& ca
 
 // Under the lock, so that no other thread frees the communicator meanwhile.
 void NcclLink::poll(const NcclCall& call) {
-  check_alive(call);
   NcclResult result = NcclResult::kSuccess, state = NcclResult::kSuccess;
   {
     const std::lock_guard lock(mutex_);
@@ -165,24 +141,14 @@ void NcclLink::poll(const NcclCall& call) {
   check(state, "reported by ncclCommGetAsyncError", call);
 }
 
-bool NcclLink::is_over(const NcclCall& call, const GpuEvent& finished) {
-  if (has_failed() || streams().is_done(finished)) return true;
-  poll(call);
-  return false;
-}
-
 void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
-  const std::chrono::milliseconds limit = settings_.limits.barrier;
-  const auto start = Clock::now();
-  constexpr int kQuickTurns = 200;  // most of what is left takes microseconds, some takes seconds
-  for (int turn = 0; poll(call), !streams().is_done(event); ++turn) {
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  const std::chrono::milliseconds limit = backend_->limits.barrier;
+  const auto start = std::chrono::steady_clock::now();
+  while (poll(call), !streams().is_done(event)) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - start);
     if (waited > limit) time_out(call, limit);
-    if (turn < kQuickTurns) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
@@ -193,7 +159,7 @@ void NcclLink::fail(const NcclCall& call, const std::string& what) {
                                              call.send_rows, call.recv_rows, call.bytes_per_row);
   const std::string failure =
       fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
-  if (NcclComm* const own = take_comm(failure)) nccl().comm_abort(own);
+  abort(failure);
   throw CommError(failure,
                   "a peer may have died or called something else; look at its log, and at NCCL's "
                   "with NCCL_DEBUG=INFO; run.hang_timeout sets how long a peer may take");

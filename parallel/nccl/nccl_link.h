@@ -20,25 +20,18 @@ struct NcclCall {
   int64_t bytes_per_row = 0;
 };
 
-/// How a communicator of NCCL's is made.
-struct NcclSettings {
-  std::shared_ptr<const NcclBackend> backend;
-  NcclLimits limits;
-  Traffic traffic = Traffic::kControl;
-};
-
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
 /// A thread holds busy() while it starts a collective, and may be blocked in NCCL meanwhile. The
-/// backend's NcclWatch, a polling thread, calls is_over() and time_out() without busy(): it must be
+/// backend's NcclWatch, a polling thread, calls poll() and time_out() without busy(): it must be
 /// able to abort the communicator of a thread that is blocked.
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): waits for all ranks, shares rank 0's NCCL id and
-  /// connects. Throws CommError if NCCL is too old, if it cannot connect or if a rank does not come
-  /// within NcclLimits::init; Error (exit 14) on all ranks if versions differ.
-  NcclLink(Communicator& control, const NcclSettings& settings);
+  /// connects. Throws Error (exit 70) if NCCL is too old, if it cannot connect or if a rank does
+  /// not come within NcclLimits::init; Error (exit 14) on all ranks if versions differ.
+  NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> backend);
   /// Splits the communicator of `parent`, which must be idle on all ranks. Collective over the
   /// ranks of `parent`. `control`: the ranks of the new communicator; `color`: as in
   /// Communicator::split.
@@ -48,20 +41,17 @@ class NcclLink {
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  const NcclFunctions& nccl() const { return settings_.backend->nccl; }
-  const NcclSettings& settings() const { return settings_; }
-  const NcclBackend& backend() const { return *settings_.backend; }
-  const GpuStreams& streams() const { return settings_.backend->streams; }
+  const NcclBackend& backend() const { return *backend_; }
+  const NcclFunctions& nccl() const { return backend_->nccl; }
+  const GpuStreams& streams() const { return backend_->streams; }
+  Traffic traffic() const { return traffic_; }
   NcclComm* comm() const;  ///< null after a failure or abort
-  /// The stream that the transfers of this Traffic are queued on.
-  GpuStream* stream() const { return streams().stream_of(settings_.traffic); }
+  /// The stream that the transfers are queued on.
+  GpuStream* stream() const { return streams().communication[static_cast<size_t>(traffic_)]; }
 
   /// Returns the lock that orders the launches of all communicators of the process, to be held from
   /// the start of a call until NCCL has queued it.
-  std::unique_lock<std::mutex> busy() { return std::unique_lock(backend().launches->mutex); }
-  /// True if `call` is over: the GPU has reached `finished`, the event behind it, or the link
-  /// failed earlier. Throws CommError on an NCCL error.
-  bool is_over(const NcclCall& call, const GpuEvent& finished);
+  std::unique_lock<std::mutex> busy() { return std::unique_lock(backend_->launching); }
   /// True if the link has failed or was aborted.
   bool has_failed() const;
 
@@ -76,8 +66,9 @@ class NcclLink {
   void drain(const GpuEvent& event, const NcclCall& call);
   /// Throws CommError that says that the call is still in progress after `limit`.
   [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
-  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
-  void abort() noexcept;
+  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError that says
+  /// why.
+  void abort(const std::string& why = "it was aborted") noexcept;
 
  private:
   /// Calls `function`, NCCL's of this name, which may block the host for at most `limit`.
@@ -89,7 +80,8 @@ class NcclLink {
   [[noreturn]] void fail(const NcclCall& call, const std::string& what);
   std::string where(const NcclCall& call) const;
 
-  NcclSettings settings_;
+  std::shared_ptr<const NcclBackend> backend_;
+  Traffic traffic_ = Traffic::kControl;
   int rank_;
   int size_;
   mutable std::mutex mutex_;  ///< for the two below; never held while NCCL may block
@@ -98,8 +90,7 @@ class NcclLink {
 };
 
 /// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
-/// watch of the link's backend aborts the link after `limit`. `call` must outlive the result. Null
-/// without a watch.
+/// watch of the link's backend aborts the link after `limit`. Null without a watch.
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
                                       std::chrono::milliseconds limit);
 

@@ -6,11 +6,6 @@
 #include "runtime/base/signals.h"
 
 namespace shoal {
-namespace {
-
-constexpr std::chrono::milliseconds kNoTime{0};
-
-}  // namespace
 
 NcclWatch::NcclWatch(OnFailure on_failure, std::chrono::milliseconds period)
     : on_failure_(std::move(on_failure)),
@@ -28,20 +23,18 @@ NcclWatch::~NcclWatch() {
 
 void NcclWatch::add(NcclLink& link, const NcclCall& call, const GpuEvent& finished) {
   const std::lock_guard lock(mutex_);
-  transfers_.push_back({&link, call, finished});
+  calls_.push_back({&link, call, link.backend().limits.transfer, finished});
 }
 
 void NcclWatch::forget(const NcclLink& link) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(transfers_, [&](const Transfer& transfer) { return transfer.link == &link; });
-  waited_ = kNoTime;
+  std::erase_if(calls_, [&](const Watched& call) { return call.link == &link && call.finished; });
 }
 
 void NcclWatch::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, period_, [this] { return stops_; })) {
-    waited_ = transfers_.empty() ? kNoTime : waited_ + period_;
-    for (Entered& entered : entered_) entered.waited += period_;
+    for (Watched& call : calls_) call.waited += period_;
     while (const std::exception_ptr error = next_failure()) {
       // What ends the job takes down communicators, which asks to forget them.
       lock.unlock();
@@ -54,39 +47,25 @@ void NcclWatch::run() {
 /// Drops the transfers that are over. Null: no call has failed.
 std::exception_ptr NcclWatch::next_failure() {
   std::set<const GpuStream*> busy;  // a stream runs in order: what is behind is in flight, too
-  for (auto next = transfers_.begin(); next != transfers_.end();) {
-    const auto transfer = next++;
-    if (busy.contains(transfer->link->stream())) continue;
+  for (auto next = calls_.begin(); next != calls_.end();) {
+    const auto call = next++;
+    NcclLink& link = *call->link;
+    if (link.has_failed() || (call->finished && busy.contains(link.stream()))) continue;
     try {
-      if (!is_over(*transfer)) {
-        busy.insert(transfer->link->stream());
+      if (call->finished && link.streams().is_done(call->finished)) {
+        for (Watched& other : calls_) other.waited = {};
+        calls_.erase(call);
         continue;
       }
-      waited_ = kNoTime;
-      transfers_.erase(transfer);
+      if (call->finished) link.poll(call->call);
+      if (call->waited > call->limit) link.time_out(call->call, call->limit);
+      if (call->finished) busy.insert(link.stream());
     } catch (...) {
-      waited_ = kNoTime;
-      transfers_.erase(transfer);
-      return std::current_exception();
-    }
-  }
-  for (const Entered& entered : entered_) {
-    if (entered.waited <= entered.limit || entered.link->has_failed()) continue;
-    try {
-      entered.link->time_out(*entered.call, entered.limit);
-    } catch (...) {
+      if (call->finished) calls_.erase(call);
       return std::current_exception();
     }
   }
   return nullptr;
-}
-
-bool NcclWatch::is_over(const Transfer& transfer) {
-  NcclLink& link = *transfer.link;
-  if (link.is_over(transfer.call, transfer.finished)) return true;
-  const std::chrono::milliseconds limit = link.settings().limits.transfer;
-  if (waited_ > limit) link.time_out(transfer.call, limit);
-  return false;
 }
 
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
@@ -98,10 +77,10 @@ std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
 std::shared_ptr<void> NcclWatch::enter(NcclLink& link, const NcclCall& call,
                                        std::chrono::milliseconds limit) {
   const std::lock_guard lock(mutex_);
-  const auto entered = entered_.insert(entered_.end(), {&link, &call, limit});
+  const auto entered = calls_.insert(calls_.end(), {&link, call, limit, nullptr});
   return {nullptr, [self = shared_from_this(), entered](void*) {
             const std::lock_guard lock(self->mutex_);
-            self->entered_.erase(entered);
+            self->calls_.erase(entered);
           }};
 }
 

@@ -33,40 +33,34 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   /// Watches a call that the host is about to make into NCCL, which may block, until the result is
-  /// destroyed: aborts the link if that takes longer than `limit`. `call` must outlive the result.
+  /// destroyed: aborts the link if that takes longer than `limit`.
   std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
                               std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
   /// event behind it. Call in the order in which transfers are queued on their stream.
   void add(NcclLink& link, const NcclCall& call, const GpuEvent& finished);
-  /// Removes a link's calls. Call before the link is destroyed; none is being polled on return.
+  /// Removes a link's transfers. Call before the link is destroyed; none is being polled on return.
   void forget(const NcclLink& link);
 
  private:
-  struct Transfer {
+  struct Watched {
     NcclLink* link;
     NcclCall call;
-    GpuEvent finished;
-  };
-  struct Entered {
-    NcclLink* link;
-    const NcclCall* call;
     std::chrono::milliseconds limit;
+    GpuEvent finished;  ///< behind a transfer; null: a call that the host is in
+    /// Time, in periods, since the call was added or, if that was later, a transfer completed.
     std::chrono::milliseconds waited{0};
   };
   void run();
   std::exception_ptr next_failure();
-  bool is_over(const Transfer& transfer);
 
   OnFailure on_failure_;
   std::chrono::milliseconds period_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stops_ = false;
-  std::list<Transfer> transfers_;
-  std::list<Entered> entered_;           ///< calls that the host is in
-  std::chrono::milliseconds waited_{0};  ///< time since a transfer completed, in periods
-  std::thread thread_;                   // last: it uses the others
+  std::list<Watched> calls_;
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace shoal

@@ -12,31 +12,26 @@ namespace shoal::testing {
 
 namespace {
 
-torch::Tensor tensor_of(const void* data, size_t count, NcclType type) {
-  const auto dtype = type == NcclType::kFloat32    ? torch::kFloat
-                     : type == NcclType::kFloat64  ? torch::kDouble
-                     : type == NcclType::kInt64    ? torch::kLong
-                     : type == NcclType::kBfloat16 ? torch::kBFloat16
-                                                   : torch::kByte;
-  return torch::from_blob(const_cast<void*>(data), {static_cast<int64_t>(count)}, dtype);
+torch::Tensor tensor_of(const void* data, size_t count, torch::ScalarType type) {
+  return torch::from_blob(const_cast<void*>(data), {static_cast<int64_t>(count)}, type);
 }
 
-torch::Tensor reduced(const Sides& sides, size_t count, NcclType type, NcclOp op) {
+torch::Tensor reduced(const Sides& sides, size_t count, torch::ScalarType type, ReduceOp op) {
   torch::Tensor result = tensor_of(sides[0].in, count, type).clone();
   for (size_t rank = 1; rank < sides.size(); ++rank) {
     const torch::Tensor next = tensor_of(sides[rank].in, count, type);
-    if (op == NcclOp::kSum) {
+    if (op == ReduceOp::kSum) {
       result.add_(next);
     } else {
-      result = op == NcclOp::kMax ? at::maximum(result, next) : at::minimum(result, next);
+      result = op == ReduceOp::kMax ? at::maximum(result, next) : at::minimum(result, next);
     }
   }
   return result;
 }
 
 /// The counts of calls that only move data are taken for bytes.
-void require_bytes(NcclType type) {
-  TORCH_CHECK(type == NcclType::kUint8, "expected bytes, got type ", static_cast<int>(type));
+void require_bytes(torch::ScalarType type) {
+  TORCH_CHECK(type == torch::kByte, "expected bytes, got ", type);
 }
 
 using Library = std::shared_ptr<RankLibrary>;
@@ -70,16 +65,16 @@ void add_management(NcclFunctions& nccl, const Library& library, FakeRank& rank)
 }
 
 void add_reductions(NcclFunctions& nccl, const Library& library) {
-  nccl.all_reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
-                              NcclComm* comm, GpuStream* stream) {
+  nccl.all_reduce = [library](const void* in, void* out, size_t count, torch::ScalarType type,
+                              ReduceOp op, NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       for (FakeSide& side : sides) tensor_of(side.out, count, type).copy_(sum);
     };
     return library->collective({comm, stream}, {"ncclAllReduce " + text_of(count), in, out}, move);
   };
-  nccl.reduce_scatter = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
-                                  NcclComm* comm, GpuStream* stream) {
+  nccl.reduce_scatter = [library](const void* in, void* out, size_t count, torch::ScalarType type,
+                                  ReduceOp op, NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       const torch::Tensor sum = reduced(sides, count * sides.size(), type, op);
       const auto part = static_cast<int64_t>(count);
@@ -91,8 +86,8 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
     return library->collective({comm, stream}, {"ncclReduceScatter " + text_of(count), in, out},
                                move);
   };
-  nccl.reduce = [library](const void* in, void* out, size_t count, NcclType type, NcclOp op,
-                          int root, NcclComm* comm, GpuStream* stream) {
+  nccl.reduce = [library](const void* in, void* out, size_t count, torch::ScalarType type,
+                          ReduceOp op, int root, NcclComm* comm, GpuStream* stream) {
     const auto move = [=](Sides& sides) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       tensor_of(sides[static_cast<size_t>(root)].out, count, type).copy_(sum);
@@ -105,7 +100,7 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
 void add_transfers(NcclFunctions& nccl, const Library& library) {
   nccl.group_start = [library] { return library->group_start(); };
   nccl.group_end = [library] { return library->group_end(); };
-  nccl.all_gather = [library](const void* in, void* out, size_t bytes, NcclType type,
+  nccl.all_gather = [library](const void* in, void* out, size_t bytes, torch::ScalarType type,
                               NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
     const auto move = [=](Sides& sides) {
@@ -117,8 +112,8 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
     };
     return library->collective({comm, stream}, {"ncclAllGather " + text_of(bytes), in, out}, move);
   };
-  nccl.broadcast = [library](const void* in, void* out, size_t bytes, NcclType type, int root,
-                             NcclComm* comm, GpuStream* stream) {
+  nccl.broadcast = [library](const void* in, void* out, size_t bytes, torch::ScalarType type,
+                             int root, NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
     const auto move = [=](Sides& sides) {
       for (const FakeSide& to : sides) {
@@ -128,13 +123,13 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
     const std::string what = "ncclBroadcast " + std::to_string(root) + " " + text_of(bytes);
     return library->collective({comm, stream}, {what, in, out}, move);
   };
-  nccl.send = [library](const void* in, size_t bytes, NcclType type, int peer, NcclComm* comm,
-                        GpuStream* stream) {
+  nccl.send = [library](const void* in, size_t bytes, torch::ScalarType type, int peer,
+                        NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
     const std::string what = "ncclSend " + std::to_string(peer) + " " + text_of(bytes);
     return library->message({comm, stream}, {what, in, nullptr, bytes}, peer, true);
   };
-  nccl.recv = [library](void* out, size_t bytes, NcclType type, int peer, NcclComm* comm,
+  nccl.recv = [library](void* out, size_t bytes, torch::ScalarType type, int peer, NcclComm* comm,
                         GpuStream* stream) {
     require_bytes(type);
     const std::string what = "ncclRecv " + std::to_string(peer) + " " + text_of(bytes);

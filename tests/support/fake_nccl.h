@@ -13,6 +13,10 @@ namespace shoal::testing {
 
 struct FakeWorld;
 
+// Some of NCCL's errors.
+inline constexpr NcclResult kSystemError{2}, kInternalError{3}, kInvalidArgument{4},
+    kInvalidUsage{5}, kRemoteError{6};
+
 /// The communication streams, by Traffic.
 inline constexpr std::array<std::string_view, 3> kFakeStreams{"control", "exchange", "gradients"};
 

@@ -119,7 +119,7 @@ class RankLibrary {
     std::unique_lock lock(streams_.mutex);
     FakeComm& own = comm_of(parent);
     FakeGroup& group = *own.group;
-    if (own.last && !own.last->is_done) return NcclResult::kInvalidUsage;  // it has to be idle
+    if (own.last && !own.last->is_done) return kInvalidUsage;  // it has to be idle
     FakeGroup::Split& call = group.splits[own.num_splits++];
     call.color_and_key.resize(group.gpus.size());
     call.color_and_key[static_cast<size_t>(own.rank)] = {color, key};
@@ -150,7 +150,7 @@ class RankLibrary {
   NcclResult destroy(NcclComm* comm) {
     const std::lock_guard lock(streams_.mutex);
     const std::unique_ptr<FakeComm> own(&comm_of(comm));
-    if (!own->is_finalized) return NcclResult::kInvalidUsage;
+    if (!own->is_finalized) return kInvalidUsage;
     ++world_->num_destroyed;
     return NcclResult::kSuccess;
   }
@@ -158,7 +158,7 @@ class RankLibrary {
   NcclResult abort(NcclComm* comm) {
     const std::lock_guard lock(streams_.mutex);
     const std::unique_ptr<FakeComm> own(&comm_of(comm));
-    fail(*own->group, NcclResult::kRemoteError);
+    fail(*own->group, kRemoteError);
     ++world_->num_aborted;
     return NcclResult::kSuccess;
   }
@@ -171,7 +171,7 @@ class RankLibrary {
 
   NcclResult group_end() {
     log("ncclGroupEnd");
-    if (depth_ == 0) return NcclResult::kInvalidUsage;
+    if (depth_ == 0) return kInvalidUsage;
     if (--depth_ > 0) return NcclResult::kSuccess;
     const auto planned = std::exchange(planned_, {});
     if (!planned.empty()) launch(group_lane_, planned);
@@ -180,7 +180,7 @@ class RankLibrary {
 
   NcclResult collective(NcclLane lane, FakeSide side, const std::function<void(Sides&)>& move) {
     log(side.what);
-    if (lane.comm == nullptr) return NcclResult::kInvalidArgument;
+    if (lane.comm == nullptr) return kInvalidArgument;
     FakeComm& own = comm_of(lane.comm);
     std::vector<int> ranks;
     for (size_t rank = 0; rank < own.group->gpus.size(); ++rank) {
@@ -202,7 +202,7 @@ class RankLibrary {
 
   NcclResult message(NcclLane lane, FakeSide side, int peer, bool is_send) {
     log(side.what);
-    if (lane.comm == nullptr) return NcclResult::kInvalidArgument;
+    if (lane.comm == nullptr) return kInvalidArgument;
     FakeComm& own = comm_of(lane.comm);
     const auto ends = is_send ? std::pair(own.rank, peer) : std::pair(peer, own.rank);
     const auto move = [](Sides& sides) {
@@ -313,7 +313,7 @@ class RankLibrary {
     work->is_launch = true;
     work->what = all[0].side.what + (all.size() > 1 ? " and more" : "") + " of communicator " +
                  std::to_string(group->number);
-    work->on_bad_sides = [this, group] { fail(*group, NcclResult::kInvalidUsage); };
+    work->on_bad_sides = [this, group] { fail(*group, kInvalidUsage); };
     for (const PlannedSide& planned : all) {
       TransferPtr& transfer = group->transfers[planned.key];
       if (!transfer) {

@@ -146,7 +146,7 @@ TEST(NcclJobsRanks, EndAlikeWithAnyScheduleOfTheStreams) {
 template <typename... Args>
 void fail_from(std::function<NcclResult(Args...)>& function, int64_t call) {
   function = [real = function, call, made = int64_t{0}](Args... args) mutable {
-    return made++ < call ? real(args...) : NcclResult::kInternalError;
+    return made++ < call ? real(args...) : kInternalError;
   };
 }
 

@@ -31,13 +31,14 @@ class NcclWatchOfOneRank : public ::testing::Test {
     const auto poll = rank_->backend.nccl.comm_get_async_error;
     rank_->backend.nccl.comm_get_async_error = [this, poll](NcclComm* comm, NcclResult* state) {
       const NcclResult result = poll(comm, state);
-      if (fails_) *state = NcclResult::kRemoteError;
+      if (fails_) *state = testing::kRemoteError;
       return result;
     };
   }
 
   std::unique_ptr<Communicator> connect(const NcclLimits& limits = {}) {
-    return make_nccl_communicator(make_self_communicator(), backend_of(rank_), limits);
+    rank_->backend.limits = limits;
+    return make_nccl_communicator(make_self_communicator(), backend_of(rank_));
   }
 
   /// What was told, while this thread sleeps; nothing for so long: "".
@@ -122,10 +123,10 @@ TEST_F(NcclWatchOfOneRank, WaitsForEachTransferFromTheEndOfTheOneBefore) {
 // A launch connects ranks, and its thread holds what orders launches for as long as that takes.
 TEST_F(NcclWatchOfOneRank, AbortsACommunicatorWhoseThreadIsBlockedInNccl) {
   std::promise<void> aborted;
-  rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, NcclType, NcclOp, NcclComm*,
-                                       GpuStream*) {
+  rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, torch::ScalarType, ReduceOp,
+                                       NcclComm*, GpuStream*) {
     aborted.get_future().wait();
-    return NcclResult::kRemoteError;
+    return testing::kRemoteError;
   };
   rank_->backend.nccl.comm_abort = [&, abort = rank_->backend.nccl.comm_abort](NcclComm* comm) {
     const NcclResult result = abort(comm);
@@ -144,7 +145,7 @@ TEST_F(NcclWatchOfOneRank, TellsAnInitThatNeverEnds) {
   std::promise<void> gives_up;
   rank_->backend.nccl.comm_init_rank = [&](NcclComm**, int, const NcclId&, int) {
     gives_up.get_future().wait();
-    return NcclResult::kInternalError;
+    return testing::kInternalError;
   };
   std::thread host([&] { EXPECT_THROW(connect({.init = 20ms}), CommError); });
   EXPECT_THAT(told(), HasSubstr("init #0 failed on rank 0 of 1: still in progress after 0.02"));
