@@ -108,13 +108,6 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Accepted units of the interval between updates.
-inline constexpr auto kUpdateUnits =
-    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// Accepted units of a point in the training.
-inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
-                                            DurationUnit::kToken, DurationUnit::kPercent);
-
 /// Options of rules that replace a share of the active cells.
 struct ReplaceOptions {
   Duration every = Duration::steps(100);
@@ -126,7 +119,7 @@ struct ReplaceOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("every", &ReplaceOptions::every, "from one update of the masks to the next", above(0),
-              kUpdateUnits),
+              kCountedUnits),
         field("fraction", &ReplaceOptions::fraction,
               "share of the active cells that an update replaces, before any decay",
               in_range(0.0, 1.0)),

@@ -38,7 +38,7 @@ class Mest : public GrowRule {
     static constexpr auto fields() {
       return std::tuple{
           field("every", &Options::every, "from one update of the masks to the next", above(0),
-                kUpdateUnits),
+                kCountedUnits),
           field("mode", &Options::mode,
                 "em: drop below the density and grow back; em_s: stay above it until the end"),
           field("lambda", &Options::lambda, "weight of the gradient in the score", at_least(0.0)),

@@ -32,7 +32,7 @@ class SoftTopK : public GrowRule {
                 "`until`",
                 in_range(0.0, 2.0)),
           field("check_every", &Options::check_every, "from one look at it to the next", above(0),
-                kUpdateUnits),
+                kCountedUnits),
           field("until", &Options::until, "every layer's cells are chosen from here on", above(0),
                 kPlaceUnits)};
     }
