@@ -17,8 +17,8 @@
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
 #include "runtime/files/data_file.h"
+#include "sparse/permutations/doubly_stochastic.h"
 #include "sparse/permutations/permutation_method.h"
-#include "sparse/permutations/soft_permutation.h"
 #include "sparse/sparse_model.h"
 
 // m outputs  n inputs  G groups  s side of a group
@@ -78,7 +78,7 @@ void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& mome
   const double trace = m_Gss.diagonal(0, 1, 2).sum().item<double>();
   const auto size = static_cast<double>(n);
   moment.permutation = {true, std::sqrt(std::max(0.0, square - 2 * trace + size) / (2 * size)),
-                        soft_permutation_penalty(m_Gss).mean().item<double>()};
+                        DoublyStochastic().penalty(m_Gss).mean().item<double>()};
   if (!with_picture) return;
   MatrixShrinker shrinker(n, n, kMostDrawnSide);
   const torch::Tensor values = m_Gss.contiguous();

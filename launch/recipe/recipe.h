@@ -66,10 +66,6 @@ struct EnumNames<OnExisting> {
 /// Largest train.batch, train.group and train.accumulate: a product of two does not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 
-/// Units of durations that can be converted to optimizer steps: no times, no percentages.
-inline constexpr auto kCountedUnits =
-    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-
 /// Section `run` of a recipe, the YAML file that configures a run: where and how to run. In
 /// fields(), on_resume() marks keys that a resumed run may change; keeps_evaluation() marks keys
 /// that an evaluation of trained weights does not depend on.

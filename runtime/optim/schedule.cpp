@@ -26,15 +26,12 @@ double Schedule::progress(int64_t step) const {
 
 namespace {
 
-constexpr auto kUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
-                                DurationUnit::kPercent);
-
 /// Options of every schedule.
 struct WarmupOptions {
   Duration warmup = Duration::steps(0);
   static constexpr auto fields() {
     return std::tuple{field("warmup", &WarmupOptions::warmup,
-                            "linear warm-up from 0 to the peak learning rate", kUnits)};
+                            "linear warm-up from 0 to the peak learning rate", kPlaceUnits)};
   }
 };
 
@@ -93,7 +90,7 @@ class StepSchedule : public Schedule {
       return std::tuple_cat(
           WarmupOptions::fields(),
           std::tuple{field("milestones", &Options::milestones,
-                           "when to multiply, counted from the start of the run", kUnits),
+                           "when to multiply, counted from the start of the run", kPlaceUnits),
                      field("gamma", &Options::gamma, "factor of each milestone",
                            in_range(above(0.0), 1.0))});
     }

@@ -95,6 +95,12 @@ constexpr auto accepts(Units... units) {
   const unsigned bits = (static_cast<unsigned>(units) | ...);
   return [bits](FieldRules& rules) { rules.duration_units = bits; };
 }
+/// Units of durations that can be converted to optimizer steps: no times, no percentages.
+inline constexpr auto kCountedUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
+/// Units of a point in the training.
+inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
+                                            DurationUnit::kToken, DurationUnit::kPercent);
 /// The recipe's word for an optional without a value: unset_word("auto"). Default: `null`.
 constexpr auto unset_word(std::string_view word) {
   return [word](FieldRules& rules) { rules.unset_word = word; };

@@ -64,8 +64,8 @@ class GrowRule {
   static constexpr std::string_view kNoun = "grow rule";
   virtual ~GrowRule() = default;
 
-  /// True if masks are updated in this step, counted from 0.
-  virtual bool is_due(int64_t step) const = 0;
+  /// True if masks are updated in this step, counted from 0. Default: never.
+  virtual bool is_due(int64_t /*step*/) const { return false; }
   /// First step from which masks stay as they are; default 0: masks never change.
   virtual int64_t rests_from() const { return 0; }
   /// Throws ConfigError, beginning with `layer`, if the rule cannot change masks of this pattern.
@@ -90,10 +90,11 @@ class GrowRule {
   virtual bool replaces_step() const { return false; }
   /// Scores [C] of cells that are on; the lowest are dropped. Default: magnitude of the weights.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Scores [C]; of the cells not kept, those with the highest are grown.
-  virtual torch::Tensor grow_score(const CellState& cells) const = 0;
-  /// Numbers of cells that the update at `step` drops and grows.
-  virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
+  /// Scores [C]; of the cells not kept, those with the highest are grown. Default: uniformly
+  /// random.
+  virtual torch::Tensor grow_score(const CellState& cells) const;
+  /// Numbers of cells that the update at `step` drops and grows. Default: none.
+  virtual CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const { return {}; }
   /// Schedule by which first masks are learned; null: first masks are random.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
@@ -107,13 +108,6 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Accepted units of the interval between updates.
-inline constexpr auto kUpdateUnits =
-    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// Accepted units of a point in the training.
-inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
-                                            DurationUnit::kToken, DurationUnit::kPercent);
-
 /// Options of rules that replace a share of the active cells.
 struct ReplaceOptions {
   Duration every = Duration::steps(100);
@@ -125,7 +119,7 @@ struct ReplaceOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("every", &ReplaceOptions::every, "from one update of the masks to the next", above(0),
-              kUpdateUnits),
+              kCountedUnits),
         field("fraction", &ReplaceOptions::fraction,
               "share of the active cells that an update replaces, before any decay",
               in_range(0.0, 1.0)),
@@ -167,8 +161,5 @@ class ReplaceRule : public GrowRule {
   Options options_;
   int64_t every_, until_;
 };
-
-/// Uniform random scores, one per cell.
-torch::Tensor random_scores(const CellState& cells);
 
 }  // namespace shoal

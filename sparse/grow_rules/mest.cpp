@@ -38,7 +38,7 @@ class Mest : public GrowRule {
     static constexpr auto fields() {
       return std::tuple{
           field("every", &Options::every, "from one update of the masks to the next", above(0),
-                kUpdateUnits),
+                kCountedUnits),
           field("mode", &Options::mode,
                 "em: drop below the density and grow back; em_s: stay above it until the end"),
           field("lambda", &Options::lambda, "weight of the gradient in the score", at_least(0.0)),
@@ -91,7 +91,6 @@ class Mest : public GrowRule {
     const torch::Tensor size_C = cells.weight_C.abs();
     return needs_gradient() ? size_C + options_.lambda * cells.gradient_C.abs() : size_C;
   }
-  torch::Tensor grow_score(const CellState& cells) const override { return random_scores(cells); }
   CellCounts counts(int64_t step, const CellTotals& cells) const override {
     const int64_t extra = extra_cells(step, cells.all);
     const bool is_elastic = options_.mode == MestMode::kElastic;

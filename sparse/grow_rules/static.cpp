@@ -9,12 +9,7 @@ class Static : public GrowRule {
   struct Options {
     static constexpr auto fields() { return std::tuple{}; }
   };
-  Static(const Options& /*options*/, const Context& /*context*/) {}
-  bool is_due(int64_t /*step*/) const override { return false; }
-  torch::Tensor grow_score(const CellState& cells) const override {
-    return torch::zeros_like(cells.weight_C);
-  }
-  CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const override { return {}; }
+  explicit Static(const Options& /*options*/) {}
 };
 
 const Registration<GrowRule, Static> registered_static{"static", "keeps the first masks"};

@@ -18,17 +18,14 @@ class GpuLayout : public SparseLayout {
 
   torch::Tensor pack(const torch::Tensor& weight_mn) const override;
   torch::Tensor unpack(const torch::Tensor& values) const override;
-  torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
-                         const torch::Tensor& bias_m) const final;
-  torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
-                                    const torch::Tensor& values) const final;
   torch::Tensor value_gradient(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const final;
 
  protected:
-  /// x (P S Q)ᵀ and dy P S Q, for at least one token and weight.
-  virtual torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const = 0;
-  virtual torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
-                                           const torch::Tensor& values) const = 0;
+  torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
+                        const torch::Tensor& bias, bool is_transposed) const final;
+  /// x (P S Q)ᵀ or, if is_transposed, x P S Q, for at least one token and weight.
+  virtual torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
+                                      bool is_transposed) const = 0;
   /// Gradient of the values, for at least one token and weight.
   virtual torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const = 0;
 
@@ -37,20 +34,6 @@ class GpuLayout : public SparseLayout {
  private:
   bool has_work(const torch::Tensor& tokens) const { return tokens.size(0) * num_weights() > 0; }
 };
-
-/// Column of x for each input of S, and column of y for each output, in a permuted product P S Q:
-/// int32 on a device; undefined: not permuted.
-struct GpuPlaces {
-  GpuPlaces(const SparseOrder& order, const torch::Device& device);
-
-  torch::Tensor input_at, output_at;
-};
-
-/// Returns x with its last dimension permuted into the order of S; `at`: a tensor of GpuPlaces.
-torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at);
-
-/// Returns where each number from 0 to `count` begins in a sorted list: int32 [count + 1].
-torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count);
 
 // GPU versions of the functions in sparse_layout.h.
 SparseLayoutPtr make_gpu_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order);

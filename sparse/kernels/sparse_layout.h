@@ -42,14 +42,22 @@ class SparseLayout {
   virtual torch::Tensor unpack(const torch::Tensor& values) const = 0;
 
   /// x (P S Q)ᵀ + b: contiguous x [T, n], and b [m] or undefined -> [T, m].
-  virtual torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
-                                 const torch::Tensor& bias_m) const = 0;
+  torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
+                         const torch::Tensor& bias_m) const {
+    return product(x_Tn, values, bias_m, /*is_transposed=*/false);
+  }
   /// dy P S Q: contiguous dy [T, m] -> [T, n].
-  virtual torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
-                                            const torch::Tensor& values) const = 0;
+  torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm, const torch::Tensor& values) const {
+    return product(dy_Tm, values, {}, /*is_transposed=*/true);
+  }
   /// Gradient of the values, in the order of the values, from x [T, n] and dy [T, m].
   virtual torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                        const torch::Tensor& dy_Tm) const = 0;
+
+ protected:
+  /// multiply() or, if is_transposed, multiply_transposed(), whose bias is undefined.
+  virtual torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
+                                const torch::Tensor& bias, bool is_transposed) const = 0;
 
  private:
   int64_t rows_, columns_, num_weights_;

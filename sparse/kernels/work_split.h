@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
-
-#include "sparse/kernels/sparse_layout.h"
 
 // Helpers that split products with sparse matrices on CPUs into pieces for threads.
 namespace shoal {
@@ -45,30 +42,5 @@ inline torch::Tensor sum_of_parts(const torch::Tensor& sums) {
   for (int64_t part = 1; part < sums.size(0); ++part) total.add_(sums[part]);
   return total;
 }
-
-/// Converts int64 indices to int32.
-inline std::vector<int32_t> index_values(const torch::Tensor& index) {
-  std::vector<int32_t> result(static_cast<size_t>(index.numel()));
-  const torch::Tensor whole = index.contiguous();
-  const auto* from = whole.const_data_ptr<int64_t>();
-  std::transform(from, from + index.numel(), result.begin(),
-                 [](int64_t i) { return static_cast<int32_t>(i); });
-  return result;
-}
-
-inline const int32_t* index_data(const std::vector<int32_t>& index) {
-  return index.empty() ? nullptr : index.data();
-}
-
-/// Indices for a permuted product y = P S Q x (SparseOrder). Input i of S reads element input_at[i]
-/// of x, and output i of S is written to element output_at[i] of y. Empty: not permuted.
-struct SparsePlaces {
-  explicit SparsePlaces(const SparseOrder& order) {
-    if (order.inputs.defined()) input_at = index_values(order.inputs);
-    if (order.outputs.defined()) output_at = index_values(order.outputs.argsort());
-  }
-
-  std::vector<int32_t> input_at, output_at;
-};
 
 }  // namespace shoal

@@ -10,21 +10,11 @@ namespace {
 
 constexpr double kNegligibleShare = 0.01;
 
-/// Broadcasts a value per cell to the cell's weights; the result is shaped like the parameter.
-torch::Tensor expanded(const SparseLayer& layer, const torch::Tensor& like_parameter,
-                       const torch::Tensor& value_uC) {
-  const torch::Tensor result = torch::empty_like(like_parameter, at::MemoryFormat::Contiguous);
-  for (int64_t i = 0; i < layer.num_matrices(); ++i) {
-    layer.matrix(result, i).copy_(layer.pattern->expand(value_uC[i]));
-  }
-  return result;
-}
-
 /// Multiplies each weight by the value of its cell.
 struct ScaleCells : torch::autograd::Function<ScaleCells> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& parameter,
                                const torch::Tensor& value_uC, const SparseLayer& layer) {
-    const torch::Tensor factor = expanded(layer, parameter, value_uC);
+    const torch::Tensor factor = layer.expand(value_uC);
     ctx->save_for_backward({parameter, factor});
     save_value(ctx, layer);
     return parameter * factor;
@@ -92,9 +82,8 @@ torch::Tensor SoftCells::distance() const {
 
 torch::Tensor SoftCells::harden() {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor weight = layer_.parameter.tensor.detach();
-  torch::Tensor factor = expanded(layer_, weight, cell_weights());
-  weight.mul_(factor);
+  torch::Tensor factor = layer_.expand(cell_weights());
+  layer_.parameter.tensor.detach().mul_(factor);
   score_uC_ = torch::Tensor();
   return factor;
 }

@@ -8,6 +8,14 @@ torch::Tensor SparseLayer::matrix(const torch::Tensor& like_parameter, int64_t i
   return is_transposed ? matrix.t() : matrix;
 }
 
+torch::Tensor SparseLayer::expand(const torch::Tensor& value_uC) const {
+  const torch::Tensor result = torch::empty(parameter.tensor.sizes(), value_uC.options());
+  for (int64_t i = 0; i < num_matrices(); ++i) {
+    matrix(result, i).copy_(pattern->expand(value_uC[i]));
+  }
+  return result;
+}
+
 std::string SparseLayer::name_of(int64_t index) const {
   if (!parameter.is_stacked()) return parameter.name;
   return name_of_unit(parameter.name, parameter.unit_ids[static_cast<size_t>(index)]);

@@ -29,7 +29,7 @@ void SparseMasks::apply() {
 }
 
 void SparseMasks::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {
-  if (masks_[layer].defined()) product->set_mask(masks_[layer]);
+  product->set_mask(masks_[layer]);
   products_[layer] = std::move(product);
 }
 
@@ -76,12 +76,7 @@ void SparseMasks::fit_to(size_t layer, const SavedNames& saved) {
 void SparseMasks::tensors_loaded() {
   apply();
   for (size_t l = 0; l < layers_.size(); ++l) {
-    if (!products_[l]) continue;
-    if (masks_[l].defined()) {
-      products_[l]->set_mask(masks_[l]);
-    } else {
-      products_[l]->clear_mask();
-    }
+    if (products_[l]) products_[l]->set_mask(masks_[l]);
   }
 }
 

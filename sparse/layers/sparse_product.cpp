@@ -14,6 +14,8 @@ SparseProduct::SparseProduct(const Layer& layer) : layer_(layer) {
 }
 
 void SparseProduct::set_mask(const torch::Tensor& mask) {
+  is_ever_faster_ = false;
+  if (!mask.defined()) return;
   mask_mn_ = mask.view({mask.size(0), -1});
   density_ = static_cast<double>(mask_mn_.sum().item<int64_t>()) /
              static_cast<double>(std::max<int64_t>(1, mask_mn_.numel()));

@@ -31,10 +31,9 @@ class SparseProduct : public LinearProduct {
 
   explicit SparseProduct(const Layer& layer);
 
-  /// Sets the mask, bool [m, n, ...] with trailing dimensions flattened into n.
+  /// Sets the mask, bool [m, n, ...] with trailing dimensions flattened into n. Undefined: removes
+  /// it, so that the layer uses dense products.
   void set_mask(const torch::Tensor& mask);
-  /// Removes the mask, so that the layer uses dense products.
-  void clear_mask() { is_ever_faster_ = false; }
   /// Invalidates the packed values after a change of the weights.
   void weights_changed() { kept_values_ = torch::Tensor(); }
   /// Forces dense products, until it is called with false.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <utility>
 
 #include "runtime/random/random.h"
@@ -86,6 +85,9 @@ class SwitchRouting {
   std::vector<std::vector<bool>> switches_;
 };
 
+const Registration<PermutationMethod, SoftMethod<Benes>> registered_benes{
+    "benes", "soft at first and trained, hard later; a network of switches reaches every order"};
+
 }  // namespace
 
 torch::Tensor Benes::switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
@@ -123,19 +125,4 @@ std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index)
   return SwitchRouting(index).take_switches();
 }
 
-namespace {
-
-/// Beneš networks. Not in the paper, whose kaleidoscopes reach few permutations; these reach all,
-/// with s log2(s) parameters.
-class BenesPermutation : public SoftMethod {
- public:
-  using Options = SwitchOptions;
-  BenesPermutation(const Options& options, const Context& /*context*/)
-      : SoftMethod(options, std::make_shared<Benes>(options.near)) {}
-};
-
-const Registration<PermutationMethod, BenesPermutation> registered_benes{
-    "benes", "soft at first and trained, hard later; a network of switches reaches every order"};
-
-}  // namespace
 }  // namespace shoal

@@ -13,6 +13,7 @@ namespace shoal {
 /// s / 4, … 1, … s / 4, s / 2. Switches reach every permutation, most in several ways.
 ///
 /// Parameters [u matrices, G groups, stages, s / 2]: switches in order of their lower members.
+/// Not in PA-DST, whose kaleidoscopes reach few permutations.
 /// Source: Beneš 1965, "Mathematical theory of connecting networks and telephone traffic".
 class Benes : public SwitchFamily {
  public:

@@ -4,13 +4,38 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "runtime/base/integers.h"
+#include "runtime/random/random.h"
 #include "sparse/permutations/assignment.h"
-#include "sparse/permutations/soft_permutation.h"
+#include "sparse/permutations/soft_method.h"
 
 namespace shoal {
+namespace {
+
+/// Penalty of a matrix with equal entries, by which penalties are normalised.
+double largest_penalty(int64_t side) {
+  const auto s = static_cast<double>(side);
+  return 2.0 * s * (1.0 - 1.0 / std::sqrt(s));
+}
+
+torch::Tensor divided_by_norm(const torch::Tensor& m_Gss, int64_t dim) {
+  const torch::Tensor norm = m_Gss.square().sum(dim, /*keepdim=*/true).sqrt();
+  return m_Gss / norm.where(norm != 0, norm.new_ones({}));
+}
+
+void divide_by_sums(const torch::Tensor& m_Gss, int64_t dim) {
+  const torch::Tensor sum = m_Gss.sum(dim, /*keepdim=*/true);
+  m_Gss.div_(sum.where(sum != 0, sum.new_ones({})));
+}
+
+const Registration<PermutationMethod, SoftMethod<DoublyStochastic>> registered_learned_permutation{
+    "learned", "soft at first and trained, hard later; a matrix for each layer"};
+
+}  // namespace
 
 std::string DoublyStochastic::misfit(const Grouping& grouping) const {
   const auto& [size, groups, noun] = grouping;
@@ -22,7 +47,12 @@ std::string DoublyStochastic::misfit(const Grouping& grouping) const {
 }
 
 void DoublyStochastic::fill(const torch::Tensor& m_Gss, double mix, const Stream& stream) const {
-  fill_soft_permutation(m_Gss, mix, stream);
+  const auto side = static_cast<double>(m_Gss.size(-1));
+  fill_normal(m_Gss, stream);
+  // A standard normal number has the mean magnitude sqrt(2 / pi).
+  m_Gss.abs_().mul_((1.0 - mix) * std::sqrt(std::numbers::pi / 2.0) / side);
+  m_Gss.add_(at::eye(m_Gss.size(-1), m_Gss.options()), mix);
+  project(m_Gss);
 }
 
 torch::Tensor DoublyStochastic::product(const torch::Tensor& m_uGss, const torch::Tensor& x_uG,
@@ -32,15 +62,22 @@ torch::Tensor DoublyStochastic::product(const torch::Tensor& m_uGss, const torch
 }
 
 void DoublyStochastic::project(const torch::Tensor& m_uGss) const {
-  project_soft_permutation(m_uGss);
+  m_uGss.clamp_min_(0);
+  divide_by_sums(m_uGss, -2);
+  divide_by_sums(m_uGss, -1);
 }
 
 torch::Tensor DoublyStochastic::penalty(const torch::Tensor& m_uGss) const {
-  return soft_permutation_penalty(m_uGss);
+  const torch::Tensor sizes = m_uGss.abs(), squares = m_uGss.square();
+  const auto excess = [&](int64_t dim) {
+    return (sizes.sum(dim) - squares.sum(dim).sqrt()).sum(-1);
+  };
+  return (excess(-1) + excess(-2)) / largest_penalty(m_uGss.size(-1));
 }
 
 torch::Tensor DoublyStochastic::penalty_gradient(const torch::Tensor& m_uGss) const {
-  return soft_permutation_penalty_gradient(m_uGss);
+  return (2.0 - divided_by_norm(m_uGss, -1) - divided_by_norm(m_uGss, -2)) /
+         largest_penalty(m_uGss.size(-1));
 }
 
 torch::Tensor DoublyStochastic::index(const torch::Tensor& m_uGss) const {

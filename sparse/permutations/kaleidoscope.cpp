@@ -1,7 +1,5 @@
 #include "sparse/permutations/kaleidoscope.h"
 
-#include <memory>
-
 #include "runtime/random/random.h"
 #include "sparse/permutations/soft_method.h"
 
@@ -32,6 +30,9 @@ torch::Tensor halves_reversed(const torch::Tensor& x, const torch::Tensor& p_uG2
   return halves.lerp(halves.flip(5), p).reshape(x.sizes());
 }
 
+const Registration<PermutationMethod, SoftMethod<Kaleidoscope>> registered_kaleidoscope{
+    "kaleidoscope", "soft at first and trained, hard later; few switches reach few orders"};
+
 }  // namespace
 
 torch::Tensor Kaleidoscope::switched(const torch::Tensor& probability_uG,
@@ -59,19 +60,4 @@ torch::Tensor Kaleidoscope::random_switches(const torch::Tensor& logit_G,
   return (uniform_G < 0.5).to(logit_G.dtype());
 }
 
-namespace {
-
-/// PA-DST's baseline KaleidoscopePerm. Differs: initialisation (SwitchFamily), and the penalty, by
-/// which layers become hard one by one.
-class KaleidoscopePermutation : public SoftMethod {
- public:
-  using Options = SwitchOptions;
-  KaleidoscopePermutation(const Options& options, const Context& /*context*/)
-      : SoftMethod(options, std::make_shared<Kaleidoscope>(options.near)) {}
-};
-
-const Registration<PermutationMethod, KaleidoscopePermutation> registered_kaleidoscope{
-    "kaleidoscope", "soft at first and trained, hard later; few switches reach few orders"};
-
-}  // namespace
 }  // namespace shoal

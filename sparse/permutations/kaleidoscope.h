@@ -12,7 +12,9 @@ namespace shoal {
 ///
 /// Parameters [u matrices, G groups, log2(s) - 1, 3].
 /// Source: Dao et al. 2019, "Learning fast algorithms for linear transforms using butterfly
-/// factorizations", and HazyResearch/butterfly; as there, blocks of 2 have no switches.
+/// factorizations", and HazyResearch/butterfly; as there, blocks of 2 have no switches. PA-DST's
+/// baseline KaleidoscopePerm. Differs: initialisation (SwitchFamily), and the penalty, by which
+/// layers become hard one by one.
 class Kaleidoscope : public SwitchFamily {
  public:
   using SwitchFamily::SwitchFamily;

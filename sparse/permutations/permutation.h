@@ -13,7 +13,6 @@
 #include "runtime/module/weight_form.h"
 #include "runtime/options/config.h"
 #include "runtime/random/random_stream.h"
-#include "sparse/permutations/doubly_stochastic.h"
 #include "sparse/permutations/soft_family.h"
 
 // u matrices of a stack  n permuted rows or columns  G groups
@@ -63,8 +62,7 @@ class Permutation : public WeightForm, public Stateful {
   void shuffle(uint64_t seed);
   /// Makes the permutation soft. The first P has a share `mix` of the identity; the rest is random,
   /// keyed by (seed, matrix). `groups` must suit the family (SoftFamily::misfit).
-  void soften(int64_t groups, double mix, uint64_t seed,
-              std::shared_ptr<const SoftFamily> family = std::make_shared<DoublyStochastic>());
+  void soften(int64_t groups, double mix, uint64_t seed, std::shared_ptr<const SoftFamily> family);
   /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).
   void harden();
   /// Sets a hard permutation p [u, n]; each row is a permutation of 0 to n - 1.

@@ -28,8 +28,6 @@ struct LearningOptions {
   Duration until = Duration::percent(30);
 
   static constexpr auto fields() {
-    constexpr auto kPlace = accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken,
-                                    DurationUnit::kPercent);
     return std::tuple{
         field("axis", &LearningOptions::axis,
               "column: the layer's inputs are reordered, S P; row: its outputs, P S"),
@@ -47,14 +45,14 @@ struct LearningOptions {
               "weight in the loss of each layer's distance from a permutation, which is in [0, 1]",
               in_range(0.0, 1e6)),
         field("ramp", &LearningOptions::ramp,
-              "time in which the weight of the penalty rises from 0", kPlace),
+              "time in which the weight of the penalty rises from 0", kPlaceUnits),
         field("threshold", &LearningOptions::threshold,
               "a layer is hard once its penalty, in [0, 1], is below this; experts only at `until`",
               in_range(0.0, 1.0)),
         field("check_every", &LearningOptions::check_every, "between checks of the threshold",
-              above(0), accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken)),
+              above(0), kCountedUnits),
         field("until", &LearningOptions::until, "every layer is hard from here on", above(0),
-              kPlace)};
+              kPlaceUnits)};
   }
 };
 

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_family.h"
@@ -10,10 +9,14 @@
 namespace shoal {
 
 /// Trains permutations: relaxed matrices of one SoftFamily at first, fixed permutations later.
+/// Family::Options are its options, with those of LearningOptions; Family::kIsMatrix is
+/// saves_soft_matrix().
+template <class Family>
 class SoftMethod : public PermutationMethod {
  public:
-  SoftMethod(const LearningOptions& options, std::shared_ptr<const SoftFamily> family)
-      : options_(options), family_(std::move(family)) {}
+  using Options = typename Family::Options;
+  explicit SoftMethod(const Options& options)
+      : options_(options), family_(std::make_shared<Family>(options)) {}
 
   std::optional<PermutationAxis> axis() const override { return options_.axis; }
   void check(const std::string& layer, int64_t size) const override {
@@ -26,6 +29,7 @@ class SoftMethod : public PermutationMethod {
         options_.mix.value_or(family_->usual_mix(permutation.place().size() / options_.groups));
     permutation.soften(options_.groups, mix, seed, family_);
   }
+  bool saves_soft_matrix() const override { return Family::kIsMatrix; }
   const LearningOptions* learning() const override { return &options_; }
 
  private:

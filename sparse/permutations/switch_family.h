@@ -50,7 +50,9 @@ struct SwitchOptions : LearningOptions {
 /// permutation has a share `mix` of P. p = 0 or 1 has no gradient; all p = 1/2 average groups.
 class SwitchFamily : public SoftFamily {
  public:
-  explicit SwitchFamily(FirstSwitches near) : near_(near) {}
+  using Options = SwitchOptions;
+  static constexpr bool kIsMatrix = false;
+  explicit SwitchFamily(const Options& options) : near_(options.near) {}
 
   // The following functions are those of SoftFamily. misfit() returns why switches cannot permute G
   // groups of s members, usual_mix() the default of `mix`. `factor`: P x or x P, with P or Pᵀ.

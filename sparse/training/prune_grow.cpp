@@ -240,12 +240,7 @@ void PruneGrow::scale_average(size_t layer, const torch::Tensor& factor) const {
 void PruneGrow::keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step,
                            StepTensors& tensors) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor mask =
-      torch::empty_like(layers_[layer].parameter.tensor.detach(), torch::kBool);
-  for (int64_t i = 0; i < layers_[layer].num_matrices(); ++i) {
-    layers_[layer].matrix(mask, i).copy_(layers_[layer].pattern->expand(is_on_uC[i]));
-  }
-  replace_mask(layer, mask, tensors);
+  replace_mask(layer, layers_[layer].expand(is_on_uC), tensors);
   check_replicas(layer, step, tensors);
 }
 

@@ -1,11 +1,12 @@
 #include <ATen/Dispatch.h>
-#include <ATen/ops/index_select.h>
 
 #include <vector>
 
+#include "runtime/device/real_types.h"
+#include "sparse/kernels/blocks/block_index.h"
 #include "sparse/kernels/blocks/block_program.h"
 #include "sparse/kernels/gpu_layout.h"
-#include "sparse/kernels/mask_cells.h"
+#include "sparse/kernels/layout_index.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
 
@@ -17,25 +18,6 @@ namespace {
 /// Gradients: as many as keep x and dy in the second-level cache.
 constexpr int64_t kBlockTokens = 64, kDotTokens = 256;
 
-/// Positions of the active blocks in a grid, by rows.
-struct BlockMatrix {
-  std::vector<int32_t> start{0}, column;
-
-  /// From bool [rows, columns].
-  explicit BlockMatrix(const torch::Tensor& is_on) {
-    for (int64_t i = 0; i < is_on.size(0); ++i) {
-      const std::vector<int32_t> columns = index_values(is_on[i].nonzero().view({-1}));
-      column.insert(column.end(), columns.begin(), columns.end());
-      start.push_back(static_cast<int32_t>(column.size()));
-    }
-  }
-};
-
-template <class Real>
-TokenRows<Real> tile_rows(Real* data, int64_t width, const IndexRange& tokens) {
-  return {data + tokens.begin * width, width, width, tokens.end - tokens.begin};
-}
-
 torch::Tensor multiply_by_blocks(const BlockProgram& program, const torch::Tensor& x,
                                  const torch::Tensor& values, const torch::Tensor& bias) {
   const int64_t T = x.size(0), outputs = program.num_block_rows * program.size;
@@ -43,97 +25,59 @@ torch::Tensor multiply_by_blocks(const BlockProgram& program, const torch::Tenso
   const int64_t tiles = divide_up(T, kBlockTokens);
   const int64_t ranges = ranges_beside(tiles, program.num_block_rows, 1);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_linear", [&] {
-    const auto* from = x.const_data_ptr<scalar_t>();
-    auto* to = y.mutable_data_ptr<scalar_t>();
+    const TokenRows<const scalar_t> from{x.const_data_ptr<scalar_t>(), x.size(1), x.size(1), T};
+    const TokenRows<scalar_t> to{y.mutable_data_ptr<scalar_t>(), outputs, outputs, T};
     at::parallel_for(0, tiles * ranges, 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        const int64_t begin = i / ranges * kBlockTokens;
-        const IndexRange tokens{begin, std::min(T, begin + kBlockTokens)};
+        const int64_t begin = i / ranges * kBlockTokens, tokens = std::min(kBlockTokens, T - begin);
         const IndexRange rows = piece_of(program.num_block_rows, ranges, i % ranges, 1);
-        multiply_blocks<scalar_t>(
-            {program, values.const_data_ptr<scalar_t>(),
-             bias.defined() ? bias.const_data_ptr<scalar_t>() : nullptr, rows.begin, rows.end},
-            tile_rows(from, x.size(1), tokens), tile_rows(to, outputs, tokens));
+        multiply_blocks<scalar_t>({program, values.const_data_ptr<scalar_t>(),
+                                   data_or_null<scalar_t>(bias), rows.begin, rows.end},
+                                  from.part(begin, tokens), to.part(begin, tokens));
       }
     });
   });
   return y;
 }
 
-/// Block layout, stored by rows and, for the gradient of x, also by columns.
+/// Block layout.
 class BlockLayout : public SparseLayout {
  public:
   BlockLayout(const torch::Tensor& mask_mn, int64_t size, const SparseOrder& order)
-      : SparseLayout(mask_mn),
-        size_(size),
-        places_(order),
-        by_output_(blocks_that_are_on(mask_mn, size)),
-        by_input_(blocks_that_are_on(mask_mn, size).t()) {
-    // Blocks of the transpose, as indices into the blocks of S.
-    std::vector<int32_t> next = by_input_.start;
-    block_of_transpose_.resize(by_input_.column.size());
-    for (size_t z = 0; z < by_output_.column.size(); ++z) {
-      const auto column = static_cast<size_t>(by_output_.column[z]);
-      block_of_transpose_[static_cast<size_t>(next[column]++)] = static_cast<int32_t>(z);
-    }
+      : SparseLayout(mask_mn), size_(size), places_(order, device()), blocks_(mask_mn, size) {
+    place_z_ = (blocks_.row_z * columns() + blocks_.column_z) * size;
+    value_z_ = blocks_.by_output[2].to(torch::kInt64) * (size * size);
+    value_of_transpose_z_ = blocks_.by_input[2].to(torch::kInt64) * (size * size);
   }
 
   torch::Tensor pack(const torch::Tensor& weight_mn) const override {
-    torch::Tensor values = empty_values(weight_mn.options());
-    AT_DISPATCH_FLOATING_TYPES(weight_mn.scalar_type(), "sparse_linear", [&] {
-      const auto* from = weight_mn.const_data_ptr<scalar_t>();
-      auto* to = values.mutable_data_ptr<scalar_t>();
-      for_blocks([&](int64_t block, int64_t place) {
-        transpose_matrix<scalar_t>(
-            {from + place, columns(), size_, size_, to + block * size_ * size_, size_});
-      });
-    });
+    const torch::Tensor values = torch::empty({num_weights()}, weight_mn.options());
+    copy_transposed({weight_mn, place_z_, columns()}, {values, value_z_, size_});
     return values;
   }
   torch::Tensor unpack(const torch::Tensor& values) const override {
-    torch::Tensor dense = torch::zeros({rows(), columns()}, values.options());
-    AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sparse_linear", [&] {
-      const auto* from = values.const_data_ptr<scalar_t>();
-      auto* to = dense.mutable_data_ptr<scalar_t>();
-      for_blocks([&](int64_t block, int64_t place) {
-        transpose_matrix<scalar_t>(
-            {from + block * size_ * size_, size_, size_, size_, to + place, columns()});
-      });
-    });
+    const torch::Tensor dense = torch::zeros({rows(), columns()}, values.options());
+    copy_transposed({values, value_z_, size_}, {dense, place_z_, columns()});
     return dense;
-  }
-  torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
-                         const torch::Tensor& bias_m) const override {
-    return multiply_by_blocks(program(), x_Tn, values, bias_m);
-  }
-  torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
-                                    const torch::Tensor& values) const override {
-    const BlockProgram transposed{size_,
-                                  columns() / size_,
-                                  by_input_.start.data(),
-                                  by_input_.column.data(),
-                                  index_data(places_.output_at),
-                                  index_data(places_.input_at)};
-    return multiply_by_blocks(transposed, dy_Tm, values_of_transpose(values), {});
   }
   torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                const torch::Tensor& dy_Tm) const override {
-    const torch::Tensor dy = in_order(dy_Tm);
+    const torch::Tensor dy = in_order(dy_Tm, places_.output_at);
     const int64_t T = x_Tn.size(0), parts = gradient_parts(T);
     const int64_t ranges = ranges_beside(parts, program().num_block_rows, 1);
     torch::Tensor sums = torch::zeros({parts, num_weights()}, x_Tn.options());
     AT_DISPATCH_FLOATING_TYPES(x_Tn.scalar_type(), "sparse_linear", [&] {
-      const auto* x_data = x_Tn.const_data_ptr<scalar_t>();
-      const auto* dy_data = dy.const_data_ptr<scalar_t>();
+      const TokenRows<const scalar_t> inputs{x_Tn.const_data_ptr<scalar_t>(), columns(), columns(),
+                                             T};
+      const TokenRows<const scalar_t> outputs{dy.const_data_ptr<scalar_t>(), rows(), rows(), T};
       auto* gradient = sums.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, parts * ranges, 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
           const IndexRange part = piece_of(T, parts, i / ranges, kDotTokens);
           const IndexRange block_rows = piece_of(program().num_block_rows, ranges, i % ranges, 1);
           for (int64_t t = part.begin; t < part.end; t += kDotTokens) {
-            const IndexRange tokens{t, std::min(part.end, t + kDotTokens)};
-            add_block_dots<scalar_t>({program(), tile_rows(x_data, columns(), tokens),
-                                      tile_rows(dy_data, rows(), tokens)},
+            const int64_t tokens = std::min(kDotTokens, part.end - t);
+            add_block_dots<scalar_t>({program(), inputs.part(t, tokens), outputs.part(t, tokens)},
                                      block_rows.begin, block_rows.end,
                                      gradient + i / ranges * num_weights());
           }
@@ -143,52 +87,53 @@ class BlockLayout : public SparseLayout {
     return sum_of_parts(sums);
   }
 
+ protected:
+  torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
+                        const torch::Tensor& bias, bool is_transposed) const override {
+    if (!is_transposed) return multiply_by_blocks(program(), x, values, bias);
+    const torch::Tensor transposed = torch::empty_like(values);
+    copy_transposed({values, value_of_transpose_z_, size_}, {transposed, value_z_, size_});
+    return multiply_by_blocks(program(/*is_transposed=*/true), x, transposed, bias);
+  }
+
  private:
-  BlockProgram program() const {
+  /// Blocks in a buffer: block z begins at element at_z[z], and its rows are `stride` apart.
+  struct Blocks {
+    const torch::Tensor &data, &at_z;
+    int64_t stride;
+  };
+
+  BlockProgram program(bool is_transposed = false) const {
+    const std::vector<torch::Tensor>& blocks = is_transposed ? blocks_.by_input : blocks_.by_output;
+    const int32_t *input_at = data_or_null<int32_t>(places_.input_at),
+                  *output_at = data_or_null<int32_t>(places_.output_at);
     return {size_,
-            rows() / size_,
-            by_output_.start.data(),
-            by_output_.column.data(),
-            index_data(places_.input_at),
-            index_data(places_.output_at)};
+            blocks[0].size(0) - 1,
+            blocks[0].const_data_ptr<int32_t>(),
+            blocks[1].const_data_ptr<int32_t>(),
+            is_transposed ? output_at : input_at,
+            is_transposed ? input_at : output_at};
   }
-  torch::Tensor empty_values(const torch::TensorOptions& options) const {
-    return torch::empty({num_weights()}, options);
-  }
-  /// dy with outputs in the order of S.
-  torch::Tensor in_order(const torch::Tensor& dy_Tm) const {
-    if (places_.output_at.empty()) return dy_Tm;
-    const torch::Tensor at = torch::tensor(places_.output_at, torch::kInt32);
-    return at::index_select(dy_Tm, 1, at);
-  }
-  /// Calls work(block, index of its first weight in S) for all blocks.
-  template <class Work>
-  void for_blocks(const Work& work) const {
-    for (int64_t i = 0; i < rows() / size_; ++i) {
-      for (int64_t z = by_output_.start[static_cast<size_t>(i)];
-           z < by_output_.start[static_cast<size_t>(i) + 1]; ++z) {
-        work(z, (i * columns() + by_output_.column[static_cast<size_t>(z)]) * size_);
-      }
-    }
-  }
-  torch::Tensor values_of_transpose(const torch::Tensor& values) const {
-    torch::Tensor result = empty_values(values.options());
-    AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sparse_linear", [&] {
-      const auto* from = values.const_data_ptr<scalar_t>();
-      auto* to = result.mutable_data_ptr<scalar_t>();
-      const int64_t weights = size_ * size_;
-      for (size_t z = 0; z < block_of_transpose_.size(); ++z) {
-        transpose_matrix<scalar_t>({from + block_of_transpose_[z] * weights, size_, size_, size_,
-                                    to + static_cast<int64_t>(z) * weights, size_});
+  /// Copies all blocks, transposing each.
+  void copy_transposed(const Blocks& from, const Blocks& to) const {
+    const auto *from_at = from.at_z.const_data_ptr<int64_t>(),
+               *to_at = to.at_z.const_data_ptr<int64_t>();
+    AT_DISPATCH_FLOATING_TYPES(from.data.scalar_type(), "sparse_linear", [&] {
+      const auto* source = from.data.const_data_ptr<scalar_t>();
+      auto* target = to.data.mutable_data_ptr<scalar_t>();
+      for (int64_t z = 0; z < to.at_z.size(0); ++z) {
+        transpose_matrix<scalar_t>(
+            {source + from_at[z], from.stride, size_, size_, target + to_at[z], to.stride});
       }
     });
-    return result;
   }
 
   int64_t size_;
   SparsePlaces places_;
-  BlockMatrix by_output_, by_input_;
-  std::vector<int32_t> block_of_transpose_;
+  BlockIndex blocks_;
+  /// First element of each block in S and in the values, and in the values as the transpose orders
+  /// them; int64.
+  torch::Tensor place_z_, value_z_, value_of_transpose_z_;
 };
 
 }  // namespace

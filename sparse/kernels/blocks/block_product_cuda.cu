@@ -118,11 +118,9 @@ void launch_dots(const Dots<Real>& job, CUstream_st* stream) {
   dots_kernel<<<grid, block, 0, stream>>>(job);
 }
 
-#define SHOAL_BLOCK_KERNELS(Real)                                   \
-  template void launch_product(const Product<Real>&, CUstream_st*); \
-  template void launch_dots(const Dots<Real>&, CUstream_st*);
-SHOAL_BLOCK_KERNELS(float)
-SHOAL_BLOCK_KERNELS(double)
-#undef SHOAL_BLOCK_KERNELS
+template void launch_product(const Product<float>&, CUstream_st*);
+template void launch_product(const Product<double>&, CUstream_st*);
+template void launch_dots(const Dots<float>&, CUstream_st*);
+template void launch_dots(const Dots<double>&, CUstream_st*);
 
 }  // namespace shoal::block_cuda

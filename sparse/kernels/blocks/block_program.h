@@ -16,8 +16,6 @@ struct BlockProgram {
   const int32_t* block_column = nullptr;  ///< column of each block
   const int32_t* input_at = nullptr;      ///< column of x for each input; null: the same
   const int32_t* output_at = nullptr;     ///< column of y for each output; null: the same
-
-  int64_t num_blocks() const { return start[num_block_rows]; }
 };
 
 template <class Real>

@@ -163,14 +163,11 @@ SHOAL_INLINE void dot_rows(const BlockDots<Real>& dots, int64_t first, int64_t l
   }
 }
 
-/// Shape of the sums in registers: tokens by vectors of outputs; in gradients inputs by outputs.
-enum class Part { kPairs, kSingles, kNarrow };
+/// True if blocks consist of whole pairs of vectors.
+bool has_pairs(const BlockProgram& program) { return program.size % (2 * kLanes) == 0; }
 
-Part part_of(const BlockProgram& program) {
-  if (!has_wide_registers()) return Part::kNarrow;
-  return program.size % (2 * kLanes) == 0 ? Part::kPairs : Part::kSingles;
-}
-
+/// Names tell the shape of the sums in registers: tokens by vectors of outputs; in gradients inputs
+/// by outputs.
 #define SHOAL_BLOCK_LOOPS(Real, name, tokens, inputs, vectors)                               \
   SHOAL_CPU_CLONES void multiply_##name(const BlockProduct<Real>& product,                   \
                                         const TokenRows<const Real>& x,                      \
@@ -193,14 +190,9 @@ SHOAL_BLOCK_LOOPS(double, narrow, 4, 4, 1)
 template <>
 void multiply_blocks(const BlockProduct<float>& product, const TokenRows<const float>& x,
                      const TokenRows<float>& y) {
-  switch (part_of(product.program)) {
-    case Part::kPairs:
-      return multiply_pairs(product, x, y);
-    case Part::kSingles:
-      return multiply_singles(product, x, y);
-    case Part::kNarrow:
-      return multiply_narrow(product, x, y);
-  }
+  if (!has_wide_registers()) return multiply_narrow(product, x, y);
+  if (has_pairs(product.program)) return multiply_pairs(product, x, y);
+  multiply_singles(product, x, y);
 }
 template <>
 void multiply_blocks(const BlockProduct<double>& product, const TokenRows<const double>& x,
@@ -209,14 +201,9 @@ void multiply_blocks(const BlockProduct<double>& product, const TokenRows<const 
 }
 template <>
 void add_block_dots(const BlockDots<float>& dots, int64_t first, int64_t last, float* gradient) {
-  switch (part_of(dots.program)) {
-    case Part::kPairs:
-      return dot_pairs(dots, first, last, gradient);
-    case Part::kSingles:
-      return dot_singles(dots, first, last, gradient);
-    case Part::kNarrow:
-      return dot_narrow(dots, first, last, gradient);
-  }
+  if (!has_wide_registers()) return dot_narrow(dots, first, last, gradient);
+  if (has_pairs(dots.program)) return dot_pairs(dots, first, last, gradient);
+  dot_singles(dots, first, last, gradient);
 }
 template <>
 void add_block_dots(const BlockDots<double>& dots, int64_t first, int64_t last, double* gradient) {

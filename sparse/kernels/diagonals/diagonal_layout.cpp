@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/device/real_types.h"
 #include "sparse/kernels/diagonals/diagonal_program.h"
 #include "sparse/kernels/gpu_layout.h"
-#include "sparse/kernels/mask_cells.h"
+#include "sparse/kernels/layout_index.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
 
@@ -103,55 +104,14 @@ void for_groups(const DiagonalProgram& program, int64_t tokens, int64_t places, 
   });
 }
 
-template <class Real>
-struct DiagonalProduct {
-  const DiagonalProgram& program;
-  const Real* values;
-  const Real* bias;
-};
-
-template <class Real>
-void to_shorter(const DiagonalProduct<Real>& product, const Side<const Real>& longer,
-                const Side<Real>& shorter) {
-  for_groups<Real>(product.program, longer.tokens, shorter.width,
-                   [&](Rows<Real>& rows, const IndexRange& tokens, const IndexRange& range) {
-                     const int64_t count = tokens.end - tokens.begin;
-                     const DiagonalRows<const Real> from = rows.read_longer(longer, tokens);
-                     const DiagonalRows<Real> sums = rows.shorter();
-                     rows.clear(sums, range);
-                     multiply_to_shorter<Real>({product.program, count, range.begin, range.end},
-                                               product.values, from, sums);
-                     for (int64_t t = 0; t < count; ++t) {
-                       write_side(sums.data + t * sums.stride, range, product.bias, shorter,
-                                  tokens.begin + t);
-                     }
-                   });
-}
-
-template <class Real>
-void to_longer(const DiagonalProduct<Real>& product, const Side<const Real>& shorter,
-               const Side<Real>& longer) {
-  for_groups<Real>(product.program, shorter.tokens, longer.width,
-                   [&](Rows<Real>& rows, const IndexRange& tokens, const IndexRange& range) {
-                     const int64_t count = tokens.end - tokens.begin;
-                     const DiagonalRows<const Real> from = rows.read_shorter(shorter, tokens);
-                     const DiagonalRows<Real> sums = rows.longer();
-                     rows.clear(sums, range);
-                     multiply_to_longer<Real>({product.program, count, range.begin, range.end},
-                                              product.values, from, sums);
-                     for (int64_t t = 0; t < count; ++t) {
-                       write_side(sums.data + t * sums.stride, range, product.bias, longer,
-                                  tokens.begin + t);
-                     }
-                   });
-}
-
 /// Diagonal layout.
 class DiagonalLayout : public SparseLayout {
  public:
   DiagonalLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
-      : SparseLayout(mask_mn), is_tall_(rows() >= columns()), places_(order) {
-    offsets_ = index_values(offsets_that_are_on(mask_mn));
+      : SparseLayout(mask_mn),
+        is_tall_(rows() >= columns()),
+        places_(order, device()),
+        offset_K_(offsets_that_are_on(mask_mn).to(torch::kInt32)) {
     stride_ = whole_vectors(std::min(rows(), columns())) + 2 * kDiagonalPad;
   }
 
@@ -174,34 +134,14 @@ class DiagonalLayout : public SparseLayout {
     });
     return dense;
   }
-  torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
-                         const torch::Tensor& bias_m) const override {
-    torch::Tensor y = torch::empty({x_Tn.size(0), rows()}, x_Tn.options());
-    AT_DISPATCH_FLOATING_TYPES(x_Tn.scalar_type(), "sparse_linear", [&] {
-      multiply_sides(values, bias_m.defined() ? bias_m.const_data_ptr<scalar_t>() : nullptr,
-                     inputs(x_Tn.const_data_ptr<scalar_t>(), x_Tn),
-                     outputs(y.mutable_data_ptr<scalar_t>(), y), is_tall_);
-    });
-    return y;
-  }
-  torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
-                                    const torch::Tensor& values) const override {
-    torch::Tensor dx = torch::empty({dy_Tm.size(0), columns()}, dy_Tm.options());
-    AT_DISPATCH_FLOATING_TYPES(dy_Tm.scalar_type(), "sparse_linear", [&] {
-      const scalar_t* no_bias = nullptr;
-      multiply_sides(values, no_bias, outputs(dy_Tm.const_data_ptr<scalar_t>(), dy_Tm),
-                     inputs(dx.mutable_data_ptr<scalar_t>(), dx), !is_tall_);
-    });
-    return dx;
-  }
   torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                const torch::Tensor& dy_Tm) const override {
     const int64_t T = x_Tn.size(0), parts = gradient_parts(T);
     const DiagonalProgram own = program();
     torch::Tensor sums = torch::zeros({parts, own.count, own.stride}, x_Tn.options());
     AT_DISPATCH_FLOATING_TYPES(x_Tn.scalar_type(), "sparse_linear", [&] {
-      const Side<const scalar_t> x = inputs(x_Tn.const_data_ptr<scalar_t>(), x_Tn);
-      const Side<const scalar_t> dy = outputs(dy_Tm.const_data_ptr<scalar_t>(), dy_Tm);
+      const Side<const scalar_t> x = side(x_Tn.const_data_ptr<scalar_t>(), x_Tn, true);
+      const Side<const scalar_t> dy = side(dy_Tm.const_data_ptr<scalar_t>(), dy_Tm, false);
       const int64_t ranges = ranges_beside(parts, own.shorter, kLeastPlaces);
       auto* gradient = sums.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, parts * ranges, 1, [&](int64_t first, int64_t last) {
@@ -216,10 +156,23 @@ class DiagonalLayout : public SparseLayout {
     return sum_of_parts(sums);
   }
 
+ protected:
+  torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
+                        const torch::Tensor& bias, bool is_transposed) const override {
+    torch::Tensor y = torch::empty({x.size(0), is_transposed ? columns() : rows()}, x.options());
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_linear", [&] {
+      multiply_sides(values, data_or_null<scalar_t>(bias),
+                     side(x.const_data_ptr<scalar_t>(), x, !is_transposed),
+                     side(y.mutable_data_ptr<scalar_t>(), y, is_transposed),
+                     is_tall_ != is_transposed);
+    });
+    return y;
+  }
+
  private:
   DiagonalProgram program() const {
-    return {std::min(rows(), columns()), std::max(rows(), columns()),
-            static_cast<int64_t>(offsets_.size()), offsets_.data(), stride_};
+    return {std::min(rows(), columns()), std::max(rows(), columns()), offset_K_.size(0),
+            offset_K_.const_data_ptr<int32_t>(), stride_};
   }
 
   /// Calls work(index of the value, index in S) for all weights, row by row: it reads S in order,
@@ -227,14 +180,14 @@ class DiagonalLayout : public SparseLayout {
   template <class Work>
   void for_weights(const Work& work) const {
     const DiagonalProgram own = program();
-    const auto begin = offsets_.begin(), end = offsets_.end();
+    const auto *begin = own.offsets, *end = begin + own.count;
     for (int64_t r = 0; r < rows(); ++r) {
       // Columns r + offset, or in a tall matrix r - offset, before and after wrapping around.
       for (const int64_t turn : {int64_t{0}, own.longer}) {
-        auto first = is_tall_ ? std::upper_bound(begin, end, r + turn - own.shorter)
-                              : std::lower_bound(begin, end, turn - r);
-        const auto last = is_tall_ ? std::upper_bound(begin, end, r + turn)
-                                   : std::lower_bound(begin, end, turn - r + own.longer);
+        const auto* first = is_tall_ ? std::upper_bound(begin, end, r + turn - own.shorter)
+                                     : std::lower_bound(begin, end, turn - r);
+        const auto* last = is_tall_ ? std::upper_bound(begin, end, r + turn)
+                                    : std::lower_bound(begin, end, turn - r + own.longer);
         for (; first < last; ++first) {
           const int64_t column = is_tall_ ? r + turn - *first : r - turn + *first;
           work((first - begin) * own.stride + kDiagonalPad + (is_tall_ ? column : r),
@@ -245,11 +198,25 @@ class DiagonalLayout : public SparseLayout {
   }
   /// Product from one side of S to the other.
   template <class Real>
-  void multiply_sides(const torch::Tensor& values, const Real* bias, const Side<const Real>& from,
+  void multiply_sides(const torch::Tensor& values, Real* bias, const Side<const Real>& from,
                       const Side<Real>& to, bool goes_to_longer) const {
     const DiagonalProgram own = program();
-    const DiagonalProduct<Real> product{own, values.const_data_ptr<Real>(), bias};
-    (goes_to_longer ? to_longer<Real> : to_shorter<Real>)(product, from, to);
+    const Real* value = values.const_data_ptr<Real>();
+    for_groups<Real>(
+        own, from.tokens, to.width,
+        [&](Rows<Real>& rows, const IndexRange& tokens, const IndexRange& range) {
+          const DiagonalLoop loop{own, tokens.end - tokens.begin, range.begin, range.end};
+          const DiagonalRows<Real> sums = goes_to_longer ? rows.longer() : rows.shorter();
+          rows.clear(sums, range);
+          if (goes_to_longer) {
+            multiply_to_longer(loop, value, rows.read_shorter(from, tokens), sums);
+          } else {
+            multiply_to_shorter(loop, value, rows.read_longer(from, tokens), sums);
+          }
+          for (int64_t t = 0; t < loop.tokens; ++t) {
+            write_side<Real>(sums.data + t * sums.stride, range, bias, to, tokens.begin + t);
+          }
+        });
   }
   template <class Real>
   void add_dots(const Side<const Real>& shorter, const Side<const Real>& longer,
@@ -258,23 +225,20 @@ class DiagonalLayout : public SparseLayout {
     Rows<Real> rows(own);
     for (int64_t t = tokens.begin; t < tokens.end; t += kDiagonalTokens) {
       const IndexRange group{t, std::min(tokens.end, t + kDiagonalTokens)};
-      add_diagonal_dots<Real>({own, group.end - t, range.begin, range.end},
-                              rows.read_shorter(shorter, group), rows.read_longer(longer, group),
-                              gradient);
+      add_diagonal_dots({own, group.end - t, range.begin, range.end},
+                        rows.read_shorter(shorter, group), rows.read_longer(longer, group),
+                        gradient);
     }
   }
   template <class Real>
-  Side<Real> inputs(Real* data, const torch::Tensor& like) const {
-    return {data, like.size(0), columns(), index_data(places_.input_at)};
-  }
-  template <class Real>
-  Side<Real> outputs(Real* data, const torch::Tensor& like) const {
-    return {data, like.size(0), rows(), index_data(places_.output_at)};
+  Side<Real> side(Real* data, const torch::Tensor& like, bool are_inputs) const {
+    return {data, like.size(0), like.size(1),
+            data_or_null<int32_t>(are_inputs ? places_.input_at : places_.output_at)};
   }
 
   bool is_tall_;
   SparsePlaces places_;
-  std::vector<int32_t> offsets_;
+  torch::Tensor offset_K_;  ///< int32
   int64_t stride_ = 0;
 };
 

@@ -121,11 +121,9 @@ void launch_dots(const Dots<Real>& job, CUstream_st* stream) {
   dots_kernel<<<grid, kPlaces, 0, stream>>>(job);
 }
 
-#define SHOAL_DIAGONAL_KERNELS(Real)                                \
-  template void launch_product(const Product<Real>&, CUstream_st*); \
-  template void launch_dots(const Dots<Real>&, CUstream_st*);
-SHOAL_DIAGONAL_KERNELS(float)
-SHOAL_DIAGONAL_KERNELS(double)
-#undef SHOAL_DIAGONAL_KERNELS
+template void launch_product(const Product<float>&, CUstream_st*);
+template void launch_product(const Product<double>&, CUstream_st*);
+template void launch_dots(const Dots<float>&, CUstream_st*);
+template void launch_dots(const Dots<double>&, CUstream_st*);
 
 }  // namespace shoal::diagonal_cuda

@@ -39,7 +39,6 @@ struct DiagonalRows {
 
 /// Part of a product for one thread: elements [first, last) of the output (add_diagonal_dots: of
 /// the shorter side) for the first `tokens` rows. Bounds are multiples of 16 or the side's end.
-template <class Real>
 struct DiagonalLoop {
   const DiagonalProgram& program;
   int64_t tokens, first, last;
@@ -47,15 +46,15 @@ struct DiagonalLoop {
 
 /// shorter[j] += sum over diagonals of values[j] longer[j + offset].
 template <class Real>
-void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
+void multiply_to_shorter(const DiagonalLoop& loop, const Real* values,
                          const DiagonalRows<const Real>& longer, const DiagonalRows<Real>& shorter);
 /// longer[p] += sum over diagonals of values[j] shorter[j] for j = (p - offset) mod P, if j < D.
 template <class Real>
-void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
+void multiply_to_longer(const DiagonalLoop& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer);
 /// gradient[j] += sum over tokens of shorter[j] longer[j + offset]; [K, stride], like the values.
 template <class Real>
-void add_diagonal_dots(const DiagonalLoop<Real>& loop, const DiagonalRows<const Real>& shorter,
+void add_diagonal_dots(const DiagonalLoop& loop, const DiagonalRows<const Real>& shorter,
                        const DiagonalRows<const Real>& longer, Real* gradient);
 
 }  // namespace shoal

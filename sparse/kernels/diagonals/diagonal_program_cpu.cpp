@@ -57,7 +57,7 @@ struct Sums {
 
 template <class Real>
 struct ToShorter {
-  const DiagonalLoop<Real>& loop;
+  const DiagonalLoop& loop;
   const Real* values;
   const DiagonalRows<const Real>& longer;
   const DiagonalRows<Real>& shorter;
@@ -91,7 +91,7 @@ struct ToShorter {
 
 template <class Real>
 struct ToLonger {
-  const DiagonalLoop<Real>& loop;
+  const DiagonalLoop& loop;
   const Real* values;
   const DiagonalRows<const Real>& shorter;
   const DiagonalRows<Real>& longer;
@@ -141,7 +141,7 @@ struct ToLonger {
 
 template <class Real>
 struct Dots {
-  const DiagonalLoop<Real>& loop;
+  const DiagonalLoop& loop;
   const DiagonalRows<const Real>& shorter;
   const DiagonalRows<const Real>& longer;
   Real* gradient;
@@ -202,28 +202,28 @@ void run(const Work& work) {
 }  // namespace
 
 template <class Real>
-void multiply_to_shorter(const DiagonalLoop<Real>& loop, const Real* values,
+void multiply_to_shorter(const DiagonalLoop& loop, const Real* values,
                          const DiagonalRows<const Real>& longer,
                          const DiagonalRows<Real>& shorter) {
   run(ToShorter<Real>{loop, values, longer, shorter});
 }
 template <class Real>
-void multiply_to_longer(const DiagonalLoop<Real>& loop, const Real* values,
+void multiply_to_longer(const DiagonalLoop& loop, const Real* values,
                         const DiagonalRows<const Real>& shorter, const DiagonalRows<Real>& longer) {
   run(ToLonger<Real>{loop, values, shorter, longer});
 }
 template <class Real>
-void add_diagonal_dots(const DiagonalLoop<Real>& loop, const DiagonalRows<const Real>& shorter,
+void add_diagonal_dots(const DiagonalLoop& loop, const DiagonalRows<const Real>& shorter,
                        const DiagonalRows<const Real>& longer, Real* gradient) {
   run(Dots<Real>{loop, shorter, longer, gradient});
 }
 
 #define SHOAL_DIAGONAL_TEMPLATES(Real)                                                           \
-  template void multiply_to_shorter(const DiagonalLoop<Real>&, const Real*,                      \
+  template void multiply_to_shorter(const DiagonalLoop&, const Real*,                            \
                                     const DiagonalRows<const Real>&, const DiagonalRows<Real>&); \
-  template void multiply_to_longer(const DiagonalLoop<Real>&, const Real*,                       \
+  template void multiply_to_longer(const DiagonalLoop&, const Real*,                             \
                                    const DiagonalRows<const Real>&, const DiagonalRows<Real>&);  \
-  template void add_diagonal_dots(const DiagonalLoop<Real>&, const DiagonalRows<const Real>&,    \
+  template void add_diagonal_dots(const DiagonalLoop&, const DiagonalRows<const Real>&,          \
                                   const DiagonalRows<const Real>&, Real*);
 SHOAL_DIAGONAL_TEMPLATES(float)
 SHOAL_DIAGONAL_TEMPLATES(double)

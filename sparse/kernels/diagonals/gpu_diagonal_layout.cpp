@@ -4,7 +4,7 @@
 
 #include "runtime/device/operator.h"
 #include "sparse/kernels/gpu_layout.h"
-#include "sparse/kernels/mask_cells.h"
+#include "sparse/kernels/layout_index.h"
 #include "sparse/patterns/diagonal.h"
 
 // T tokens  m outputs  n inputs  D weights of a diagonal  K diagonals
@@ -23,8 +23,6 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
 namespace shoal {
 namespace {
 
-using MaybePlaces = std::optional<torch::Tensor>;
-
 /// Diagonal layout on a GPU.
 class GpuDiagonalLayout : public GpuLayout {
  public:
@@ -36,14 +34,18 @@ class GpuDiagonalLayout : public GpuLayout {
   }
 
  protected:
-  torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
-    return multiply_op()(x_Tn, by_diagonal(values), offset_K_, optional_of(places_.input_at),
-                         optional_of(places_.output_at), rows(), is_tall_);
-  }
-  torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
-                                   const torch::Tensor& values) const override {
-    return multiply_op()(dy_Tm, by_diagonal(values), offset_K_, optional_of(places_.output_at),
-                         optional_of(places_.input_at), columns(), !is_tall_);
+  torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
+                              bool is_transposed) const override {
+    using MaybePlaces = std::optional<torch::Tensor>;
+    static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&,
+                                        const torch::Tensor&, const MaybePlaces&,
+                                        const MaybePlaces&, int64_t, bool)>
+        op("shoal::sparse_diagonal_multiply");
+    const MaybePlaces input_at = optional_of(places_.input_at),
+                      output_at = optional_of(places_.output_at);
+    return op(x, values.view({offset_K_.size(0), -1}), offset_K_,
+              is_transposed ? output_at : input_at, is_transposed ? input_at : output_at,
+              is_transposed ? columns() : rows(), is_tall_ != is_transposed);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {
     static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&,
@@ -55,20 +57,8 @@ class GpuDiagonalLayout : public GpuLayout {
   }
 
  private:
-  using MultiplyOperator =
-      Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&,
-                             const MaybePlaces&, const MaybePlaces&, int64_t, bool)>;
-
-  static const MultiplyOperator& multiply_op() {
-    static const MultiplyOperator op("shoal::sparse_diagonal_multiply");
-    return op;
-  }
-  torch::Tensor by_diagonal(const torch::Tensor& values) const {
-    return values.view({offset_K_.size(0), -1});
-  }
-
   bool is_tall_;  ///< then inputs are the shorter side, else outputs
-  GpuPlaces places_;
+  SparsePlaces places_;
   torch::Tensor offset_K_;  ///< int32
 };
 

@@ -1,10 +1,11 @@
 #include <ATen/Dispatch.h>
 
 #include <limits>
-#include <numeric>
 #include <vector>
 
+#include "runtime/device/real_types.h"
 #include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/layout_index.h"
 #include "sparse/kernels/rows/row_program.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
@@ -18,19 +19,16 @@ constexpr int64_t kRowTileTokens = kGroupTokens * kTileGroups;
 constexpr int64_t kFewRowTokens = 3;
 constexpr int64_t kLeastOutputs = 64;
 
+/// A RowProgram's tensors, int32.
 struct RowMatrix {
-  std::vector<int32_t> start, input;
+  torch::Tensor start, input;
   int64_t num_inputs = 0;
 
   RowProgram program() const {
-    return {static_cast<int64_t>(start.size()) - 1, num_inputs, start.data(), input.data()};
+    return {start.size(0) - 1, num_inputs, start.const_data_ptr<int32_t>(),
+            input.const_data_ptr<int32_t>()};
   }
 };
-
-template <class Real>
-TokenRows<Real> tokens_of(Real* data, int64_t width, const IndexRange& tokens) {
-  return {data + tokens.begin * width, width, width, tokens.end - tokens.begin};
-}
 
 template <class Real>
 void multiply_tiles(const RowProduct<Real>& product, const torch::Tensor& x,
@@ -39,21 +37,21 @@ void multiply_tiles(const RowProduct<Real>& product, const torch::Tensor& x,
   const int64_t T = x.size(0), m = program.num_outputs, n = program.num_inputs;
   const int64_t tiles = divide_up(T, kRowTileTokens);
   const int64_t ranges = ranges_beside(tiles, m, kLeastOutputs);
-  const Real* from = x.const_data_ptr<Real>();
-  Real* to = y.mutable_data_ptr<Real>();
+  const TokenRows<const Real> from{x.const_data_ptr<Real>(), n, n, T};
+  const TokenRows<Real> to{y.mutable_data_ptr<Real>(), m, m, T};
   at::parallel_for(0, tiles * ranges, 1, [&](int64_t first, int64_t last) {
     const torch::Tensor tile = torch::empty({n * kRowTileTokens}, x.options());
     Real* tile_data = tile.mutable_data_ptr<Real>();
     int64_t in_tile = -1;
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i / ranges * kRowTileTokens;
-      const IndexRange tokens{begin, std::min(T, begin + kRowTileTokens)};
+      const int64_t tokens = std::min(kRowTileTokens, T - begin);
       if (in_tile != begin) {
-        transpose_tokens(tokens_of(from, n, tokens), groups_of(tokens.end - begin), tile_data);
+        transpose_tokens(from.part(begin, tokens), groups_of(tokens), tile_data);
       }
       in_tile = begin;
       const IndexRange outputs = piece_of(m, ranges, i % ranges, /*unit=*/16);
-      multiply_rows(product, tile_data, outputs.begin, outputs.end, tokens_of(to, m, tokens));
+      multiply_rows(product, tile_data, outputs.begin, outputs.end, to.part(begin, tokens));
     }
   });
 }
@@ -76,7 +74,7 @@ torch::Tensor multiply_by_rows(const RowProgram& program, const torch::Tensor& x
   torch::Tensor y = torch::empty({x.size(0), program.num_outputs}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_linear", [&] {
     const RowProduct<scalar_t> product{program, values.const_data_ptr<scalar_t>(),
-                                       bias.defined() ? bias.const_data_ptr<scalar_t>() : nullptr};
+                                       data_or_null<scalar_t>(bias)};
     (x.size(0) <= kFewRowTokens ? multiply_few<scalar_t> : multiply_tiles<scalar_t>)(product, x, y);
   });
   return y;
@@ -91,10 +89,9 @@ void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
       dy_tile(static_cast<size_t>(rows * kRowTileTokens));
   for (int64_t t = 0; t < x.tokens; t += kRowTileTokens) {
     const int64_t tokens = std::min(kRowTileTokens, x.tokens - t), groups = groups_of(tokens);
-    const TokenRows<const Real> x_part{x.data + t * x.stride, x.stride, x.width, tokens};
     const TokenRows<const Real> dy_part{dy.data + t * dy.stride + outputs.begin, dy.stride, rows,
                                         tokens};
-    transpose_tokens(x_part, groups, x_tile.data());
+    transpose_tokens(x.part(t, tokens), groups, x_tile.data());
     transpose_tokens(dy_part, groups, dy_tile.data());
     add_row_dots({program, dy_tile.data(), x_tile.data(), groups}, outputs.begin, outputs.end,
                  gradient);
@@ -105,31 +102,35 @@ void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
 class CsrLayout : public SparseLayout {
  public:
   CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : SparseLayout(mask_mn) {
-    TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
-                "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
-    add_rows(mask_mn, order);
-    transpose_rows();
+    const torch::Tensor ordered =
+        order.outputs.defined() ? mask_mn.index_select(0, order.outputs) : mask_mn;
+    const torch::Tensor weights = ordered.nonzero();
+    const torch::Tensor row = weights.select(1, 0).contiguous(),
+                        column = weights.select(1, 1).contiguous();
+    // Weights of a row stay in the order of S, whatever the order of x.
+    const torch::Tensor input =
+        order.inputs.defined() ? order.inputs.index_select(0, column) : column;
+    by_output_ = {starts_of(row, rows()), input.to(torch::kInt32), columns()};
+    value_of_transpose_ = input.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+    by_input_ = {starts_of(input.index_select(0, value_of_transpose_), columns()),
+                 row.index_select(0, value_of_transpose_).to(torch::kInt32), rows()};
+    const torch::Tensor own_row =
+        order.outputs.defined() ? order.outputs.index_select(0, row) : row;
+    place_ = (own_row * columns() + column).to(torch::kInt32);
   }
 
   torch::Tensor pack(const torch::Tensor& weight_mn) const override {
-    return gathered(weight_mn, place_);
+    return weight_mn.view({-1}).index_select(0, place_);
   }
   torch::Tensor unpack(const torch::Tensor& values) const override {
     torch::Tensor dense = torch::zeros({rows(), columns()}, values.options());
     AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sparse_linear", [&] {
       const auto* from = values.const_data_ptr<scalar_t>();
       auto* to = dense.mutable_data_ptr<scalar_t>();
-      for (size_t z = 0; z < place_.size(); ++z) to[place_[z]] = from[z];
+      const auto* place = place_.const_data_ptr<int32_t>();
+      for (int64_t z = 0; z < num_weights(); ++z) to[place[z]] = from[z];
     });
     return dense;
-  }
-  torch::Tensor multiply(const torch::Tensor& x_Tn, const torch::Tensor& values,
-                         const torch::Tensor& bias_m) const override {
-    return multiply_by_rows(by_output_.program(), x_Tn, values, bias_m);
-  }
-  torch::Tensor multiply_transposed(const torch::Tensor& dy_Tm,
-                                    const torch::Tensor& values) const override {
-    return multiply_by_rows(by_input_.program(), dy_Tm, gathered(values, value_of_transpose_), {});
   }
   torch::Tensor value_gradient(const torch::Tensor& x_Tn,
                                const torch::Tensor& dy_Tm) const override {
@@ -138,13 +139,14 @@ class CsrLayout : public SparseLayout {
     torch::Tensor sums = torch::zeros({parts, num_weights()}, x_Tn.options());
     const RowProgram program = by_output_.program();
     AT_DISPATCH_FLOATING_TYPES(x_Tn.scalar_type(), "sparse_linear", [&] {
-      const auto *x = x_Tn.const_data_ptr<scalar_t>(), *dy = dy_Tm.const_data_ptr<scalar_t>();
+      const TokenRows<const scalar_t> x{x_Tn.const_data_ptr<scalar_t>(), columns(), columns(), T};
+      const TokenRows<const scalar_t> dy{dy_Tm.const_data_ptr<scalar_t>(), rows(), rows(), T};
       auto* gradient = sums.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, parts * ranges, 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {
           const IndexRange tokens = piece_of(T, parts, i / ranges, kRowTileTokens);
-          add_dots<scalar_t>(program, tokens_of(x, columns(), tokens),
-                             tokens_of(dy, rows(), tokens),
+          const int64_t count = tokens.end - tokens.begin;
+          add_dots<scalar_t>(program, x.part(tokens.begin, count), dy.part(tokens.begin, count),
                              piece_of(rows(), ranges, i % ranges, /*unit=*/1),
                              gradient + i / ranges * num_weights());
         }
@@ -153,63 +155,25 @@ class CsrLayout : public SparseLayout {
     return sum_of_parts(sums);
   }
 
- private:
-  void add_rows(const torch::Tensor& mask_mn, const SparseOrder& order) {
-    const SparsePlaces places(order);
-    std::vector<int32_t> row_of;
-    if (order.outputs.defined()) row_of = index_values(order.outputs);
-    const torch::Tensor whole = mask_mn.contiguous();
-    const bool* mask = whole.const_data_ptr<bool>();
-    by_output_.num_inputs = columns();
-    by_output_.start = {0};
-    for (int64_t j = 0; j < rows(); ++j) {
-      const int64_t row = row_of.empty() ? j : row_of[static_cast<size_t>(j)];
-      for (int64_t c = 0; c < columns(); ++c) {
-        if (!mask[row * columns() + c]) continue;
-        const auto input = static_cast<int32_t>(c);
-        by_output_.input.push_back(
-            places.input_at.empty() ? input : places.input_at[static_cast<size_t>(c)]);
-        place_.push_back(static_cast<int32_t>(row * columns() + c));
-      }
-      by_output_.start.push_back(static_cast<int32_t>(by_output_.input.size()));
-    }
-  }
-  /// Sorts the weights by their inputs (counting sort).
-  void transpose_rows() {
-    by_input_.num_inputs = rows();
-    by_input_.start.assign(static_cast<size_t>(columns()) + 1, 0);
-    for (const int32_t input : by_output_.input) ++by_input_.start[static_cast<size_t>(input) + 1];
-    std::partial_sum(by_input_.start.begin(), by_input_.start.end(), by_input_.start.begin());
-    std::vector<int32_t> next = by_input_.start;
-    by_input_.input.resize(place_.size());
-    value_of_transpose_.resize(place_.size());
-    for (int32_t j = 0; j < rows(); ++j) {
-      const auto row = static_cast<size_t>(j);
-      for (int32_t z = by_output_.start[row]; z < by_output_.start[row + 1]; ++z) {
-        const int32_t to = next[static_cast<size_t>(by_output_.input[static_cast<size_t>(z)])]++;
-        by_input_.input[static_cast<size_t>(to)] = j;
-        value_of_transpose_[static_cast<size_t>(to)] = z;
-      }
-    }
-  }
-  static torch::Tensor gathered(const torch::Tensor& from, const std::vector<int32_t>& index) {
-    torch::Tensor result = torch::empty({static_cast<int64_t>(index.size())}, from.options());
-    AT_DISPATCH_FLOATING_TYPES(from.scalar_type(), "sparse_linear", [&] {
-      const auto* data = from.const_data_ptr<scalar_t>();
-      auto* to = result.mutable_data_ptr<scalar_t>();
-      for (size_t z = 0; z < index.size(); ++z) to[z] = data[index[z]];
-    });
-    return result;
+ protected:
+  torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
+                        const torch::Tensor& bias, bool is_transposed) const override {
+    if (!is_transposed) return multiply_by_rows(by_output_.program(), x, values, bias);
+    return multiply_by_rows(by_input_.program(), x, values.index_select(0, value_of_transpose_),
+                            bias);
   }
 
+ private:
   RowMatrix by_output_, by_input_;
-  std::vector<int32_t> place_;               ///< of each value in S
-  std::vector<int32_t> value_of_transpose_;  ///< of each weight of by_input_
+  torch::Tensor place_;               ///< of each value in S, int32
+  torch::Tensor value_of_transpose_;  ///< of each weight of by_input_, int64
 };
 
 }  // namespace
 
 SparseLayoutPtr make_csr_layout(const torch::Tensor& mask_mn, const SparseOrder& order) {
+  TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
+              "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
   if (mask_mn.is_cuda()) return make_gpu_csr_layout(mask_mn, order);
   return std::make_shared<CsrLayout>(mask_mn, order);
 }

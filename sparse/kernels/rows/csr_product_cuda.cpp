@@ -24,12 +24,11 @@ void check(cusparseStatus_t status, const char* call, const char* part = "") {
 }
 
 struct Destroy {
-  void operator()(const cusparseSpMatDescr* matrix) const { cusparseDestroySpMat(matrix); }
-  void operator()(const cusparseDnMatDescr* matrix) const { cusparseDestroyDnMat(matrix); }
+  void operator()(cusparseSpMatDescr_t matrix) const { cusparseDestroySpMat(matrix); }
+  void operator()(cusparseDnMatDescr_t matrix) const { cusparseDestroyDnMat(matrix); }
 };
 using SparseMatrix = std::unique_ptr<cusparseSpMatDescr, Destroy>;
 using DenseMatrix = std::unique_ptr<cusparseDnMatDescr, Destroy>;
-using DenseFactor = std::unique_ptr<const cusparseDnMatDescr, Destroy>;
 
 // ---- arguments
 
@@ -47,34 +46,15 @@ Scalars scalars_of(at::ScalarType dtype) {
   return {CUDA_R_32F, &kOneFloat, &kZeroFloat};
 }
 
-/// A contiguous [T, width] as the column-major matrix [width, T].
-DenseFactor by_columns(const Tensor& x) {
+/// A contiguous [T, width] as a row-major matrix, or as the column-major matrix [width, T].
+DenseMatrix dense(const Tensor& x, cusparseOrder_t order) {
   const int64_t T = x.size(0), width = x.size(1);
-  cusparseConstDnMatDescr_t made = nullptr;
-  check(cusparseCreateConstDnMat(&made, width, T, /*ld=*/width, x.const_data_ptr(),
-                                 scalars_of(x.scalar_type()).type, CUSPARSE_ORDER_COL),
-        "cusparseCreateConstDnMat");
-  return DenseFactor(made);
-}
-
-/// Like by_columns, for a matrix that cuSPARSE writes.
-DenseMatrix result_by_columns(const Tensor& y) {
-  const int64_t T = y.size(0), width = y.size(1);
+  const bool by_rows = order == CUSPARSE_ORDER_ROW;
   cusparseDnMatDescr_t made = nullptr;
-  check(cusparseCreateDnMat(&made, width, T, /*ld=*/width, y.mutable_data_ptr(),
-                            scalars_of(y.scalar_type()).type, CUSPARSE_ORDER_COL),
+  check(cusparseCreateDnMat(&made, by_rows ? T : width, by_rows ? width : T, /*ld=*/width,
+                            x.mutable_data_ptr(), scalars_of(x.scalar_type()).type, order),
         "cusparseCreateDnMat");
   return DenseMatrix(made);
-}
-
-/// A contiguous [T, width] as a row-major matrix.
-DenseFactor by_rows(const Tensor& x) {
-  const int64_t T = x.size(0), width = x.size(1);
-  cusparseConstDnMatDescr_t made = nullptr;
-  check(cusparseCreateConstDnMat(&made, T, width, /*ld=*/width, x.const_data_ptr(),
-                                 scalars_of(x.scalar_type()).type, CUSPARSE_ORDER_ROW),
-        "cusparseCreateConstDnMat");
-  return DenseFactor(made);
 }
 
 SparseMatrix with_values(const GpuCsrMatrix& matrix, const Tensor& values) {
@@ -101,15 +81,6 @@ struct ProductKey {
   bool operator==(const ProductKey&) const = default;
 };
 
-ProductKey key_of(bool is_dots, const Tensor& x) {
-  return {is_dots,
-          x.size(0),
-          x.scalar_type(),
-          x.device(),
-          at::cuda::getCurrentCUDASparseHandle(),
-          current_stream()};
-}
-
 /// A matrix descriptor with its workspace; cuSPARSE stores in the descriptor that it is prepared.
 struct Prepared {
   ProductKey key;
@@ -119,8 +90,14 @@ struct Prepared {
 
 using PreparedList = std::list<Prepared>;  // the last used first
 
-/// Returns the cached preparation for such calls, with these values.
-Prepared& prepared_for(const ProductKey& key, GpuCsrMatrix& matrix, const Tensor& values) {
+/// Returns the cached preparation for such products of x, with these values.
+Prepared& prepared_for(bool is_dots, const Tensor& x, GpuCsrMatrix& matrix, const Tensor& values) {
+  const ProductKey key{is_dots,
+                       x.size(0),
+                       x.scalar_type(),
+                       x.device(),
+                       at::cuda::getCurrentCUDASparseHandle(),
+                       current_stream()};
   if (matrix.prepared == nullptr) matrix.prepared = std::make_shared<PreparedList>();
   auto& list = *static_cast<PreparedList*>(matrix.prepared.get());
   const auto found =
@@ -181,19 +158,16 @@ void run(const Calls& product, const A& a, const B& b, const C& c, Prepared& pre
   call(product.run, prepared.workspace.mutable_data_ptr(), "");
 }
 
-/// Computes y for some of the tokens.
-void multiply_part(GpuCsrMatrix& matrix, const Tensor& values, const Tensor& x, const Tensor& y) {
-  Prepared& prepared = prepared_for(key_of(/*is_dots=*/false, x), matrix, values);
-  run(kSparseTimesDense, prepared.matrix, by_columns(x), result_by_columns(y), prepared);
-}
-
 Tensor csr_multiply_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& values, const Tensor& x) {
   const c10::cuda::CUDAGuard guard(x.device());
   const std::lock_guard lock(matrix->mutex);
   Tensor y = torch::empty({x.size(0), matrix->num_rows()}, x.options());
   for (int64_t t = 0; t < x.size(0); t += kMostTokens) {
     const int64_t tokens = std::min(kMostTokens, x.size(0) - t);
-    multiply_part(*matrix, values, x.narrow(0, t, tokens), y.narrow(0, t, tokens));
+    const Tensor part = x.narrow(0, t, tokens);
+    Prepared& prepared = prepared_for(/*is_dots=*/false, part, *matrix, values);
+    run(kSparseTimesDense, prepared.matrix, dense(part, CUSPARSE_ORDER_COL),
+        dense(y.narrow(0, t, tokens), CUSPARSE_ORDER_COL), prepared);
   }
   return y;
 }
@@ -203,8 +177,9 @@ Tensor csr_dots_cuda(const GpuCsrMatrixPtr& matrix, const Tensor& dy, const Tens
   const std::lock_guard lock(matrix->mutex);
   // Zeros: cuSPARSE does not document that SDDMM ignores old values of its output if beta is 0.
   Tensor gradient = torch::zeros({matrix->num_weights()}, x.options());
-  Prepared& prepared = prepared_for(key_of(/*is_dots=*/true, x), *matrix, gradient);
-  run(kSampledDenseTimesDense, by_columns(dy), by_rows(x), prepared.matrix, prepared);
+  Prepared& prepared = prepared_for(/*is_dots=*/true, x, *matrix, gradient);
+  run(kSampledDenseTimesDense, dense(dy, CUSPARSE_ORDER_COL), dense(x, CUSPARSE_ORDER_ROW),
+      prepared.matrix, prepared);
   return gradient;
 }
 

@@ -1,10 +1,9 @@
 #include <ATen/ops/argsort.h>
 #include <torch/library.h>
 
-#include <limits>
-
 #include "runtime/device/operator.h"
 #include "sparse/kernels/gpu_layout.h"
+#include "sparse/kernels/layout_index.h"
 #include "sparse/kernels/rows/gpu_csr_matrix.h"
 
 // T tokens  r rows of a matrix  c its columns  z weights
@@ -42,8 +41,6 @@ GpuCsrMatrixPtr make_csr_matrix(const torch::Tensor& row, const torch::Tensor& c
 class GpuCsrLayout : public GpuLayout {
  public:
   GpuCsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : GpuLayout(mask_mn) {
-    TORCH_CHECK(mask_mn.numel() <= std::numeric_limits<int32_t>::max(),
-                "sparse rows: ", mask_mn.sizes(), " weights are too many to be counted in 32 bits");
     torch::Tensor ordered = mask_mn, row_of_S, column_of_S;
     if (order.outputs.defined()) {
       row_of_S = order.outputs.to(device());
@@ -67,12 +64,11 @@ class GpuCsrLayout : public GpuLayout {
   }
 
  protected:
-  torch::Tensor product(const torch::Tensor& x_Tn, const torch::Tensor& values) const override {
-    return multiply_by(by_output_, values, x_Tn);
-  }
-  torch::Tensor transposed_product(const torch::Tensor& dy_Tm,
-                                   const torch::Tensor& values) const override {
-    return multiply_by(by_input_, values.index_select(0, value_of_transpose_), dy_Tm);
+  torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
+                              bool is_transposed) const override {
+    static const CsrOperator op("shoal::sparse_csr_multiply");
+    if (!is_transposed) return op(by_output_, values, x);
+    return op(by_input_, values.index_select(0, value_of_transpose_), x);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {
     static const CsrOperator op("shoal::sparse_csr_dots");
@@ -80,12 +76,6 @@ class GpuCsrLayout : public GpuLayout {
   }
 
  private:
-  static torch::Tensor multiply_by(const GpuCsrMatrixPtr& matrix, const torch::Tensor& values,
-                                   const torch::Tensor& x) {
-    static const CsrOperator op("shoal::sparse_csr_multiply");
-    return op(matrix, values, x);
-  }
-
   GpuCsrMatrixPtr by_output_, by_input_;
   torch::Tensor value_of_transpose_;  ///< of each weight of by_input_, int64
 };

@@ -22,6 +22,11 @@ template <class Real>
 struct TokenRows {
   Real* data;
   int64_t stride, width, tokens;
+
+  /// `count` of the tokens, from number `first` on.
+  TokenRows part(int64_t first, int64_t count) const {
+    return {data + first * stride, stride, width, count};
+  }
 };
 
 // Loops over one tile, on one thread. A tile is the transpose of x, [inputs, groups * 16 tokens],

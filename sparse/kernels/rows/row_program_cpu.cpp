@@ -81,16 +81,6 @@ SHOAL_INLINE void transpose_rows(const Real* from, int64_t from_stride, int64_t 
   }
 }
 
-template <class Real>
-SHOAL_INLINE void transpose_tokens_of(const TokenRows<const Real>& x, int64_t groups, Real* tile) {
-  const int64_t width = groups * kLanes;
-  transpose_rows(x.data, x.stride, x.tokens, x.width, tile, width);
-  if (x.tokens == width) return;
-  for (int64_t c = 0; c < x.width; ++c) {
-    std::fill(tile + c * width + x.tokens, tile + (c + 1) * width, Real(0));
-  }
-}
-
 // ---- products
 
 /// sum[v] += weights times their inputs. Several weights side by side have sums of their own, since
@@ -202,74 +192,51 @@ SHOAL_INLINE void multiply_rows_once_of(const RowProduct<Real>& product, const R
   }
 }
 
+}  // namespace
+
+template <class Real>
+void transpose_tokens(const TokenRows<const Real>& x, int64_t groups, Real* tile) {
+  const int64_t width = groups * kLanes;
+  transpose_matrix<Real>({x.data, x.stride, x.tokens, x.width, tile, width});
+  if (x.tokens == width) return;
+  for (int64_t c = 0; c < x.width; ++c) {
+    std::fill(tile + c * width + x.tokens, tile + (c + 1) * width, Real(0));
+  }
+}
+
 // ---- clones, of every number of groups
 
-#define SHOAL_ROW_LOOPS(Real)                                                                     \
-  SHOAL_CPU_CLONES void transpose_clone(const TokenRows<const Real>& x, int64_t groups,           \
-                                        Real* tile) {                                             \
-    transpose_tokens_of(x, groups, tile);                                                         \
-  }                                                                                               \
-  SHOAL_CPU_CLONES void transpose_clone(const Transposition<Real>& m) {                           \
-    transpose_rows(m.from, m.from_stride, m.rows, m.columns, m.to, m.to_stride);                  \
-  }                                                                                               \
-  SHOAL_CPU_CLONES void multiply_clone(const RowProduct<Real>& product, const Real* tile,         \
-                                       int64_t first, int64_t last, const TokenRows<Real>& y) {   \
-    const int64_t groups = groups_of(y.tokens);                                                   \
-    if (groups == 1) return multiply_rows_of<Real, 1>(product, tile, first, last, y);             \
-    if (groups == 2) return multiply_rows_of<Real, 2>(product, tile, first, last, y);             \
-    if (groups == 3) return multiply_rows_of<Real, 3>(product, tile, first, last, y);             \
-    multiply_rows_of<Real, 4>(product, tile, first, last, y);                                     \
-  }                                                                                               \
-  SHOAL_CPU_CLONES void dots_clone(const RowDots<Real>& dots, int64_t first, int64_t last,        \
-                                   Real* gradient) {                                              \
-    if (dots.groups == 1) return add_row_dots_of<Real, 1>(dots, first, last, gradient);           \
-    if (dots.groups == 2) return add_row_dots_of<Real, 2>(dots, first, last, gradient);           \
-    if (dots.groups == 3) return add_row_dots_of<Real, 3>(dots, first, last, gradient);           \
-    add_row_dots_of<Real, 4>(dots, first, last, gradient);                                        \
-  }                                                                                               \
-  SHOAL_CPU_CLONES void once_clone(const RowProduct<Real>& product, const Real* x, int64_t first, \
-                                   int64_t last, Real* y) {                                       \
-    multiply_rows_once_of(product, x, first, last, y);                                            \
-  }
+#define SHOAL_ROW_LOOPS(Real)                                                                  \
+  template <>                                                                                  \
+  SHOAL_CPU_CLONES void transpose_matrix(const Transposition<Real>& m) {                       \
+    transpose_rows(m.from, m.from_stride, m.rows, m.columns, m.to, m.to_stride);               \
+  }                                                                                            \
+  template <>                                                                                  \
+  SHOAL_CPU_CLONES void multiply_rows(const RowProduct<Real>& product, const Real* tile,       \
+                                      int64_t first, int64_t last, const TokenRows<Real>& y) { \
+    const int64_t groups = groups_of(y.tokens);                                                \
+    if (groups == 1) return multiply_rows_of<Real, 1>(product, tile, first, last, y);          \
+    if (groups == 2) return multiply_rows_of<Real, 2>(product, tile, first, last, y);          \
+    if (groups == 3) return multiply_rows_of<Real, 3>(product, tile, first, last, y);          \
+    multiply_rows_of<Real, 4>(product, tile, first, last, y);                                  \
+  }                                                                                            \
+  template <>                                                                                  \
+  SHOAL_CPU_CLONES void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last,   \
+                                     Real* gradient) {                                         \
+    if (dots.groups == 1) return add_row_dots_of<Real, 1>(dots, first, last, gradient);        \
+    if (dots.groups == 2) return add_row_dots_of<Real, 2>(dots, first, last, gradient);        \
+    if (dots.groups == 3) return add_row_dots_of<Real, 3>(dots, first, last, gradient);        \
+    add_row_dots_of<Real, 4>(dots, first, last, gradient);                                     \
+  }                                                                                            \
+  template <>                                                                                  \
+  SHOAL_CPU_CLONES void multiply_rows_once(const RowProduct<Real>& product, const Real* x,     \
+                                           int64_t first, int64_t last, Real* y) {             \
+    multiply_rows_once_of(product, x, first, last, y);                                         \
+  }                                                                                            \
+  template void transpose_tokens(const TokenRows<const Real>&, int64_t, Real*);
 
 SHOAL_ROW_LOOPS(float)
 SHOAL_ROW_LOOPS(double)
 #undef SHOAL_ROW_LOOPS
-
-}  // namespace
-
-template <class Real>
-void transpose_matrix(const Transposition<Real>& matrix) {
-  transpose_clone(matrix);
-}
-template <class Real>
-void transpose_tokens(const TokenRows<const Real>& x, int64_t groups, Real* tile) {
-  transpose_clone(x, groups, tile);
-}
-template <class Real>
-void multiply_rows(const RowProduct<Real>& product, const Real* tile, int64_t first, int64_t last,
-                   const TokenRows<Real>& y) {
-  multiply_clone(product, tile, first, last, y);
-}
-template <class Real>
-void add_row_dots(const RowDots<Real>& dots, int64_t first, int64_t last, Real* gradient) {
-  dots_clone(dots, first, last, gradient);
-}
-template <class Real>
-void multiply_rows_once(const RowProduct<Real>& product, const Real* x, int64_t first, int64_t last,
-                        Real* y) {
-  once_clone(product, x, first, last, y);
-}
-
-#define SHOAL_ROW_TEMPLATES(Real)                                                     \
-  template void transpose_matrix(const Transposition<Real>&);                         \
-  template void transpose_tokens(const TokenRows<const Real>&, int64_t, Real*);       \
-  template void multiply_rows(const RowProduct<Real>&, const Real*, int64_t, int64_t, \
-                              const TokenRows<Real>&);                                \
-  template void add_row_dots(const RowDots<Real>&, int64_t, int64_t, Real*);          \
-  template void multiply_rows_once(const RowProduct<Real>&, const Real*, int64_t, int64_t, Real*);
-SHOAL_ROW_TEMPLATES(float)
-SHOAL_ROW_TEMPLATES(double)
-#undef SHOAL_ROW_TEMPLATES
 
 }  // namespace shoal

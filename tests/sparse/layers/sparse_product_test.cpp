@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "sparse/permutations/doubly_stochastic.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal {
@@ -53,7 +54,8 @@ TEST(SparseProduct, TakesTheOrderOfAPermutationOnceThatIsHard) {
   for (const PermutationAxis axis : {PermutationAxis::kInputs, PermutationAxis::kOutputs}) {
     const auto permutation = std::make_shared<Permutation>(
         Permutation::Place{Parameter{"fc.weight", layer.weight, 0, {}, {}}, false, axis});
-    permutation->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/3);
+    permutation->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/3,
+                        std::make_shared<DoublyStochastic>());
     SparseProduct product({.permutation = permutation, .break_even = SparseProduct::kAlways});
     product.set_mask(layer.mask);
     EXPECT_FALSE(product.is_on());

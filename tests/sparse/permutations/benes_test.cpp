@@ -32,7 +32,7 @@ torch::Tensor orders_of(const std::vector<Index>& routed) {
   const torch::Tensor logit_1GKh =
       torch::tensor(logits, torch::kFloat64)
           .view({1, std::ssize(routed), std::ssize(first), std::ssize(first[0])});
-  return Benes(FirstSwitches::kIdentity).index(logit_1GKh)[0];
+  return Benes(SwitchOptions()).index(logit_1GKh)[0];
 }
 
 torch::Tensor tensor_of(const std::vector<Index>& orders) {
@@ -87,7 +87,7 @@ TEST(Benes, ReachesFromEndToEnd) {
   const auto order_with = [](int64_t stage, int64_t which) {
     const torch::Tensor logit = torch::full({1, 1, 5, 4}, -9.0);
     logit[0][0][stage][which] = 9.0;
-    return Benes(FirstSwitches::kIdentity).index(logit).flatten();
+    return Benes(SwitchOptions()).index(logit).flatten();
   };
   EXPECT_TRUE(order_with(0, 1).equal(torch::tensor({0, 5, 2, 3, 4, 1, 6, 7})));
   EXPECT_TRUE(order_with(1, 3).equal(torch::tensor({0, 1, 2, 3, 4, 7, 6, 5})));

@@ -12,7 +12,7 @@ namespace {
 /// The order with these switches on, [levels, 3] of them.
 torch::Tensor order_of(const torch::Tensor& is_on) {
   const torch::Tensor logit = (is_on.to(torch::kFloat64) * 2.0 - 1.0) * 9.0;
-  return Kaleidoscope(FirstSwitches::kIdentity).index(logit.unsqueeze(0).unsqueeze(0)).flatten();
+  return Kaleidoscope(SwitchOptions()).index(logit.unsqueeze(0).unsqueeze(0)).flatten();
 }
 
 torch::Tensor order_of(const std::vector<int64_t>& is_on) {

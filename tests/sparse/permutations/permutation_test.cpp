@@ -7,6 +7,7 @@
 #include <map>
 
 #include "runtime/base/error.h"
+#include "sparse/permutations/doubly_stochastic.h"
 #include "tests/support/gradient_check.h"
 
 // u matrices  m outputs  n inputs
@@ -82,7 +83,7 @@ TEST(Permutation, IsThePlainProductHardAndSoft) {
           return matrix_of(index_un[i]);
         })));
     for (const int64_t groups : {1, 2}) {
-      permutation.soften(groups, 0.5, 4);
+      permutation.soften(groups, 0.5, 4, std::make_shared<DoublyStochastic>());
       const torch::Tensor product = permutation.apply(where.parameter.tensor);
       EXPECT_LT(testing::apart(
                     product.detach(),
@@ -99,7 +100,7 @@ TEST(Permutation, HasTheGradientsOfTheProduct) {
     const auto product = [&] { return permutation.apply(where.parameter.tensor); };
     permutation.shuffle(3);
     EXPECT_LT(testing::gradient_error(product, {where.parameter.tensor}), 1e-6);
-    permutation.soften(2, 0.5, 4);
+    permutation.soften(2, 0.5, 4, std::make_shared<DoublyStochastic>());
     EXPECT_LT(testing::gradient_error(product, {where.parameter.tensor, permutation.soft()}), 1e-6);
   }
 }
@@ -107,7 +108,7 @@ TEST(Permutation, HasTheGradientsOfTheProduct) {
 TEST(Permutation, HardenedEqualsSoftOnceItIsOne) {
   for (const Permutation::Place& where : all_places()) {
     Permutation permutation(where);
-    permutation.soften(2, 0.5, 4);
+    permutation.soften(2, 0.5, 4, std::make_shared<DoublyStochastic>());
     const torch::Tensor soft = permutation.soft().detach();
     // A cycle within each group of each matrix, other ones for others.
     for (int64_t i = 0; i < soft.size(0); ++i) {
@@ -154,10 +155,10 @@ TEST(Permutation, DrawsOtherOrdersForOtherMatricesWhereverTheyAre) {
 
 TEST(Permutation, TakesTheMemoryOfItsGroupsAndNoneWhenHard) {
   Permutation permutation(place(false, false, PermutationAxis::kInputs));
-  permutation.soften(1, 0.5, 4);
+  permutation.soften(1, 0.5, 4, std::make_shared<DoublyStochastic>());
   EXPECT_EQ(permutation.soft_bytes(), 6 * 6 * 8);
   EXPECT_EQ(permutation.soft().nbytes(), 6u * 6u * 8u);
-  permutation.soften(3, 0.5, 4);
+  permutation.soften(3, 0.5, 4, std::make_shared<DoublyStochastic>());
   EXPECT_EQ(permutation.soft_bytes(), 6 * 6 * 8 / 3);
   permutation.harden();
   EXPECT_EQ(permutation.soft_bytes(), 0);
@@ -192,7 +193,7 @@ void load(Permutation& permutation, Items& items) {
 TEST(Permutation, BecomesWhatWasSaved) {
   const Permutation::Place where = place(false, false, PermutationAxis::kInputs);
   Permutation saved(where);
-  saved.soften(2, 0.5, 4);
+  saved.soften(2, 0.5, 4, std::make_shared<DoublyStochastic>());
   Items soft, hard;
   saved.visit_state(soft);
   saved.harden();
@@ -201,7 +202,7 @@ TEST(Permutation, BecomesWhatWasSaved) {
   EXPECT_TRUE(hard.saved.contains("sparsity.index.fc.weight"));
 
   Permutation other(where);
-  other.soften(2, 0.5, 9);
+  other.soften(2, 0.5, 9, std::make_shared<DoublyStochastic>());
   load(other, hard);
   EXPECT_FALSE(other.is_soft());
   EXPECT_TRUE(other.index().equal(saved.index()));

@@ -79,15 +79,20 @@ struct FamilyCase {
   }
 };
 
+SwitchOptions from_random() {
+  SwitchOptions options;
+  options.near = FirstSwitches::kRandom;
+  return options;
+}
+
 std::vector<FamilyCase> family_cases() {
   return {{"DoublyStochastic", std::make_shared<DoublyStochastic>(),
            [](const torch::Tensor& m_ss) { return m_ss; }, false},
-          {"Kaleidoscope", std::make_shared<Kaleidoscope>(FirstSwitches::kIdentity),
+          {"Kaleidoscope", std::make_shared<Kaleidoscope>(SwitchOptions()), kaleidoscope_matrix},
+          {"KaleidoscopeFromRandom", std::make_shared<Kaleidoscope>(from_random()),
            kaleidoscope_matrix},
-          {"KaleidoscopeFromRandom", std::make_shared<Kaleidoscope>(FirstSwitches::kRandom),
-           kaleidoscope_matrix},
-          {"Benes", std::make_shared<Benes>(FirstSwitches::kIdentity), benes_matrix},
-          {"BenesFromRandom", std::make_shared<Benes>(FirstSwitches::kRandom), benes_matrix}};
+          {"Benes", std::make_shared<Benes>(SwitchOptions()), benes_matrix},
+          {"BenesFromRandom", std::make_shared<Benes>(from_random()), benes_matrix}};
 }
 
 std::vector<FamilyCase> switch_cases() {
@@ -356,11 +361,11 @@ TEST(SwitchFamily, GradientsLeadToAnOrder) {
 }
 
 TEST(SwitchFamily, OfKaleidoscopesNeedsFourMembers) {
-  const Kaleidoscope kaleidoscope(FirstSwitches::kIdentity);
+  const Kaleidoscope kaleidoscope{SwitchOptions()};
   EXPECT_THAT(kaleidoscope.misfit({6, 3, "outputs"}),
               HasSubstr("6 outputs in 3 groups: kaleidoscope needs groups whose size is a power of "
                         "2, at least 4, and none divide them"));
-  EXPECT_EQ(Benes(FirstSwitches::kIdentity).misfit({6, 3, "outputs"}), "");
+  EXPECT_EQ(Benes(SwitchOptions()).misfit({6, 3, "outputs"}), "");
 }
 
 }  // namespace

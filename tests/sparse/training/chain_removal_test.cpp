@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "sparse/permutations/doubly_stochastic.h"
 #include "tests/sparse/patterns/pattern_fixture.h"
 
 // h neurons
@@ -80,7 +81,7 @@ TEST(LayerChain, IsSoftWhileAPermutationWithinItIs) {
   const auto permutation = random_order(weight, PermutationAxis::kInputs);
   const LayerChain chain{{{0}, {1, true, permutation}}};
   EXPECT_FALSE(chain.is_soft());
-  permutation->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/1);
+  permutation->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/1, std::make_shared<DoublyStochastic>());
   EXPECT_TRUE(chain.is_soft());
 }
 

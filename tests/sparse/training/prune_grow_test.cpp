@@ -10,6 +10,7 @@
 #include "parallel/gradients/gradient_sync.h"
 #include "parallel/gradients/parameter_group.h"
 #include "runtime/optim/sgd.h"
+#include "sparse/permutations/doubly_stochastic.h"
 #include "tests/sparse/grow_rules/rule_fixture.h"
 #include "tests/sparse/patterns/pattern_fixture.h"
 #include "tests/support/ranks.h"
@@ -206,7 +207,7 @@ TEST(PruneGrow, LeavesChainsWhileAPermutationWithinThemIsSoft) {
   const auto [fc1, fc2] = masks_with_loose_neurons();
   auto order = std::make_shared<Permutation>(Permutation::Place{
       mlp.prune_grow().masks().layers()[1].parameter, false, PermutationAxis::kInputs});
-  order->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/1);
+  order->soften(/*groups=*/1, /*mix=*/0.5, /*seed=*/1, std::make_shared<DoublyStochastic>());
   mlp.prune_grow().remove_chains_of({LayerChain{{{0, false}, {1, true, order}}}});
   mlp.set(fc1, fc2);
   mlp.weight(0).fill_(1).mul_(fc1);

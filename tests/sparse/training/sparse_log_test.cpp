@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "sparse/permutations/doubly_stochastic.h"
 #include "tests/sparse/patterns/pattern_fixture.h"
 
 namespace shoal {
@@ -21,7 +22,7 @@ std::shared_ptr<Permutation> permutation(const std::string& name) {
 TEST(SparseLog, HasALineForEachPermutationAndTheirMeans) {
   const auto moved = permutation("a.weight"), soft = permutation("b.weight");
   moved->set_index(torch::tensor({{1, 2, 3, 0}}));
-  soft->soften(1, 0.5, 1);
+  soft->soften(1, 0.5, 1, std::make_shared<DoublyStochastic>());
   soft->soft().detach().fill_(0.25);
   const SparseLog log({moved, soft}, {});
   EXPECT_EQ(log.file(), "permutations.jsonl");

@@ -350,16 +350,6 @@ cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t* made, int64_t rows, i
   });
 }
 
-cusparseStatus_t cusparseCreateConstDnMat(cusparseConstDnMatDescr_t* made, int64_t rows,
-                                          int64_t cols, int64_t ld, const void* values,
-                                          cudaDataType type, cusparseOrder_t order) {
-  cusparseDnMatDescr_t matrix = nullptr;
-  const cusparseStatus_t status =
-      cusparseCreateDnMat(&matrix, rows, cols, ld, const_cast<void*>(values), type, order);
-  *made = matrix;
-  return status;
-}
-
 cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t matrix) {
   delete matrix;
   return CUSPARSE_STATUS_SUCCESS;

@@ -1,6 +1,8 @@
-#include "sparse/kernels/mask_cells.h"
+#include "sparse/kernels/layout_index.h"
 
-#include "sparse/kernels/sparse_layout.h"
+#include <ATen/ops/arange.h>
+#include <ATen/ops/searchsorted.h>
+
 #include "sparse/patterns/diagonal.h"
 
 // m outputs  n inputs  P diagonals  D weights of each
@@ -26,6 +28,23 @@ torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size) {
   TORCH_CHECK(is_on.equal(grid.all(3).all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
               " weights is not made of whole blocks of ", size);
   return is_on;
+}
+
+SparsePlaces::SparsePlaces(const SparseOrder& order, const torch::Device& device) {
+  const auto as_index = [&](const torch::Tensor& places) {
+    return places.to(device, torch::kInt32).contiguous();
+  };
+  if (order.inputs.defined()) input_at = as_index(order.inputs);
+  if (order.outputs.defined()) output_at = as_index(order.outputs.argsort());
+}
+
+torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at) {
+  return at.defined() ? x.index_select(-1, at) : x;
+}
+
+torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count) {
+  return at::searchsorted(ascending, at::arange(count + 1, ascending.options()),
+                          /*out_int32=*/true);
 }
 
 }  // namespace shoal

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "sparse/kernels/sparse_layout.h"
+
 // m outputs  n inputs
 namespace shoal {
 
@@ -15,5 +17,19 @@ torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn);
 /// Block mask, bool [m / size, n / size], of a contiguous mask of size x size blocks. TORCH_CHECK
 /// that the mask consists of whole blocks and that a kernel supports the size.
 torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size);
+
+/// Column of x for each input of S, and column of y for each output, in a permuted product P S Q:
+/// int32 on a device; undefined: not permuted.
+struct SparsePlaces {
+  SparsePlaces(const SparseOrder& order, const torch::Device& device);
+
+  torch::Tensor input_at, output_at;
+};
+
+/// Returns x with its last dimension permuted into the order of S; `at`: a tensor of SparsePlaces.
+torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& at);
+
+/// Returns where each number from 0 to `count` begins in a sorted list: int32 [count + 1].
+torch::Tensor starts_of(const torch::Tensor& ascending, int64_t count);
 
 }  // namespace shoal
