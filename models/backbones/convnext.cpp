@@ -95,13 +95,13 @@ class ConvNext : public Backbone, public CountsProducts {
   /// Throws ConfigError unless both image sides are multiples of stem_patch · 2^(stages - 1).
   ConvNext(const Options& options, const Context& context)
       : stem_patch_(options.stem_patch),
-        pixels_(require_images(context.data, "model.backbone", "convnext").pixels()),
         depths_(options.depths),
         widths_(options.widths),
         features_(context.features),
         recomputes_(context.build.recomputes) {
     const ImageShape image = require_images(context.data, "model.backbone", "convnext");
     check_image(image, options);
+    pixels_ = image.pixels();
     const torch::TensorOptions& tensor = context.build.tensor_options;
     stem_ = register_module(
         "stem", PatchEmbed(image.channels, options.stem_patch, widths_.front(), tensor));
@@ -184,7 +184,7 @@ class ConvNext : public Backbone, public CountsProducts {
   }
 
   int64_t stem_patch_;
-  int64_t pixels_;
+  int64_t pixels_ = 0;  ///< of an image
   std::vector<int64_t> depths_, widths_;
   Features features_;
   bool recomputes_;
