@@ -9,7 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/drawn_samples.h"
 #include "runtime/data/sequences/tabbed_files.h"
 #include "runtime/data/split_files.h"
 

@@ -12,7 +12,7 @@
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
 #include "runtime/data/data_source.h"
-#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/drawn_samples.h"
 
 namespace shoal {
 

@@ -9,7 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/data_source.h"
-#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/drawn_samples.h"
 #include "runtime/random/philox.h"
 
 namespace shoal {
