@@ -1,19 +1,23 @@
 // Blocks of HSPMN, their decoding and their memory, beside the same blocks with dense attention.
 #include <ATen/ops/linear.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "benchmarks/moe_shapes.h"
 #include "benchmarks/support/machine.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
-#include "models/backbones/hspmn.h"
+#include "models/causal_backbone.h"
 #include "models/decoder_shape.h"
+#include "models/hspmn/hspmn_block.h"
+#include "runtime/options/config_reader.h"
 
 // B sequences  S tokens  C width
 namespace shoal::bench::hspmn_bench {
@@ -227,24 +231,28 @@ void measure_longest(const Arguments& arguments, Report& report) {
               {"peak_bytes_before", before}});
 }
 
+struct BackboneKeys {
+  Choice<Backbone> backbone;
+  static constexpr auto fields() { return std::tuple{inlined(&BackboneKeys::backbone)}; }
+};
+
 /// A model that decodes after a long context.
 class Decoder {
  public:
   Decoder(const Arguments& arguments, ContextualStream stream) : arguments_(arguments) {
-    Hspmn::Options options;
-    options.width = arguments.width;
-    options.depth = arguments.depth;
-    options.heads = arguments.heads;
-    options.kv_heads = arguments.key_heads;
-    options.context = arguments.context;
-    options.contextual = stream;
-    options.gate = gate_of(arguments);
+    const std::string keys = fmt::format(
+        "{{backbone: hspmn, width: {}, depth: {}, heads: {}, kv_heads: {}, context: {}, "
+        "contextual: "
+        "{}, gate: {{rate: {}, first_rate: {}, anneal_steps: 0}}}}",
+        arguments.width, arguments.depth, arguments.heads, arguments.key_heads, arguments.context,
+        enum_name(stream), gate_of(arguments).rate, gate_of(arguments).first_rate);
+    const auto loaded = config::load_options_text<BackboneKeys>(keys, "hspmn_bench");
     const DataShape text{.source = "memory",
                          .sequence = arguments.context,
                          .vocabulary = kVocabulary,
                          .token_labels = arguments.context};
-    model_ = std::make_shared<Hspmn>(
-        options, Backbone::Context{ModelContext{{&grid_}}, text, Features::kTokens});
+    model_ = std::dynamic_pointer_cast<CausalBackbone>(Registry<Backbone>::create(
+        loaded.options.backbone, {ModelContext{{&grid_}}, text, Features::kTokens}));
     prepare(*model_, [&] {
       ModelInput input;
       input.token_bS = tokens(4, 1024, 0);
@@ -291,7 +299,7 @@ class Decoder {
   }
   Arguments arguments_;
   RankGrid grid_ = make_rank_grid(make_self_communicator(), 1);
-  std::shared_ptr<Hspmn> model_;
+  std::shared_ptr<CausalBackbone> model_;
   KeyValueCache cache_;
   int64_t turns_ = 0;
 };

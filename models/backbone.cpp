@@ -105,8 +105,7 @@ std::vector<std::shared_ptr<MoeStage>> moe_stages_of(const torch::nn::Module& ro
 }
 
 torch::Tensor mean_over(const torch::Tensor& x, at::IntArrayRef dims) {
-  return x.mean(dims, /*keepdim=*/false,
-                x.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x.scalar_type());
+  return x.mean(dims, /*keepdim=*/false, wide_dtype(x.scalar_type()));
 }
 
 }  // namespace shoal

@@ -28,9 +28,9 @@ AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& cont
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const ImageShape image = require_images(context.data, "model.backbone", "adaptive_attention");
   const int64_t num_tokens = num_patches(image, options.patch);
-  const PatchEmbedImpl::Sizes stem{image.channels, options.patch, options.width};
-  const int64_t pixels = image.channels * options.patch * options.patch;
-  stem_ = register_module("stem", PatchEmbed(stem, tensor, fan_in_uniform(pixels)));
+  const Init init = fan_in_uniform(image.channels * options.patch * options.patch);
+  stem_ = register_module("stem",
+                          PatchEmbed(image.channels, options.patch, options.width, tensor, init));
   positions_ND_ = add_parameter("positions", {num_tokens, options.width}, tensor,
                                 Init::normal(kPositionStdDev));
   AdaptiveBlockImpl::Sizes sizes;

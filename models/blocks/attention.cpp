@@ -6,28 +6,15 @@
 
 // B images  S tokens  C width  N heads  H head width = C / N
 namespace shoal {
-namespace {
-
-void check_image_heads(int64_t width, int64_t heads) {
-  TORCH_CHECK(width % heads == 0, heads, " heads do not divide a width of ", width);
-}
-
-}  // namespace
-
-AttentionImpl::AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options)
-    : heads_(heads) {
-  check_image_heads(width, heads);
-  qkv = register_module(
-      "qkv", Linear(width, 3 * width, options, Init::xavier_uniform(width, width), bias_init()));
-  proj = register_module("proj", Linear(width, width, options));
-}
 
 AttentionImpl::AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
-                             const Init& init)
+                             const std::optional<Init>& init)
     : heads_(heads) {
-  check_image_heads(width, heads);
-  qkv = register_module("qkv", Linear(width, 3 * width, options, init, init));
-  proj = register_module("proj", Linear(width, width, options, init, init));
+  TORCH_CHECK(width % heads == 0, heads, " heads do not divide a width of ", width);
+  const Init weight = init.value_or(Init::xavier_uniform(width, width));
+  const Init bias = init.value_or(bias_init());
+  qkv = register_module("qkv", Linear(width, 3 * width, options, weight, bias));
+  proj = register_module("proj", Linear(width, width, options, weight, bias));
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x_BSC) const {

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
@@ -19,11 +20,10 @@ namespace shoal {
 /// The exact gradient of the key biases is zero: they shift all logits of a query by one value.
 class AttentionImpl : public ModuleBase, public CountsProducts {
  public:
-  /// TORCH_CHECK unless `heads` divides `width`.
-  AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options);
-  /// Draws all weights and biases by `init`.
+  /// `init`: of all weights and biases, in place of the defaults. TORCH_CHECK unless `heads`
+  /// divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
-                const Init& init);
+                const std::optional<Init>& init = {});
   /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, images do not affect each other.
   torch::Tensor forward(const torch::Tensor& x_BSC) const;
   /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.

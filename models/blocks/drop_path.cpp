@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "runtime/device/real_types.h"
 #include "runtime/random/random.h"
 
 // b samples on this rank
@@ -21,8 +22,7 @@ torch::Tensor DropPath::forward(const torch::Tensor& x, const StepContext& step)
   std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
   sizes[0] = x.size(0);
   // The divisor would be rounded in bfloat16, for all samples in the same way.
-  const torch::Dtype dtype =
-      x.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x.scalar_type();
+  const torch::Dtype dtype = wide_dtype(x.scalar_type());
   return (x * ((draw_b >= rate_).to(dtype) / (1.0 - rate_)).view(sizes)).to(x.scalar_type());
 }
 

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -30,18 +31,18 @@ WeightOrigin origin_of(const ForeignWeights& weights) {
     const auto found = weights.metadata().find(key);
     return found == weights.metadata().end() ? "" : found->second;
   };
-  WeightOrigin origin{text(kRecipe), 0, text(kVersion), text(kTokenizer)};
+  const std::string written = text(kStep);
+  const std::optional<int64_t> step = parse_digits(written);
+  WeightOrigin origin{text(kRecipe), step.value_or(0), text(kVersion), text(kTokenizer)};
   if (origin.recipe.empty()) {
     throw Error(ExitCode::kMismatch,
                 fmt::format("'{}': its metadata have no {}, as an export with --to {} has",
                             weights.path(), kRecipe, kOwnLayout),
                 "name the format of the program that wrote it");
   }
-  const std::string step = text(kStep);
-  const auto [end, failure] = std::from_chars(step.data(), step.data() + step.size(), origin.step);
-  if (failure != std::errc() || end != step.data() + step.size() || origin.step < 0) {
+  if (!step) {
     throw CheckpointError(fmt::format("'{}': {} in its metadata is '{}', expected a step",
-                                      weights.path(), kStep, step));
+                                      weights.path(), kStep, written));
   }
   return origin;
 }

@@ -16,19 +16,12 @@ int64_t num_patches(const ImageShape& image, int64_t patch) {
 }
 
 PatchEmbedImpl::PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
-                               const torch::TensorOptions& options)
+                               const torch::TensorOptions& options, const std::optional<Init>& init)
     : channels_(channels), patch_(patch) {
   const int64_t pixels = channels * patch * patch;
-  weight = add_parameter("weight", {width, pixels}, options, Init::xavier_uniform(pixels, width));
-  bias = add_parameter("bias", {width}, options, bias_init());
-}
-
-PatchEmbedImpl::PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options,
-                               const Init& init)
-    : channels_(sizes.channels), patch_(sizes.patch) {
-  const int64_t pixels = channels_ * patch_ * patch_;
-  weight = add_parameter("weight", {sizes.width, pixels}, options, init);
-  bias = add_parameter("bias", {sizes.width}, options, init);
+  weight = add_parameter("weight", {width, pixels}, options,
+                         init.value_or(Init::xavier_uniform(pixels, width)));
+  bias = add_parameter("bias", {width}, options, init.value_or(bias_init()));
 }
 
 torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {

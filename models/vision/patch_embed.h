@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/data/data_shape.h"
 #include "runtime/module/extended_weights.h"
@@ -20,13 +21,9 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 /// flattened, by default Glorot-uniform, and bias [C], by default N(0, 1e-6).
 class PatchEmbedImpl : public ExtendedWeights {
  public:
+  /// `init`: of weight and bias, in place of the defaults.
   PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
-                 const torch::TensorOptions& options);
-  struct Sizes {
-    int64_t channels, patch, width;
-  };
-  /// Draws weight and bias by `init`.
-  PatchEmbedImpl(const Sizes& sizes, const torch::TensorOptions& options, const Init& init);
+                 const torch::TensorOptions& options, const std::optional<Init>& init = {});
   /// [B, channels, H, W] -> [B, S, C], patches row by row. TORCH_CHECK unless patch divides H, W.
   torch::Tensor forward(const torch::Tensor& image_BCHW) const;
 

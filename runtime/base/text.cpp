@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
+#include <system_error>
 
 namespace shoal {
 namespace {
@@ -77,6 +79,20 @@ bool matches_glob(std::string_view text, std::string_view pattern) {
 bool has_control_character(std::string_view text) {
   return std::ranges::any_of(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string quoted_excerpt(std::string_view text) {
+  constexpr size_t kMostShown = 80;
+  std::string shown(text.substr(0, kMostShown));
+  for (char& c : shown) c = c >= ' ' && c <= '~' ? c : '?';
+  return "'" + shown + (text.size() > kMostShown ? "..." : "") + "'";
+}
+
+std::optional<int64_t> parse_digits(std::string_view text, int base) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && !text.starts_with('-') ? std::optional(number) : std::nullopt;
 }
 
 std::string counted(int64_t number, std::string_view noun) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,12 @@ bool matches_glob(std::string_view text, std::string_view pattern);
 
 /// True if the text has bytes below 32, or 127: line ends, terminal escape codes.
 bool has_control_character(std::string_view text);
+
+/// The text in quotes for messages: at most 80 bytes, those that are not printable ASCII as '?'.
+std::string quoted_excerpt(std::string_view text);
+
+/// The number >= 0 that the digits of `text` are; nullopt for any other text, or above 2^63 - 1.
+std::optional<int64_t> parse_digits(std::string_view text, int base = 10);
 
 /// The number with its noun, "1 rank", "2 ranks".
 std::string counted(int64_t number, std::string_view noun);

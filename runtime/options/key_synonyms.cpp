@@ -12,7 +12,6 @@ struct Synonyms {
   std::string_view words, keys;
 };
 
-// Words are those of PyTorch, timm, Hugging Face, Megatron, DeepSpeed and nanoGPT.
 /// Keys whose values are other than those of the words.
 struct KnownDifference {
   std::string_view words, keys, text;
@@ -21,7 +20,8 @@ constexpr std::array kDifferences{
     KnownDifference{"min_lr final_lr lr_min eta_min", "end", "a factor of the peak rate"},
     KnownDifference{"mlp_ratio", "hidden channel_hidden", "a width, not a ratio"}};
 
-constexpr std::array kModelWords{
+// Words are those of PyTorch, timm, Hugging Face, Megatron, DeepSpeed and nanoGPT.
+constexpr std::array kKeyWords{
     Synonyms{"dim hidden_size embed_dim embedding_dim emb_dim d_model n_embd model_dim hidden_dim "
              "embedding_size channels",
              "width widths"},
@@ -54,9 +54,7 @@ constexpr std::array kModelWords{
     Synonyms{"pooling global_pool", "pool"},
     Synonyms{"label_smooth smoothing", "label_smoothing"},
     Synonyms{"pretrained init load_from init_checkpoint finetune finetune_from", "init_from"},
-    Synonyms{"arch architecture model_type", "backbone"}};
-
-constexpr std::array kTrainingWords{
+    Synonyms{"arch architecture model_type", "backbone"},
     Synonyms{"batch_size batchsize bs global_batch_size train_batch_size total_batch_size",
              "batch"},
     Synonyms{"grad_accum accum gradient_accumulation gradient_accumulation_steps "
@@ -88,9 +86,7 @@ constexpr std::array kTrainingWords{
     Synonyms{"log_interval print_every logging_steps log_freq", "log_every"},
     Synonyms{"ep ep_size expert_parallel expert_parallel_size expert_model_parallel_size",
              "expert_ranks"},
-    Synonyms{"zero zero1 zero_stage distributed_optimizer", "shard_optimizer"}};
-
-constexpr std::array kDataWords{
+    Synonyms{"zero zero1 zero_stage distributed_optimizer", "shard_optimizer"},
     Synonyms{"dataset data_set dataset_name", "source"},
     Synonyms{"data_dir data_root data_path dataset_path dir folder root", "path"},
     Synonyms{"num_workers n_workers", "workers"},
@@ -116,17 +112,6 @@ std::vector<std::string_view> words_of(std::string_view text) {
     text.remove_prefix(std::min(text.size(), word.size() + 1));
   }
   return words;
-}
-
-template <std::size_t kCount>
-void add_keys(const std::array<Synonyms, kCount>& table, std::string_view word,
-              std::vector<std::string_view>& keys) {
-  for (const Synonyms& line : table) {
-    for (const std::string_view known : words_of(line.words)) {
-      if (known != word) continue;
-      for (const std::string_view key : words_of(line.keys)) keys.push_back(key);
-    }
-  }
 }
 
 /// Writes a word as a key is written: in lower case, with _ for -.
@@ -158,9 +143,10 @@ std::vector<std::string_view> keys_for_word(std::string_view word, std::string_v
   const bool is_in_model = section.substr(0, section.find('.')) == "model";
   if (lower == "channels" && !is_in_model) return {};  // of images, elsewhere
   std::vector<std::string_view> keys;
-  add_keys(kModelWords, lower, keys);
-  add_keys(kTrainingWords, lower, keys);
-  add_keys(kDataWords, lower, keys);
+  for (const Synonyms& line : kKeyWords) {
+    if (!has_word(line.words, lower)) continue;
+    for (const std::string_view key : words_of(line.keys)) keys.push_back(key);
+  }
   return keys;
 }
 

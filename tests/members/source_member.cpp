@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/data/data_source.h"
-#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/drawn_samples.h"
 
 namespace shoal {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/data/shards/tar_writer.h"
 #include "tests/parsers/tar_fixture.h"
 
@@ -198,7 +199,7 @@ TEST(TarReader, RefusesAnArchiveWithoutFilesAndOneBehindAnother) {
 
 TEST(TarReader, ShowsNoControlBytesOfNames) {
   EXPECT_THAT(refusal_of_header({.name = "\x1B[31m", .type = '2'}), HasSubstr("member '?[31m' is"));
-  EXPECT_EQ(shown_name(std::string(81, 'a')), "'" + std::string(80, 'a') + "...'");
+  EXPECT_EQ(quoted_excerpt(std::string(81, 'a')), "'" + std::string(80, 'a') + "...'");
 }
 
 TEST(TarWriter, WritesWhatTheReaderLists) {

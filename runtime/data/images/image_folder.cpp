@@ -1,16 +1,23 @@
-#include "runtime/data/images/image_folder.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/crop.h"
+#include "runtime/data/data_source.h"
 #include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/images/image_list.h"
+#include "runtime/data/images/photographs.h"
 #include "runtime/data/split_files.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/sha256.h"
@@ -20,6 +27,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
+template <Split kSplit>
+struct ImageFolderSplit {
+  static constexpr bool kTrains = kSplit == Split::kTrain;
+  std::string folder = kTrains ? "train" : "val";
+  std::optional<std::string> list;
+  Choice<Crop> crop{kTrains ? "random_resized" : "center"};
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("folder", &ImageFolderSplit::folder, "folder of the images, in data.path",
+              not_empty(), file_path()),
+        field("list", &ImageFolderSplit::list,
+              "text file in data.path, a line an image: its path in the folder and, unless "
+              "data.classes is none, a space and its label; none = all images of the folder",
+              unset_word("none"), not_empty(), file_path()),
+        field("crop", &ImageFolderSplit::crop, "what becomes of images of any size")};
+  }
+};
+
+struct ImageFolderOptions {
+  std::string path = ".";
+  std::optional<int64_t> classes;
+  ImageFolderSplit<Split::kTrain> train;
+  ImageFolderSplit<Split::kValid> valid;
+  PhotographOptions photographs;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("path", &ImageFolderOptions::path,
+              "folder of the data set, relative to the working directory", not_empty(), file_path(),
+              on_resume(OnResume::kFree)),
+        field("classes", &ImageFolderOptions::classes,
+              "number of class folders, labelled in order of name; none = images without labels",
+              unset_word("none"), in_range(2, 1e6)),
+        field("train", &ImageFolderOptions::train, "what is trained on"),
+        field("valid", &ImageFolderOptions::valid, "what is evaluated on", changes_scores()),
+        inlined(&ImageFolderOptions::photographs)};
+  }
+};
+
 /// Where a split's images are, whichever split it is.
 struct SplitPlace {
   std::string folder;
@@ -28,7 +75,7 @@ struct SplitPlace {
   bool operator==(const SplitPlace&) const = default;
 };
 
-SplitPlace place_of(const ImageFolderSource::Options& options, Split split) {
+SplitPlace place_of(const ImageFolderOptions& options, Split split) {
   const auto place = [&](const auto& chosen) {
     const fs::path folder = paths_in(options.path, {chosen.folder}).front();
     SplitPlace found{(folder.has_filename() ? folder : folder.parent_path()).string(), {}};
@@ -125,57 +172,76 @@ class ImageFolderSet final : public SampleSet {
   CorruptImages corrupt_;
 };
 
+/// Data source `image_folder`: JPEG and PNG files in class folders, as ImageNet is usually stored,
+/// data.path/train/CLASS/NAME.JPEG. The loader crops images to squares: training draws a new crop
+/// for each view (augmented copy). changes_scores() makes a resume with another value warn.
+class ImageFolderSource : public DataSource {
+ public:
+  using Options = ImageFolderOptions;
+
+  static constexpr Sketch kSketch{.image = ImageShape{3, 224, 224},
+                                  .path = "images",
+                                  .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
+                                  .lines =
+                                      "  classes: 1000                  # folders of each split\n"
+                                      "  image_size: 224\n"
+                                      "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
+                                      "  valid: {crop: {name: center, resize: 256}}\n",
+                                  .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
+
+  explicit ImageFolderSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "image_folder",
+            .image = options_.photographs.shape(),
+            .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
+            .classes = options_.classes.value_or(0)};
+  }
+  /// Names of the validation split's class folders.
+  std::vector<std::string> class_names() const override {
+    const SplitPlace place = place_of(options_, Split::kValid);
+    std::error_code unknown;
+    if (!options_.classes || place.list || !fs::is_directory(place.folder, unknown)) return {};
+    std::vector<std::string> names = class_folders(place.folder);
+    return std::ssize(names) == *options_.classes ? names : std::vector<std::string>();
+  }
+  std::optional<ImageTransform> image_transform() const override {
+    return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
+  }
+  /// Reports overlap: equal folder and list, or one split's folder (no list) contains the other's.
+  void check_training(Problems& problems) const override {
+    const SplitPlace train = without_links(place_of(options_, Split::kTrain));
+    const SplitPlace valid = without_links(place_of(options_, Split::kValid));
+    if (train != valid && !holds(train, valid) && !holds(valid, train)) return;
+    problems.add(options_.valid.list ? "valid.list" : "valid.folder",
+                 "these images are trained on as well; name others");
+  }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> files;
+    for (const Split split : {Split::kTrain, Split::kValid}) {
+      const SplitPlace place = place_of(options_, split);
+      files.push_back(place.folder);
+      if (place.list) files.push_back(*place.list);
+    }
+    return files;
+  }
+  /// Lists the images without opening them.
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    const SplitPlace train = place_of(options_, Split::kTrain);
+    const SplitPlace valid = place_of(options_, Split::kValid);
+    if (options_.classes && !train.list && !valid.list) {
+      require_equal_classes(train.folder, valid.folder);
+    }
+    return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid,
+                                            options_.classes, options_.photographs);
+  }
+
+ private:
+  Options options_;
+};
+
 const Registration<DataSource, ImageFolderSource> registered_image_folder_source{
     "image_folder", "JPEG and PNG files in class folders, or named in a list"};
 
 }  // namespace
-
-DataShape ImageFolderSource::shape() const {
-  return {.source = "image_folder",
-          .image = options_.photographs.shape(),
-          .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-          .classes = options_.classes.value_or(0)};
-}
-
-std::vector<std::string> ImageFolderSource::class_names() const {
-  const SplitPlace place = place_of(options_, Split::kValid);
-  std::error_code unknown;
-  if (!options_.classes || place.list || !fs::is_directory(place.folder, unknown)) return {};
-  std::vector<std::string> names = class_folders(place.folder);
-  return std::ssize(names) == *options_.classes ? names : std::vector<std::string>();
-}
-
-std::optional<ImageTransform> ImageFolderSource::image_transform() const {
-  return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
-}
-
-void ImageFolderSource::check_training(Problems& problems) const {
-  const SplitPlace train = without_links(place_of(options_, Split::kTrain));
-  const SplitPlace valid = without_links(place_of(options_, Split::kValid));
-  const bool is_same_list = train.folder == valid.folder && train.list == valid.list;
-  if (!is_same_list && !holds(train, valid) && !holds(valid, train)) return;
-  problems.add(options_.valid.list ? "valid.list" : "valid.folder",
-               "these images are trained on as well; name others");
-}
-
-std::vector<std::string> ImageFolderSource::files() const {
-  std::vector<std::string> files;
-  for (const Split split : {Split::kTrain, Split::kValid}) {
-    const SplitPlace place = place_of(options_, split);
-    files.push_back(place.folder);
-    if (place.list) files.push_back(*place.list);
-  }
-  return files;
-}
-
-std::unique_ptr<SampleSet> ImageFolderSource::open(Split split) const {
-  const SplitPlace train = place_of(options_, Split::kTrain);
-  const SplitPlace valid = place_of(options_, Split::kValid);
-  if (options_.classes && !train.list && !valid.list) {
-    require_equal_classes(train.folder, valid.folder);
-  }
-  return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid, options_.classes,
-                                          options_.photographs);
-}
-
 }  // namespace shoal

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -109,13 +108,11 @@ ImageEntry parse_line(std::string_view line, std::optional<int64_t> num_classes,
   ImageEntry entry;
   if (num_classes) {
     const size_t space = std::min(line.find_last_of(" \t"), line.size() - 1);
-    const std::string_view label = line.substr(space + 1);
-    const auto [end, error] =
-        std::from_chars(label.data(), label.data() + label.size(), entry.label);
-    if (label.empty() || error != std::errc() || end != label.data() + label.size() ||
-        entry.label < 0 || entry.label >= *num_classes) {
+    const std::optional<int64_t> label = parse_digits(line.substr(space + 1));
+    if (!label || *label >= *num_classes) {
       refuse(fmt::format("expected a path, a space and a label, 0 to {}", *num_classes - 1));
     }
+    entry.label = *label;
     line = line.substr(0, line.find_last_not_of(" \t", space) + 1);
   }
   const fs::path path = fs::path(line).lexically_normal();

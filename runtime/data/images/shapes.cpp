@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "runtime/random/random_stream.h"
-
 namespace shoal {
 namespace {
 
@@ -69,12 +67,6 @@ bool covers(int64_t kind, double x, double y) {
 /// What a stream of this source is for; part of what a seed means.
 enum class Draw : uint64_t { kScene = 0, kNoise = 1 };
 
-Stream stream_of(const ShapesSource::Options& options, Split split, Draw draw) {
-  return {static_cast<uint64_t>(options.seed), Purpose::kSynthetic,
-          hash_name(split == Split::kTrain ? "shapes.train" : "shapes.valid"),
-          static_cast<uint64_t>(draw)};
-}
-
 struct Scene {
   int64_t label;
   double radius, centre_x, centre_y;  // pixels
@@ -107,9 +99,9 @@ class ShapesSet final : public SampleSet {
  public:
   ShapesSet(const ShapesSource::Options& options, Split split)
       : options_(options),
-        size_(split == Split::kTrain ? options.train.samples : options.valid.samples),
-        scene_draws_(stream_of(options, split, Draw::kScene)),
-        noise_key_(stream_of(options, split, Draw::kNoise).key()) {}
+        size_(samples_of(options, split)),
+        scene_draws_(stream(split, Draw::kScene)),
+        noise_key_(stream(split, Draw::kNoise).key()) {}
 
   int64_t size() const override { return size_; }
 
@@ -125,6 +117,10 @@ class ShapesSet final : public SampleSet {
   }
 
  private:
+  Stream stream(Split split, Draw draw) const {
+    return drawn_stream(options_.seed, "shapes", split, static_cast<uint64_t>(draw));
+  }
+
   void paint(const Scene& scene, Sample& sample) const {
     const int64_t side = options_.image_size;
     const auto plane = static_cast<size_t>(sample.shape.pixels());

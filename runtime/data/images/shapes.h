@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/data/data_source.h"
+#include "runtime/data/drawn_samples.h"
 
 namespace shoal {
 
@@ -17,24 +18,13 @@ namespace shoal {
 /// band of hues. Mirroring keeps the class. An image is a function of (seed, split, index).
 class ShapesSource : public DataSource {
  public:
-  template <Split kSplit>
-  struct SplitOptions {
-    static constexpr bool kTrains = kSplit == Split::kTrain;
-    int64_t samples = kTrains ? 8192 : 2048;
-
-    static constexpr auto fields() {
-      return std::tuple{field("samples", &SplitOptions::samples,
-                              kTrains ? "images to train on" : "images to evaluate on",
-                              in_range(1, 1e12))};
-    }
-  };
   struct Options {
     int64_t image_size = 32;
     int64_t classes = 10;
     double noise = 0.1;
     int64_t seed = 0;
-    SplitOptions<Split::kTrain> train;
-    SplitOptions<Split::kValid> valid;
+    DrawnSplit<8192> train;
+    DrawnSplit<2048> valid;
     ImageOptions images;
 
     static constexpr auto fields() {

@@ -1,15 +1,21 @@
-#include "runtime/data/sequences/listops.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/data/sequences/drawn_samples.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/drawn_samples.h"
+#include "runtime/data/sequences/listops_expression.h"
 #include "runtime/data/sequences/tabbed_files.h"
 #include "runtime/data/split_files.h"
 
@@ -18,9 +24,63 @@ namespace {
 
 constexpr int64_t kListOpsValues = 10;
 
+struct ListOpsSplit {
+  std::optional<int64_t> samples;
+  std::optional<std::vector<std::string>> files;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("samples", &ListOpsSplit::samples,
+              "samples that are drawn; auto = LRA's 96000 to train on, 2000 to evaluate on",
+              unset_word("auto"), in_range(1, 1e12)),
+        field("files", &ListOpsSplit::files,
+              "LRA's files (basic_train.tsv) in data.path, read whole instead of drawing samples",
+              unset_word("none"), not_empty(), at_least_one(), file_path())};
+  }
+  /// Refuses `samples` together with `files`.
+  void validate(Problems& problems) const {
+    if (!samples || !files) return;
+    problems.add(
+        "samples",
+        "counts what is drawn, and files are read whole; set it to auto, or files to none");
+  }
+};
+
+struct ListOpsOptions {
+  ListOpsRule rule;
+  int64_t seed = 0;
+  std::string path = ".";
+  ListOpsSplit train;
+  ListOpsSplit valid;
+
+  static constexpr auto fields() {
+    return std::tuple{inlined(&ListOpsOptions::rule),
+                      field("seed", &ListOpsOptions::seed,
+                            "of the expressions; run.seed leaves them alone", at_least(0)),
+                      field("path", &ListOpsOptions::path,
+                            "folder of the files, relative to the working directory", not_empty(),
+                            file_path(), on_resume(OnResume::kFree)),
+                      field("train", &ListOpsOptions::train, "what is trained on"),
+                      field("valid", &ListOpsOptions::valid,
+                            "what is evaluated on; if drawn, never an expression of the training",
+                            changes_scores())};
+  }
+  /// Refuses a file named twice and, where a split is drawn, a rule that accepts too few draws.
+  void validate(Problems& problems) const {
+    if (!train.files || !valid.files) rule.check_drawing(problems, "");
+    refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
+  }
+
+  /// Paths of a split's files; empty if it is drawn.
+  std::vector<std::string> paths(Split split) const {
+    const auto& files = split == Split::kTrain ? train.files : valid.files;
+    return files ? paths_in(path, *files) : std::vector<std::string>{};
+  }
+};
+
 class DrawnListOps final : public SampleSet {
  public:
-  DrawnListOps(const ListOpsSource::Options& options, Split split)
+  DrawnListOps(const ListOpsOptions& options, Split split)
       : rule_(options.rule),
         split_(split),
         size_(split == Split::kTrain ? options.train.samples.value_or(96000)
@@ -107,52 +167,55 @@ class ListOpsFiles final : public SampleSet {
   int64_t max_length_;
 };
 
+/// Data source `listops`, the task ListOps of the Long Range Arena (LRA): nested MIN, MAX, MED
+/// (median) and SM (sum modulo 10) of digits; the label is the value. Expressions are drawn at
+/// random, or read from the files that LRA's generator writes, `Source<TAB>Target`. Tokens are
+/// digits, operators with their opening brackets, and closing brackets; parentheses are left out.
+class ListOpsSource : public DataSource {
+ public:
+  using Options = ListOpsOptions;
+
+  static constexpr Sketch kSketch{
+      .has_classes = true,
+      .lines =
+          "  min_length: 3\n"
+          "  max_length: 64                 # 2000 in the Long Range Arena\n"
+          "  max_depth: 3\n"
+          "  max_args: 5\n"};  ///< starter recipe of `shoal new`
+
+  explicit ListOpsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "listops",
+            .sequence = options_.rule.max_length,
+            .vocabulary = kListOpsVocabulary,
+            .has_lengths = true,
+            .classes = kListOpsValues};
+  }
+  /// Reports a file in both splits, or one split from files and the other drawn: they may overlap.
+  void check_training(Problems& problems) const override {
+    if (options_.train.files.has_value() != options_.valid.files.has_value()) {
+      problems.add(
+          options_.train.files ? "valid.files" : "train.files",
+          "the other split's files may hold what is drawn here; name files of both, or none");
+    }
+    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
+  }
+  std::vector<std::string> files() const override {
+    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+  }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    const std::vector<std::string> paths = options_.paths(split);
+    if (paths.empty()) return std::make_unique<DrawnListOps>(options_, split);
+    return std::make_unique<ListOpsFiles>(paths, options_.rule.max_length);
+  }
+
+ private:
+  Options options_;
+};
+
 const Registration<DataSource, ListOpsSource> registered_listops_source{
     "listops", "nested operators on lists of digits, to classify by their value; needs no files"};
 
 }  // namespace
-
-std::vector<std::string> ListOpsSource::Options::paths(Split split) const {
-  const auto& files = split == Split::kTrain ? train.files : valid.files;
-  return files ? paths_in(path, *files) : std::vector<std::string>{};
-}
-
-void ListOpsSource::SplitOptions::validate(Problems& problems) const {
-  if (!samples || !files) return;
-  problems.add("samples",
-               "counts what is drawn, and files are read whole; set it to auto, or files to none");
-}
-
-void ListOpsSource::Options::validate(Problems& problems) const {
-  if (!train.files || !valid.files) rule.check_drawing(problems, "");
-  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
-}
-
-DataShape ListOpsSource::shape() const {
-  return {.source = "listops",
-          .sequence = options_.rule.max_length,
-          .vocabulary = kListOpsVocabulary,
-          .has_lengths = true,
-          .classes = kListOpsValues};
-}
-
-void ListOpsSource::check_training(Problems& problems) const {
-  if (options_.train.files.has_value() != options_.valid.files.has_value()) {
-    problems.add(
-        options_.train.files ? "valid.files" : "train.files",
-        "the other split's files may hold what is drawn here; name files of both, or none");
-  }
-  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-}
-
-std::vector<std::string> ListOpsSource::files() const {
-  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-}
-
-std::unique_ptr<SampleSet> ListOpsSource::open(Split split) const {
-  const std::vector<std::string> paths = options_.paths(split);
-  if (paths.empty()) return std::make_unique<DrawnListOps>(options_, split);
-  return std::make_unique<ListOpsFiles>(paths, options_.rule.max_length);
-}
-
 }  // namespace shoal

@@ -1,9 +1,13 @@
-#include "runtime/data/sequences/lra_texts.h"
-
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/data_source.h"
 #include "runtime/data/sequences/tabbed_files.h"
 #include "runtime/data/split_files.h"
 
@@ -54,50 +58,111 @@ class LraTextsSet final : public SampleSet {
   size_t max_length_;
 };
 
-const Registration<DataSource, LraTextSource> registered_lra_text_source{
+/// Data sources `lra_text` and `lra_retrieval`, tasks of the Long Range Arena (LRA): classify texts
+/// by their bytes. Local files with one sample a line, tab-separated columns and no header:
+///
+/// - `lra_text` (kTexts = 1): `label, text`. LRA reads movie reviews.
+/// - `lra_retrieval` (kTexts = 2): `label, id1, id2, text1, text2`; label 1 if the texts belong
+///   together, else 0, as in LRA's files of the ACL Anthology Network. LRA encodes each text alone
+///   and compares their features; here the model sees both at once.
+///
+/// Labels are 0 to classes - 1. A sample is the first max_length bytes of each text, with a
+/// separator between two. Token ids: 0 is padding, byte b is b + 1, the separator 257.
+template <int64_t kTexts>
+class LraTextsSource : public DataSource {
+ public:
+  struct SplitOptions {
+    std::vector<std::string> files;
+
+    static constexpr auto fields() {
+      return std::tuple{required("files", &SplitOptions::files,
+                                 "files in data.path, one after the other", not_empty(),
+                                 at_least_one(), file_path())};
+    }
+  };
+  struct Options {
+    std::string path = ".";
+    int64_t max_length = kTexts == 1 ? 4096 : 4000;
+    int64_t classes = 2;
+    SplitOptions train;
+    SplitOptions valid;
+
+    static constexpr auto fields() {
+      const std::tuple shared{
+          field("path", &Options::path, "folder of the files, relative to the working directory",
+                not_empty(), file_path(), on_resume(OnResume::kFree)),
+          field("max_length", &Options::max_length, "bytes that are read of each text",
+                unit("tokens"), in_range(1, (1 << 20) / kTexts)),
+          required("train", &Options::train, "what is trained on"),
+          required("valid", &Options::valid, "what is evaluated on", changes_scores())};
+      if constexpr (kTexts > 1) {
+        return shared;
+      } else {
+        return std::tuple_cat(shared,
+                              std::tuple{field("classes", &Options::classes,
+                                               "number of classes; labels are 0 to classes - 1",
+                                               in_range(2, 10000))});
+      }
+    }
+    /// Refuses a file named twice in a split.
+    void validate(Problems& problems) const {
+      refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
+    }
+
+    /// Paths of a split's files.
+    std::vector<std::string> paths(Split split) const {
+      return paths_in(path, (split == Split::kTrain ? train : valid).files);
+    }
+  };
+
+  static constexpr Sketch kSketch =
+      kTexts == 1 ? Sketch{.has_classes = true,
+                           .path = "lra",
+                           .files = "label<TAB>text, a line a sample",
+                           .lines =
+                               "  max_length: 1024               # bytes of each text\n"
+                               "  train: {files: [train.tsv]}\n"
+                               "  valid: {files: [valid.tsv]}\n"}
+                  : Sketch{.has_classes = true,
+                           .path = "lra",
+                           .files = "LRA's files",
+                           .lines =
+                               "  max_length: 1024               # bytes of each text\n"
+                               "  train: {files: [new_aan_pairs.train.tsv]}\n"
+                               "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};  ///< of `shoal new`
+
+  explicit LraTextsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = kTexts == 1 ? "lra_text" : "lra_retrieval",
+            .sequence = kTexts * (options_.max_length + 1) - 1,
+            .vocabulary = kLraSeparator + kTexts - 1,
+            .has_lengths = true,
+            .classes = options_.classes};
+  }
+  /// Reports a file that is in both splits.
+  void check_training(Problems& problems) const override {
+    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
+  }
+  std::vector<std::string> files() const override {
+    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+  }
+  /// Reads all lines once and refuses malformed ones, also those without text.
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    TabbedLayout layout{.columns = {"label", "text"}, .classes = options_.classes};
+    if (kTexts == 2) layout.columns = {"label", "id1", "id2", "text1", "text2"};
+    return std::make_unique<LraTextsSet>(options_.paths(split), layout, kTexts,
+                                         options_.max_length);
+  }
+
+ private:
+  Options options_;
+};
+
+const Registration<DataSource, LraTextsSource<1>> registered_lra_text_source{
     "lra_text", "labelled texts by their bytes, from local files"};
-const Registration<DataSource, LraRetrievalSource> registered_lra_retrieval_source{
+const Registration<DataSource, LraTextsSource<2>> registered_lra_retrieval_source{
     "lra_retrieval", "pairs of texts that belong together or not, from LRA's files"};
 
 }  // namespace
-
-template <int64_t kTexts>
-std::vector<std::string> LraTextsSource<kTexts>::Options::paths(Split split) const {
-  return paths_in(path, (split == Split::kTrain ? train : valid).files);
-}
-
-template <int64_t kTexts>
-void LraTextsSource<kTexts>::Options::validate(Problems& problems) const {
-  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
-}
-
-template <int64_t kTexts>
-DataShape LraTextsSource<kTexts>::shape() const {
-  return {.source = kTexts == 1 ? "lra_text" : "lra_retrieval",
-          .sequence = kTexts * (options_.max_length + 1) - 1,
-          .vocabulary = kLraSeparator + kTexts - 1,
-          .has_lengths = true,
-          .classes = options_.classes};
-}
-
-template <int64_t kTexts>
-void LraTextsSource<kTexts>::check_training(Problems& problems) const {
-  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-}
-
-template <int64_t kTexts>
-std::vector<std::string> LraTextsSource<kTexts>::files() const {
-  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-}
-
-template <int64_t kTexts>
-std::unique_ptr<SampleSet> LraTextsSource<kTexts>::open(Split split) const {
-  TabbedLayout layout{.columns = {"label", "text"}, .classes = options_.classes};
-  if (kTexts == 2) layout.columns = {"label", "id1", "id2", "text1", "text2"};
-  return std::make_unique<LraTextsSet>(options_.paths(split), layout, kTexts, options_.max_length);
-}
-
-template class LraTextsSource<1>;
-template class LraTextsSource<2>;
-
 }  // namespace shoal

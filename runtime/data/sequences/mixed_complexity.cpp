@@ -1,23 +1,84 @@
-#include "runtime/data/sequences/mixed_complexity.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/drawn_samples.h"
+#include "runtime/data/sequences/listops_expression.h"
 
 namespace shoal {
 namespace {
 
+constexpr int64_t kEquals = kListOpsVocabulary, kFiller = kListOpsVocabulary + 1;
+
+/// The recipe's section `data.filler`.
+struct FillerOptions {
+  int64_t tokens = 32;
+  int64_t successors = 4;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("tokens", &FillerOptions::tokens, "states of the chain, a token each",
+              in_range(1, 1 << 16)),
+        field("successors", &FillerOptions::successors,
+              "tokens that may follow one, with drawn probabilities", in_range(1, 1 << 10))};
+  }
+  /// Refuses more successors than tokens.
+  void validate(Problems& problems) const {
+    if (successors <= tokens) return;
+    problems.add("successors",
+                 fmt::format("{} different tokens, and there are {}", successors, tokens));
+  }
+};
+
+struct MixedComplexityOptions {
+  int64_t sequence = 256;
+  int64_t islands = 4;
+  ListOpsRule expression{.min_length = 3, .max_length = 24, .max_depth = 3, .max_args = 4};
+  FillerOptions filler;
+  int64_t seed = 0;
+  DrawnSplit<100000> train;
+  DrawnSplit<3000> valid;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("sequence", &MixedComplexityOptions::sequence, "tokens of a sample", unit("tokens"),
+              in_range(2, 1 << 20)),
+        field("islands", &MixedComplexityOptions::islands, "expressions of a sample",
+              in_range(1, 1 << 16)),
+        field("expression", &MixedComplexityOptions::expression, "what the islands are"),
+        field("filler", &MixedComplexityOptions::filler, "what lies around them"),
+        field("seed", &MixedComplexityOptions::seed,
+              "of chain and samples; run.seed leaves them alone", at_least(0)),
+        field("train", &MixedComplexityOptions::train, "what is trained on"),
+        field("valid", &MixedComplexityOptions::valid,
+              "what is evaluated on; never an expression of the training", changes_scores())};
+  }
+  /// Refuses expressions that are drawn too rarely, and sequences too short for the islands.
+  void validate(Problems& problems) const {
+    expression.check_drawing(problems, "expression.");
+    // The longest island has max_length - 1 tokens and the `=`.
+    const int64_t most = islands * expression.max_length;
+    if (most <= sequence) return;
+    problems.add("sequence",
+                 fmt::format("{} have no room for {}, which take up to {}; raise it, or "
+                             "lower islands or expression.max_length",
+                             counted(sequence, "token"), counted(islands, "island"), most));
+  }
+};
+
 /// A chain of order 1 over states 0, 1, ...
 class MarkovChain {
  public:
-  MarkovChain(const MixedComplexitySource::FillerOptions& options, int64_t seed)
-      : states_(options.tokens) {
+  MarkovChain(const FillerOptions& options, int64_t seed) : states_(options.tokens) {
     const ScalarDraws draws(
         {static_cast<uint64_t>(seed), Purpose::kSynthetic, hash_name("mixed_complexity.chain"), 0});
     std::vector<int64_t> all(static_cast<size_t>(states_)), swapped;
@@ -63,7 +124,7 @@ class MarkovChain {
 
 class MixedComplexitySet final : public SampleSet {
  public:
-  MixedComplexitySet(const MixedComplexitySource::Options& options, Split split)
+  MixedComplexitySet(const MixedComplexityOptions& options, Split split)
       : options_(options),
         split_(split),
         size_(samples_of(options, split)),
@@ -100,7 +161,7 @@ class MixedComplexitySet final : public SampleSet {
       if (i == num_filler) break;
       const double uniform = filler_.uniform(id, static_cast<uint32_t>(i));
       state = i == 0 ? chain_.first(uniform) : chain_.next(state, uniform);
-      sample.token_S.push_back(MixedComplexitySource::kFiller + state);
+      sample.token_S.push_back(kFiller + state);
       sample.token_label_S.push_back(kNoLabel);
     }
     return sample;
@@ -110,11 +171,11 @@ class MixedComplexitySet final : public SampleSet {
   static void write(const ListOpsExpression& island, Sample& sample) {
     sample.token_S.insert(sample.token_S.end(), island.tokens.begin(), island.tokens.end());
     sample.token_label_S.resize(sample.token_S.size(), kNoLabel);
-    sample.token_S.push_back(MixedComplexitySource::kEquals);
+    sample.token_S.push_back(kEquals);
     sample.token_label_S.push_back(kListOpsDigit + island.value);
   }
 
-  MixedComplexitySource::Options options_;
+  MixedComplexityOptions options_;
   Split split_;
   int64_t size_;
   MarkovChain chain_;
@@ -122,37 +183,39 @@ class MixedComplexitySet final : public SampleSet {
   ScalarDraws places_, filler_;
 };
 
+/// Data source `mixed_complexity`, for models that spend more compute on hard tokens: islands of
+/// ListOps (nested MIN, MAX, MED, SM of digits) at random places in easy filler. The filler is
+/// drawn from a first-order Markov chain that depends on the seed alone and continues behind an
+/// island. Each island ends with `=`, the only labelled token, whose label is the digit that is the
+/// expression's value. Token ids: those of ListOps, `=`, then the filler's. The paper "HSPMN v2.1:
+/// Adaptive Computation via ..." names such a task without defining it; this definition is ours.
+class MixedComplexitySource : public DataSource {
+ public:
+  using Options = MixedComplexityOptions;
+
+  static constexpr Sketch kSketch{
+      .lines =
+          "  sequence: 128\n"
+          "  islands: 3                     # expressions of a sample\n"};  ///< for `shoal new`
+
+  explicit MixedComplexitySource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "mixed_complexity",
+            .sequence = options_.sequence,
+            .vocabulary = kFiller + options_.filler.tokens,
+            .token_labels = options_.islands};
+  }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<MixedComplexitySet>(options_, split);
+  }
+
+ private:
+  Options options_;
+};
+
 const Registration<DataSource, MixedComplexitySource> registered_mixed_complexity_source{
     "mixed_complexity", "ListOps expressions to answer, in filler; needs no files"};
 
 }  // namespace
-
-void MixedComplexitySource::FillerOptions::validate(Problems& problems) const {
-  if (successors <= tokens) return;
-  problems.add("successors",
-               fmt::format("{} different tokens, and there are {}", successors, tokens));
-}
-
-void MixedComplexitySource::Options::validate(Problems& problems) const {
-  expression.check_drawing(problems, "expression.");
-  // The longest island has max_length - 1 tokens and the `=`.
-  const int64_t most = islands * expression.max_length;
-  if (most <= sequence) return;
-  problems.add("sequence",
-               fmt::format("{} have no room for {}, which take up to {}; raise it, or "
-                           "lower islands or expression.max_length",
-                           counted(sequence, "token"), counted(islands, "island"), most));
-}
-
-DataShape MixedComplexitySource::shape() const {
-  return {.source = "mixed_complexity",
-          .sequence = options_.sequence,
-          .vocabulary = kFiller + options_.filler.tokens,
-          .token_labels = options_.islands};
-}
-
-std::unique_ptr<SampleSet> MixedComplexitySource::open(Split split) const {
-  return std::make_unique<MixedComplexitySet>(options_, split);
-}
-
 }  // namespace shoal

@@ -1,23 +1,80 @@
-#include "runtime/data/sequences/mqar.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/drawn_samples.h"
 
 namespace shoal {
+
+/// The tokens between the queries.
+enum class MqarFiller { kRandom, kZero };
+
+template <>
+struct EnumNames<MqarFiller> {
+  static constexpr std::array names{std::pair{MqarFiller::kRandom, "random"},
+                                    std::pair{MqarFiller::kZero, "zero"}};
+};
+
 namespace {
+
+struct MqarOptions {
+  int64_t sequence = 64;
+  int64_t vocabulary = 8192;
+  int64_t pairs = 8;
+  double power_a = 0.01;
+  MqarFiller filler = MqarFiller::kRandom;
+  int64_t seed = 0;
+  DrawnSplit<100000> train;
+  DrawnSplit<3000> valid;
+
+  static constexpr auto fields() {
+    return std::tuple{field("sequence", &MqarOptions::sequence, "tokens of a sample",
+                            unit("tokens"), in_range(4, 1 << 20)),
+                      field("vocabulary", &MqarOptions::vocabulary, "tokens that there are",
+                            in_range(4, 1 << 20)),
+                      field("pairs", &MqarOptions::pairs, "keys with a value, and as many queries",
+                            in_range(1, 1 << 18)),
+                      field("power_a", &MqarOptions::power_a,
+                            "the smaller, the nearer to the pairs queries lie; 1: anywhere alike",
+                            in_range(above(0), 1)),
+                      field("filler", &MqarOptions::filler, "what lies between the queries"),
+                      field("seed", &MqarOptions::seed,
+                            "of the samples; run.seed leaves them alone", at_least(0)),
+                      field("train", &MqarOptions::train, "what is trained on"),
+                      field("valid", &MqarOptions::valid,
+                            "what is evaluated on, from a stream of its own", changes_scores())};
+  }
+  /// Refuses sequences and vocabularies that are too small for the pairs.
+  void validate(Problems& problems) const {
+    if (sequence < 4 * pairs) {
+      problems.add("sequence",
+                   fmt::format("{} have no room for {} and their queries, which take {}",
+                               counted(sequence, "token"), counted(pairs, "pair"), 4 * pairs));
+    }
+    if (vocabulary / 2 - 1 < pairs) {
+      problems.add("vocabulary",
+                   fmt::format("{} tokens give {}, and there are {}", vocabulary,
+                               counted(vocabulary / 2 - 1, "key"), counted(pairs, "pair")));
+    }
+  }
+};
 
 /// What the numbers of a sample are for; part of what a seed means.
 enum class MqarDraw : uint64_t { kKeys = 0, kValues = 1, kPlaces = 2, kFiller = 3 };
 
 class MqarSet final : public SampleSet {
  public:
-  MqarSet(const MqarSource::Options& options, Split split)
+  MqarSet(const MqarOptions& options, Split split)
       : options_(options),
         size_(samples_of(options, split)),
         keys_(stream(split, MqarDraw::kKeys)),
@@ -104,7 +161,7 @@ class MqarSet final : public SampleSet {
     return place;
   }
 
-  MqarSource::Options options_;
+  MqarOptions options_;
   int64_t size_;
   ScalarDraws keys_, values_;
   philox::StreamKey places_;
@@ -112,33 +169,42 @@ class MqarSet final : public SampleSet {
   std::vector<double> log_weight_;
 };
 
+/// Data source `mqar`, multi-query associative recall: pairs of a key and a value, then each key
+/// once more (a query), whose label is its value; other tokens have no label. Keys are from the
+/// lower half of the vocabulary, values from the upper half, all different within a sample. A query
+/// lies an even number of tokens behind the pairs; with n places for queries, place i of 1 to n is
+/// chosen with probability proportional to i^(power_a - 1). Other tokens are filler: any token of
+/// the vocabulary, or 0. Source: Arora et al. 2023 (Zoology), multiquery_ar.
+class MqarSource : public DataSource {
+ public:
+  using Options = MqarOptions;
+
+  static constexpr Sketch kSketch{
+      .lines =
+          "  sequence: 64                   # pairs of keys and values, then keys to answer\n"
+          "  vocabulary: 128\n"
+          "  pairs: 8\n"
+          "  train: {samples: 100000}\n"
+          "  valid: {samples: 1000}\n"};  ///< starter recipe of `shoal new`
+
+  explicit MqarSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "mqar",
+            .sequence = options_.sequence,
+            .vocabulary = options_.vocabulary,
+            .token_labels = options_.pairs};
+  }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<MqarSet>(options_, split);
+  }
+
+ private:
+  Options options_;
+};
+
 const Registration<DataSource, MqarSource> registered_mqar_source{
     "mqar", "multi-query associative recall, to answer keys with their values; needs no files"};
 
 }  // namespace
-
-void MqarSource::Options::validate(Problems& problems) const {
-  if (sequence < 4 * pairs) {
-    problems.add("sequence",
-                 fmt::format("{} have no room for {} and their queries, which take {}",
-                             counted(sequence, "token"), counted(pairs, "pair"), 4 * pairs));
-  }
-  if (vocabulary / 2 - 1 < pairs) {
-    problems.add("vocabulary",
-                 fmt::format("{} tokens give {}, and there are {}", vocabulary,
-                             counted(vocabulary / 2 - 1, "key"), counted(pairs, "pair")));
-  }
-}
-
-DataShape MqarSource::shape() const {
-  return {.source = "mqar",
-          .sequence = options_.sequence,
-          .vocabulary = options_.vocabulary,
-          .token_labels = options_.pairs};
-}
-
-std::unique_ptr<SampleSet> MqarSource::open(Split split) const {
-  return std::make_unique<MqarSet>(options_, split);
-}
-
 }  // namespace shoal

@@ -1,15 +1,57 @@
-#include "runtime/data/sequences/pathfinder.h"
-
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/drawn_samples.h"
 #include "runtime/random/philox.h"
 
 namespace shoal {
 namespace {
+
+struct PathfinderOptions {
+  int64_t image_size = 32;
+  int64_t length = 6;
+  int64_t distractors = 2;
+  int64_t distractor_length = 3;
+  double dash = 2.0;
+  double gap = 1.0;
+  double turn = 40.0;
+  int64_t seed = 0;
+  DrawnSplit<160000> train;
+  DrawnSplit<20000> valid;
+  ImageOptions images;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("image_size", &PathfinderOptions::image_size, "height and width", unit("pixels"),
+              in_range(8, 1024)),
+        field("length", &PathfinderOptions::length, "dashes of the long curves", in_range(2, 1000)),
+        field("distractors", &PathfinderOptions::distractors, "short curves", in_range(0, 1000)),
+        field("distractor_length", &PathfinderOptions::distractor_length,
+              "dashes of the short curves", in_range(1, 1000)),
+        field("dash", &PathfinderOptions::dash, "length of a dash; half of it is its width",
+              unit("pixels"), in_range(1, 100)),
+        field("gap", &PathfinderOptions::gap, "between dashes", unit("pixels"),
+              in_range(above(0), 100)),
+        field("turn", &PathfinderOptions::turn, "largest angle between a dash and the next",
+              unit("degrees"), in_range(0, 90)),
+        field("seed", &PathfinderOptions::seed, "of the images; run.seed leaves them alone",
+              at_least(0)),
+        field("train", &PathfinderOptions::train, "what is trained on"),
+        field("valid", &PathfinderOptions::valid, "what is evaluated on, from a stream of its own",
+              changes_scores()),
+        inlined(&PathfinderOptions::images)};
+  }
+  /// Refuses curves that rarely fit into the image, or too many of them to place.
+  void validate(Problems& problems) const;
+};
 
 /// A place, or a way from one to another; pixels, y down.
 struct Point {
@@ -34,8 +76,7 @@ struct CurveScene {
 class CurveLayout {
  public:
   /// `budget`: comparisons of places left, counted down; below 0 nothing finds room.
-  CurveLayout(const PathfinderSource::Options& options, const Stream& stream, uint64_t id,
-              int64_t& budget)
+  CurveLayout(const PathfinderOptions& options, const Stream& stream, uint64_t id, int64_t& budget)
       : options_(options), draws_(stream), id_(id), budget_(budget) {
     const auto half = philox::sincos_of_quarters(0, options.turn / 180.0);
     half_turn_ = half.sin / half.cos;
@@ -156,7 +197,7 @@ class CurveLayout {
            std::none_of(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(far), is_near);
   }
 
-  const PathfinderSource::Options& options_;
+  const PathfinderOptions& options_;
   const ScalarDraws draws_;
   uint64_t id_;
   int64_t& budget_;
@@ -170,14 +211,21 @@ class CurveLayout {
 constexpr int64_t kUsualBudget = int64_t{1} << 20, kLargestBudget = int64_t{1} << 30;
 
 /// Draws scenes until the curves of one find room; nullopt if none did within `budget` comparisons.
-std::optional<CurveScene> draw_curves(const PathfinderSource::Options& options, Split split,
-                                      int64_t index, int64_t budget) {
+std::optional<CurveScene> draw_curves(const PathfinderOptions& options, Split split, int64_t index,
+                                      int64_t budget) {
   for (uint64_t attempt = 0; budget > 0; ++attempt) {
     CurveLayout layout(options, drawn_stream(options.seed, "pathfinder", split, attempt),
                        static_cast<uint64_t>(index), budget);
     if (std::optional<CurveScene> scene = layout.draw(index % 2 == 1)) return scene;
   }
   return std::nullopt;
+}
+
+void PathfinderOptions::validate(Problems& problems) const {
+  if (draw_curves(*this, Split::kTrain, 0, kUsualBudget)) return;
+  problems.add("image_size",
+               "the curves hardly find room, or are too many; raise it, or lower length, "
+               "distractors, distractor_length, dash or gap");
 }
 
 /// White on black, edges smoothed over a pixel.
@@ -220,7 +268,7 @@ class GreyCanvas {
 
 class PathfinderSet final : public SampleSet {
  public:
-  PathfinderSet(const PathfinderSource::Options& options, Split split)
+  PathfinderSet(const PathfinderOptions& options, Split split)
       : options_(options), split_(split), size_(samples_of(options, split)) {}
 
   int64_t size() const override { return size_; }
@@ -248,38 +296,52 @@ class PathfinderSet final : public SampleSet {
   }
 
  private:
-  PathfinderSource::Options options_;
+  PathfinderOptions options_;
   Split split_;
   int64_t size_;
+};
+
+/// Data source `pathfinder`, Pathfinder-like images with one grey channel: two long dashed curves,
+/// two dots and shorter distractor curves. Label 1: the dots are the two ends of one long curve; 0:
+/// they are ends of different ones. Both labels are equally frequent, with equal numbers and
+/// lengths of curves and equally distributed dots. Accuracies do not compare with those on the
+/// files of Linsley et al. 2018 or the Long Range Arena, whose curves differ.
+class PathfinderSource : public DataSource {
+ public:
+  using Options = PathfinderOptions;
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{1, 32, 32},
+      .lines =
+          "  image_size: 32\n"
+          "  length: 6                      # dashes of the long curves\n"
+          "  distractors: 2                 # short curves\n"
+          "  train: {samples: 8192}         # drawn images; no files are needed\n"
+          "  valid: {samples: 1024}\n"};  ///< starter recipe of `shoal new`
+
+  explicit PathfinderSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "pathfinder",
+            .image = ImageShape{1, options_.image_size, options_.image_size},
+            .has_unit_pixels = keeps_unit_pixels(options_.images),
+            .classes = 2};
+  }
+  std::optional<ImageTransform> image_transform() const override {
+    // Measured with the default options.
+    const ChannelStats measured{{0.047}, {0.168}};
+    return shoal::image_transform(*shape().image, options_.images, measured);
+  }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<PathfinderSet>(options_, split);
+  }
+
+ private:
+  Options options_;
 };
 
 const Registration<DataSource, PathfinderSource> registered_pathfinder_source{
     "pathfinder", "Pathfinder-like images: are two dots the ends of one curve? Needs no files"};
 
 }  // namespace
-
-void PathfinderSource::Options::validate(Problems& problems) const {
-  if (draw_curves(*this, Split::kTrain, 0, kUsualBudget)) return;
-  problems.add("image_size",
-               "the curves hardly find room, or are too many; raise it, or lower length, "
-               "distractors, distractor_length, dash or gap");
-}
-
-DataShape PathfinderSource::shape() const {
-  return {.source = "pathfinder",
-          .image = ImageShape{1, options_.image_size, options_.image_size},
-          .has_unit_pixels = keeps_unit_pixels(options_.images),
-          .classes = 2};
-}
-
-std::optional<ImageTransform> PathfinderSource::image_transform() const {
-  // Measured with the default options.
-  const ChannelStats measured{{0.047}, {0.168}};
-  return shoal::image_transform(*shape().image, options_.images, measured);
-}
-
-std::unique_ptr<SampleSet> PathfinderSource::open(Split split) const {
-  return std::make_unique<PathfinderSet>(options_, split);
-}
-
 }  // namespace shoal

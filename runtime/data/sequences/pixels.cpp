@@ -1,11 +1,12 @@
-#include "runtime/data/sequences/pixels.h"
-
 #include <fmt/format.h>
 
+#include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "runtime/data/data_source.h"
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
@@ -59,56 +60,79 @@ class ImageProblems : public Problems {
   Problems& problems_;
 };
 
+/// Data source `pixels`: images of another source as sequences, row by row. Each pixel is a token,
+/// its grey value from 0 to 255. Colours become grey as in the Long Range Arena: 0.2989 red +
+/// 0.5870 green + 0.1140 blue (tf.image.rgb_to_grayscale). Labels stay the same.
+class PixelsSource : public DataSource {
+ public:
+  struct Options {
+    Choice<DataSource> images;
+
+    static constexpr auto fields() {
+      return std::tuple{
+          required("images", &Options::images,
+                   "the source of the images, with its keys: {source: cifar, path: ...}")};
+    }
+    /// Requires images of one size and 1 or 3 channels. Refuses the keys `augment`, `normalise`.
+    void validate(Problems& problems) const {
+      if (images.is_empty() || images.name() == "pixels") {
+        if (!images.is_empty()) problems.add("images", "pixels needs a source of images");
+        return;
+      }
+      const auto source = Registry<DataSource>::create(images, {});
+      const std::optional<ImageShape> image = source->shape().image;
+      if (!image || (image->channels != 1 && image->channels != 3)) {
+        problems.add("images", fmt::format("pixels needs images of 1 or 3 channels, {} gives {}",
+                                           images.name(), source->shape().text()));
+        return;
+      }
+      const config::Node given =
+          config::to_minimal_node(images.member()->options_type(), images.erased_options());
+      for (const char* key : {"augment", "normalise"}) {
+        if (!given.find(key)) continue;
+        problems.add(fmt::format("images.{}", key),
+                     "pixels reads images as they are; leave it out");
+        return;
+      }
+      if (const auto transform = source->image_transform(); transform && transform->train_crop) {
+        problems.add("images", fmt::format("pixels needs images of one size, {} crops its own",
+                                           images.name()));
+      }
+    }
+  };
+
+  static constexpr Sketch kSketch{
+      .has_classes = true,
+      .lines =
+          "  images: {source: pathfinder, image_size: 20, length: 3, distractors: 1, "
+          "distractor_length: 2}\n"};  ///< starter recipe of `shoal new`
+
+  PixelsSource(const Options& options, const Context& context)
+      : images_(Registry<DataSource>::create(options.images, context)) {}
+
+  DataShape shape() const override {
+    const DataShape images = images_->shape();
+    return {.source = "pixels",
+            .sequence = images.image.value_or(ImageShape{}).pixels(),
+            .vocabulary = 256,
+            .classes = images.classes};
+  }
+  /// Reports the problems that the source of the images reports.
+  void check_training(Problems& problems) const override {
+    ImageProblems image_problems(problems);
+    images_->check_training(image_problems);
+  }
+  std::vector<std::string> files() const override { return images_->files(); }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<PixelsSet>(images_->open(split));
+  }
+
+ private:
+  std::shared_ptr<const DataSource> images_;
+};
+
 const Registration<DataSource, PixelsSource> registered_pixels_source{
     "pixels", "the pixels of another source's images, one after the other"};
 
 }  // namespace
-
-void PixelsSource::Options::validate(Problems& problems) const {
-  if (images.is_empty() || images.name() == "pixels") {
-    if (!images.is_empty()) problems.add("images", "pixels needs a source of images");
-    return;
-  }
-  const auto source = Registry<DataSource>::create(images, {});
-  const std::optional<ImageShape> image = source->shape().image;
-  if (!image || (image->channels != 1 && image->channels != 3)) {
-    problems.add("images", fmt::format("pixels needs images of 1 or 3 channels, {} gives {}",
-                                       images.name(), source->shape().text()));
-    return;
-  }
-  const config::Node given =
-      config::to_minimal_node(images.member()->options_type(), images.erased_options());
-  for (const char* key : {"augment", "normalise"}) {
-    if (!given.find(key)) continue;
-    problems.add(fmt::format("images.{}", key), "pixels reads images as they are; leave it out");
-    return;
-  }
-  if (const auto transform = source->image_transform(); transform && transform->train_crop) {
-    problems.add("images",
-                 fmt::format("pixels needs images of one size, {} crops its own", images.name()));
-  }
-}
-
-PixelsSource::PixelsSource(const Options& options, const Context& context)
-    : images_(Registry<DataSource>::create(options.images, context)) {}
-
-DataShape PixelsSource::shape() const {
-  const DataShape images = images_->shape();
-  return {.source = "pixels",
-          .sequence = images.image.value_or(ImageShape{}).pixels(),
-          .vocabulary = 256,
-          .classes = images.classes};
-}
-
-void PixelsSource::check_training(Problems& problems) const {
-  ImageProblems image_problems(problems);
-  images_->check_training(image_problems);
-}
-
-std::vector<std::string> PixelsSource::files() const { return images_->files(); }
-
-std::unique_ptr<SampleSet> PixelsSource::open(Split split) const {
-  return std::make_unique<PixelsSet>(images_->open(split));
-}
-
 }  // namespace shoal

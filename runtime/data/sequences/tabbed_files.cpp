@@ -24,22 +24,9 @@ std::string_view text_in(const MappedFile& file) {
 std::optional<int64_t> parse_label(std::string_view text, int64_t classes) {
   const size_t point = std::min(text.find('.'), text.size());
   const std::string_view whole = text.substr(0, point), rest = text.substr(point);
-  if (whole.empty() || rest.find_first_not_of("0", 1) != std::string_view::npos) return {};
-  int64_t label = 0;
-  for (const char c : whole) {
-    if (c < '0' || c > '9') return {};
-    label = label * 10 + (c - '0');
-    if (label >= classes) return {};
-  }
-  return label;
-}
-
-/// For messages: the beginning, bytes that are no letters as '?'.
-std::string excerpt(std::string_view text) {
-  constexpr size_t kMostShown = 40;
-  std::string shown(text.substr(0, kMostShown));
-  for (char& c : shown) c = c >= ' ' && c <= '~' ? c : '?';
-  return "'" + shown + (text.size() > kMostShown ? "..." : "") + "'";
+  if (rest.find_first_not_of("0", 1) != std::string_view::npos) return {};
+  const std::optional<int64_t> label = parse_digits(whole);
+  return label && *label < classes ? label : std::nullopt;
 }
 
 }  // namespace
@@ -66,7 +53,7 @@ void TabbedFiles::add_records(size_t file) {
       parse(place);
     } else if (line_at(place) != join_words(layout_.columns, "\t")) {
       throw DataError(fmt::format("{}: begins with {}, not with the line {}", where(place),
-                                  excerpt(line_at(place)), layout_.text()),
+                                  quoted_excerpt(line_at(place)), layout_.text()),
                       "name a file in this format");
     }
   }
@@ -115,7 +102,7 @@ TabbedFiles::Record TabbedFiles::parse(Place place) const {
   const std::optional<int64_t> label = parse_label(text, layout_.classes);
   if (!label) {
     throw DataError(fmt::format("{}: the label is {}, expected a whole number below {}",
-                                where(place), excerpt(text), layout_.classes),
+                                where(place), quoted_excerpt(text), layout_.classes),
                     "the file is damaged or has another format");
   }
   record.label = *label;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <system_error>
 #include <unordered_map>
@@ -69,7 +68,7 @@ std::vector<SampleMembers> grouped(const std::vector<TarMember>& members, const 
     const TarMember*& kept = name.is_image() ? sample.image : sample.label;
     if (kept != nullptr) {
       throw DataError(member_place(path, member.name) + " is of a sample that has " +
-                          shown_name(kept->name) + " already",
+                          quoted_excerpt(kept->name) + " already",
                       kRemake);
     }
     kept = &member;
@@ -83,10 +82,8 @@ int64_t label_in(std::span<const std::byte> archive, const TarMember& member,
   const auto* begin = reinterpret_cast<const char*>(archive.data()) + member.offset;
   std::string_view text(begin, static_cast<size_t>(std::min(member.size, kMostBytes)));
   text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-  int64_t label = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
-  if (error == std::errc() && end == text.data() + text.size() && label >= 0) return label;
-  throw DataError(member_place(path, member.name) + " holds " + shown_name(text) +
+  if (const std::optional<int64_t> label = parse_digits(text)) return *label;
+  throw DataError(member_place(path, member.name) + " holds " + quoted_excerpt(text) +
                       ", not a class, an integer of 0 or more",
                   kRemake);
 }
@@ -123,11 +120,7 @@ std::optional<std::string_view> take_word(std::string_view& rest, char end) {
 /// take_word for an integer >= 0.
 std::optional<int64_t> take_number(std::string_view& rest, char end) {
   const std::optional<std::string_view> word = take_word(rest, end);
-  if (!word) return std::nullopt;
-  int64_t number = -1;
-  const auto [stop, error] = std::from_chars(word->data(), word->data() + word->size(), number);
-  const bool is_number = error == std::errc() && stop == word->data() + word->size();
-  return is_number && number >= 0 ? std::optional(number) : std::nullopt;
+  return word ? parse_digits(*word) : std::nullopt;
 }
 
 /// One line off `rest`, of a sample within the archive; nothing if it is none.
@@ -236,7 +229,7 @@ std::span<const std::byte> image_in(std::span<const std::byte> archive, const Sh
 }
 
 std::string member_place(const std::string& path, const std::string& name) {
-  return fmt::format("{}: member {}", path, shown_name(name));
+  return fmt::format("{}: member {}", path, quoted_excerpt(name));
 }
 
 Shard::Shard(const std::string& path, Labels labels)

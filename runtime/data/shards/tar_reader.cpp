@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -40,10 +41,7 @@ std::optional<int64_t> octal_number(std::string_view field) {
   const size_t begin = std::min(field.find_first_not_of(filler), field.size());
   const size_t end = std::min(field.find_first_of(filler, begin), field.size());
   if (begin == end || field.find_first_not_of(filler, end) != field.npos) return std::nullopt;
-  int64_t number = 0;
-  const auto [stop, error] = std::from_chars(field.data() + begin, field.data() + end, number, 8);
-  if (error != std::errc() || stop != field.data() + end || number < 0) return std::nullopt;
-  return number;
+  return parse_digits(field.substr(begin, end - begin), 8);
 }
 
 /// GNU's form of what has no room in octal: big-endian behind a set first bit. Negative numbers,
@@ -142,7 +140,7 @@ class TarLister {
   }
 
   [[noreturn]] void refuse_member(std::string_view name, const std::string& what) const {
-    refuse(fmt::format("member {} {}", shown_name(name), what));
+    refuse(fmt::format("member {} {}", quoted_excerpt(name), what));
   }
 
   std::string_view next_header() {
@@ -230,12 +228,8 @@ class TarLister {
     if (key.starts_with("GNU.sparse.")) refuse("an extended header of a sparse file");
     if (key == "path") extension_.name = value;
     if (key != "size") return;
-    int64_t size = -1;
-    const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (error != std::errc() || stop != value.data() + value.size() || size < 0) {
-      refuse("an extended header whose size is not a number");
-    }
-    extension_.size = size;
+    extension_.size = parse_digits(value);
+    if (!extension_.size) refuse("an extended header whose size is not a number");
   }
 
   /// Called behind the first block of zeros.
@@ -261,13 +255,6 @@ class TarLister {
 std::vector<TarMember> list_tar(std::span<const std::byte> archive, const std::string& path) {
   const std::string_view bytes(reinterpret_cast<const char*>(archive.data()), archive.size());
   return TarLister(bytes, path).list();
-}
-
-std::string shown_name(std::string_view name) {
-  constexpr size_t kMostShown = 80;
-  std::string shown(name.substr(0, kMostShown));
-  for (char& c : shown) c = c >= ' ' && c <= '~' ? c : '?';
-  return "'" + shown + (name.size() > kMostShown ? "..." : "") + "'";
 }
 
 }  // namespace shoal

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace shoal {
@@ -29,8 +28,5 @@ inline constexpr int64_t kTarBlockBytes = 512;
 /// end, and an archive without files. Allocations are in proportion to the archive's size. `path`:
 /// for messages. Throws: DataError with the byte and the member.
 std::vector<TarMember> list_tar(std::span<const std::byte> archive, const std::string& path);
-
-/// A member's name for messages, shortened, with '?' for bytes that are not printable.
-std::string shown_name(std::string_view name);
 
 }  // namespace shoal

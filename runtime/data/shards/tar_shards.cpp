@@ -1,14 +1,21 @@
-#include "runtime/data/shards/tar_shards.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/crop.h"
+#include "runtime/data/data_source.h"
 #include "runtime/data/images/image_file.h"
+#include "runtime/data/images/photographs.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/split_files.h"
 #include "runtime/files/sha256.h"
@@ -18,8 +25,54 @@ namespace {
 
 namespace fs = std::filesystem;
 
+template <Split kSplit>
+struct ShardsSplit {
+  static constexpr bool kTrains = kSplit == Split::kTrain;
+  static constexpr const char* kFolder = kTrains ? "train" : "val";
+  std::optional<std::vector<std::string>> shards;
+  Choice<Crop> crop{kTrains ? "random_resized" : "center"};
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("shards", &ShardsSplit::shards,
+              kTrains ? "files in data.path; auto = all *.tar in its folder train, in order of "
+                        "name"
+                      : "files in data.path; auto = all *.tar in its folder val, in order of name",
+              unset_word("auto"), not_empty(), at_least_one(), file_path()),
+        field("crop", &ShardsSplit::crop, "how images become squares of data.image_size")};
+  }
+};
+
+struct TarShardsOptions {
+  std::string path = ".";
+  std::optional<int64_t> classes;
+  ShardsSplit<Split::kTrain> train;
+  ShardsSplit<Split::kValid> valid;
+  PhotographOptions photographs;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("path", &TarShardsOptions::path,
+              "folder of the shards, relative to the working directory", not_empty(), file_path(),
+              on_resume(OnResume::kFree)),
+        field("classes", &TarShardsOptions::classes,
+              "number of classes, which cls members name from 0 on; none = images without labels",
+              unset_word("none"), in_range(2, 1e6)),
+        field("train", &TarShardsOptions::train, "what is trained on"),
+        field("valid", &TarShardsOptions::valid, "what is evaluated on", changes_scores()),
+        inlined(&TarShardsOptions::photographs)};
+  }
+  /// Refuses a shard named twice.
+  void validate(Problems& problems) const {
+    const auto named = [this](const auto& split) {
+      return paths_in(path, split.shards.value_or(std::vector<std::string>{}));
+    };
+    refuse_repeated(named(train), named(valid), problems, "shards");
+  }
+};
+
 /// A split's shards as they will be opened.
-std::vector<std::string> shard_paths(const TarShardsSource::Options& options, Split split) {
+std::vector<std::string> shard_paths(const TarShardsOptions& options, Split split) {
   const auto paths = [&](const auto& chosen) {
     if (chosen.shards) return paths_in(options.path, *chosen.shards);
     return shards_in(paths_in(options.path, {chosen.kFolder}).front(),
@@ -30,7 +83,7 @@ std::vector<std::string> shard_paths(const TarShardsSource::Options& options, Sp
 }
 
 /// The shards with links resolved; none if their folder is missing.
-std::vector<std::string> without_shard_links(const TarShardsSource::Options& options, Split split) {
+std::vector<std::string> without_shard_links(const TarShardsOptions& options, Split split) {
   std::vector<std::string> paths;
   try {
     paths = shard_paths(options, split);
@@ -142,44 +195,59 @@ class TarShardsSet final : public SampleSet {
   CorruptImages corrupt_;
 };
 
+/// Data source `tar_shards`: JPEG and PNG files in tar archives, as WebDataset and `shoal data
+/// pack` write them. For data sets like image_folder's, in a few large files instead of many small
+/// ones. Samples are in the order of the shards and, within a shard, of its members.
+class TarShardsSource : public DataSource {
+ public:
+  using Options = TarShardsOptions;
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{3, 224, 224},
+      .path = "shards",
+      .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
+      .lines =
+          "  classes: 1000\n"
+          "  image_size: 224\n"
+          "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
+          "  valid: {crop: {name: center, resize: 256}}\n",
+      .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
+
+  explicit TarShardsSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "tar_shards",
+            .image = options_.photographs.shape(),
+            .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
+            .classes = options_.classes.value_or(0)};
+  }
+  std::optional<ImageTransform> image_transform() const override {
+    return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
+  }
+  /// Reports a shard that is in both splits.
+  void check_training(Problems& problems) const override {
+    refuse_shared(without_shard_links(options_, Split::kTrain),
+                  without_shard_links(options_, Split::kValid), problems, "shards");
+  }
+  std::vector<std::string> files() const override {
+    const auto files = [this](const auto& split) {
+      return paths_in(options_.path,
+                      split.shards.value_or(std::vector<std::string>{split.kFolder}));
+    };
+    return both(files(options_.train), files(options_.valid));
+  }
+  /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
+                                          options_.photographs);
+  }
+
+ private:
+  Options options_;
+};
+
 const Registration<DataSource, TarShardsSource> registered_tar_shards_source{
     "tar_shards", "JPEG and PNG files in tar archives, as WebDataset has them"};
 
 }  // namespace
-
-void TarShardsSource::Options::validate(Problems& problems) const {
-  const auto named = [this](const auto& split) {
-    return paths_in(path, split.shards.value_or(std::vector<std::string>{}));
-  };
-  refuse_repeated(named(train), named(valid), problems, "shards");
-}
-
-DataShape TarShardsSource::shape() const {
-  return {.source = "tar_shards",
-          .image = options_.photographs.shape(),
-          .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-          .classes = options_.classes.value_or(0)};
-}
-
-std::optional<ImageTransform> TarShardsSource::image_transform() const {
-  return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
-}
-
-void TarShardsSource::check_training(Problems& problems) const {
-  refuse_shared(without_shard_links(options_, Split::kTrain),
-                without_shard_links(options_, Split::kValid), problems, "shards");
-}
-
-std::vector<std::string> TarShardsSource::files() const {
-  const auto files = [this](const auto& split) {
-    return paths_in(options_.path, split.shards.value_or(std::vector<std::string>{split.kFolder}));
-  };
-  return both(files(options_.train), files(options_.valid));
-}
-
-std::unique_ptr<SampleSet> TarShardsSource::open(Split split) const {
-  return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
-                                        options_.photographs);
-}
-
 }  // namespace shoal

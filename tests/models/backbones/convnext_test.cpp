@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "models/backbones/convnext.h"
 #include "models/blocks/drop_path.h"
 #include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"

@@ -1,5 +1,3 @@
-#include "models/backbones/hspmn.h"
-
 #include <ATen/ops/linear.h>
 #include <ATen/ops/silu.h>
 #include <gmock/gmock.h>

@@ -38,5 +38,22 @@ TEST(TextOfNumbers, SplitsAsLinesAreRead) {
   EXPECT_THAT(split(",", ','), ElementsAre(""));
 }
 
+TEST(QuotedExcerpt, IsShortAndPrintable) {
+  EXPECT_EQ(quoted_excerpt("a\x1B\tb"), "'a??b'");
+  EXPECT_EQ(quoted_excerpt(std::string(80, 'a')), "'" + std::string(80, 'a') + "'");
+  EXPECT_EQ(quoted_excerpt(std::string(81, 'a')), "'" + std::string(80, 'a') + "...'");
+}
+
+TEST(ParseDigits, TakesDigitsAndNothingElse) {
+  EXPECT_EQ(parse_digits("0"), 0);
+  EXPECT_EQ(parse_digits("007"), 7);
+  EXPECT_EQ(parse_digits("17", 8), 15);
+  EXPECT_EQ(parse_digits("9223372036854775807"), std::numeric_limits<int64_t>::max());
+  for (const char* text : {"", "-1", "-0", "+1", " 1", "1 ", "1x", "0x1", "9223372036854775808"}) {
+    EXPECT_EQ(parse_digits(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(parse_digits("8", 8), std::nullopt);
+}
+
 }  // namespace
 }  // namespace shoal

@@ -2,14 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/images/random_resized_crop.h"
 #include "runtime/data/images/resized_crop.h"
-#include "tests/runtime/data/collected_problems.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/registry.h"
+#include "tests/support/config_error.h"
 
 namespace shoal {
 namespace {
@@ -63,12 +67,23 @@ TEST(ResizedCrop, RefusesToResizeBelowTheSquare) {
   }
 }
 
+struct CropKeys {
+  Choice<Crop> crop;
+  static constexpr auto fields() { return std::tuple{field("crop", &CropKeys::crop, "")}; }
+};
+
+std::shared_ptr<Crop> random_resized_crop(const std::string& keys) {
+  const auto loaded =
+      config::load_options_text<CropKeys>("crop: {name: random_resized, " + keys + "}", "r.yaml");
+  return Registry<Crop>::create(loaded.options.crop, {.image_size = 8});
+}
+
 TEST(RandomResizedCrop, DrawsAreasAndShapesEvenly) {
-  const RandomResizedCrop crop({.scale = {0.2, 0.4}, .ratio = {0.5, 2.0}}, {.image_size = 8});
+  const auto crop = random_resized_crop("scale: [0.2, 0.4], ratio: [0.5, 2.0]");
   double area = 0.0, log_ratio = 0.0;
   constexpr int kImages = 4000;
   for (uint64_t id = 0; id < kImages; ++id) {
-    const CropPlan plan = crop.plan({3, 1000, 1000}, kDraws, id);
+    const CropPlan plan = crop->plan({3, 1000, 1000}, kDraws, id);
     const double share = static_cast<double>(plan.height * plan.width) / 1e6;
     const double ratio = static_cast<double>(plan.width) / static_cast<double>(plan.height);
     EXPECT_GT(share, 0.199);
@@ -87,23 +102,23 @@ TEST(RandomResizedCrop, DrawsAreasAndShapesEvenly) {
 }
 
 TEST(RandomResizedCrop, TakesTheMiddleWhereNothingFits) {
-  const RandomResizedCrop crop({}, {.image_size = 8});
-  const CropPlan wide = crop.plan({3, 10, 1000}, kDraws, 3);
+  const auto crop = random_resized_crop("");
+  const CropPlan wide = crop->plan({3, 10, 1000}, kDraws, 3);
   EXPECT_EQ(wide.height, 10);
   EXPECT_EQ(wide.width, 13);
   EXPECT_EQ(wide.left, 493);
-  const CropPlan tall = crop.plan({3, 1000, 10}, kDraws, 3);
+  const CropPlan tall = crop->plan({3, 1000, 10}, kDraws, 3);
   EXPECT_EQ(tall.height, 13);
   EXPECT_EQ(tall.width, 10);
-  const CropPlan thin = crop.plan({3, 1, 1000}, kDraws, 3);
+  const CropPlan thin = crop->plan({3, 1, 1000}, kDraws, 3);
   EXPECT_EQ(thin.height, 1);
   EXPECT_EQ(thin.width, 1);
 }
 
 TEST(RandomResizedCrop, RefusesWhatIsNoPair) {
-  testing::CollectedProblems problems;
-  RandomResizedCrop::Options{.scale = {0.5, 0.4}, .ratio = {1.0}}.validate(problems);
-  EXPECT_THAT(problems.lines, ::testing::ElementsAre(HasSubstr("scale"), HasSubstr("ratio")));
+  const std::vector<std::string> mistakes =
+      testing::mistakes_of([] { random_resized_crop("scale: [0.5, 0.4], ratio: [1.0]"); });
+  EXPECT_THAT(mistakes, ::testing::ElementsAre(HasSubstr("scale"), HasSubstr("ratio")));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "runtime/data/images/image_folder.h"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
@@ -14,10 +12,11 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/images/resized_crop.h"
 #include "runtime/data/loader/loader.h"
 #include "tests/parsers/image_fixture.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
+#include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -56,26 +55,32 @@ class ImageFolder : public ::testing::Test {
     std::filesystem::create_directories(scratch_.file("val"));
     testing::write_file(scratch_.file("val/a.jpg"),
                         testing::jpeg_of(testing::plain({200, 100, 50}, 20 * 20), {20, 20}));
-    options_.path = scratch_.file("");
-    options_.photographs.image_size = kSide;
-    options_.classes = 2;
-    options_.train.crop = Choice<Crop>("random");
-    options_.photographs.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
+    set("path=" + scratch_.file(""));
+  }
+
+  /// Sets a key of the source.
+  void set(const std::string& change) { changes_.push_back(change); }
+
+  std::shared_ptr<DataSource> source() const {
+    return testing::source_of(
+        "{source: image_folder, image_size: 8, classes: 2, train: {crop: {name: random}}, "
+        "normalise: {mean: [0, 0, 0], std: [1, 1, 1]}}",
+        changes_);
   }
 
   LoaderSettings settings(int64_t batch) const {
-    const ImageFolderSource source(options_);
+    const auto folder = source();
     LoaderSettings result;
     result.cut = {batch, 1, 1};
     result.seed = 5;
-    result.shape = source.shape();
-    result.images = source.image_transform();
+    result.shape = folder->shape();
+    result.images = folder->image_transform();
     result.views = 2;
     return result;
   }
 
   testing::ScratchFolder scratch_;
-  ImageFolderSource::Options options_;
+  std::vector<std::string> changes_;
 };
 
 /// A value of [C, H, W] as a byte.
@@ -84,22 +89,22 @@ int64_t byte_at(const torch::Tensor& image_CHW, int64_t c, int64_t y, int64_t x)
 }
 
 TEST_F(ImageFolder, NamesItsClassesByTheirFolders) {
-  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());  // val has none
+  EXPECT_TRUE(source()->class_names().empty());  // val has none
   std::filesystem::create_directories(scratch_.file("val/dog"));
   std::filesystem::create_directories(scratch_.file("val/cat"));
-  EXPECT_EQ(ImageFolderSource(options_).class_names(), (std::vector<std::string>{"cat", "dog"}));
-  options_.valid.folder = "none";
-  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());
-  options_.valid.folder = "train";
-  EXPECT_EQ(ImageFolderSource(options_).class_names(), (std::vector<std::string>{"cat", "dog"}));
-  options_.classes.reset();
-  EXPECT_TRUE(ImageFolderSource(options_).class_names().empty());
+  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  set("valid.folder=missing");
+  EXPECT_TRUE(source()->class_names().empty());
+  set("valid.folder=train");
+  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  set("classes=none");
+  EXPECT_TRUE(source()->class_names().empty());
 }
 
 TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
-  const auto set = ImageFolderSource(options_).open(Split::kTrain);
-  ASSERT_EQ(set->size(), 6);
-  TrainLoader loader(*set, settings(6));
+  const auto opened = source()->open(Split::kTrain);
+  ASSERT_EQ(opened->size(), 6);
+  TrainLoader loader(*opened, settings(6));
   std::set<std::pair<int64_t, int64_t>> corners;
   int64_t unequal_views = 0;
   for (int epoch = 0; epoch < 20; ++epoch) {
@@ -125,7 +130,7 @@ TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
 }
 
 TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
-  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  const auto opened = source()->open(Split::kTrain);
   const auto stream = [&](int64_t world, int64_t workers, int64_t first) {
     std::vector<torch::Tensor> images;
     std::vector<std::unique_ptr<TrainLoader>> ranks;
@@ -134,7 +139,7 @@ TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
       mine.rank = rank;
       mine.world = world;
       mine.workers = workers;
-      ranks.push_back(std::make_unique<TrainLoader>(*set, mine));
+      ranks.push_back(std::make_unique<TrainLoader>(*opened, mine));
       ranks.back()->seek(first);
     }
     for (int64_t step = first / 4; step < 5; ++step) {
@@ -146,10 +151,8 @@ TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
   EXPECT_TRUE(at::equal(stream(3, 1, 0), expected));
   EXPECT_TRUE(at::equal(stream(2, 3, 0), expected));
   EXPECT_TRUE(at::equal(stream(1, 2, 8), expected.narrow(0, 8, 12)));
-  options_.photographs.images.augment = {
-      .crop_padding = 1,
-      .flip = true,
-      .transforms = {{"rand_augment", {}}, {"blur", {.views = {1.0, 0.1}}}, {"solarise", {0.2}}}};
+  set("augment={crop_padding: 1, flip: true, transforms: [{name: rand_augment}, "
+      "{name: blur, probability: {views: [1.0, 0.1]}}, {name: solarise, probability: 0.2}]}");
   const torch::Tensor transformed = stream(1, 1, 0);
   EXPECT_FALSE(at::equal(transformed, expected));
   EXPECT_TRUE(at::equal(stream(3, 2, 0), transformed));
@@ -157,12 +160,11 @@ TEST_F(ImageFolder, GivesTheSameStreamToAnyRanksWorkersAndAfterASeek) {
 }
 
 TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {
-  options_.classes = {};
-  options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 16});
-  const ImageFolderSource source(options_);
-  EXPECT_EQ(source.shape().text(), "images of 3 x 8 x 8");
-  const auto set = source.open(Split::kValid);
-  EvalLoader loader(*set, settings(1));
+  set("classes=none");
+  set("valid.crop={name: center, resize: 16}");
+  EXPECT_EQ(source()->shape().text(), "images of 3 x 8 x 8");
+  const auto images = source()->open(Split::kValid);
+  EvalLoader loader(*images, settings(1));
   const torch::Tensor image = loader.next()->image_bCHW()[0];
   for (int64_t x = 0; x < kSide; ++x) {
     EXPECT_NEAR(byte_at(image, 0, 3, x), 200, 2);
@@ -171,43 +173,43 @@ TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {
 }
 
 TEST_F(ImageFolder, KnowsItsFilesAgain) {
-  const std::string before = ImageFolderSource(options_).open(Split::kTrain)->fingerprint();
-  EXPECT_EQ(ImageFolderSource(options_).open(Split::kTrain)->fingerprint(), before);
+  const std::string before = source()->open(Split::kTrain)->fingerprint();
+  EXPECT_EQ(source()->open(Split::kTrain)->fingerprint(), before);
   EXPECT_THAT(before, HasSubstr("6 images"));
   testing::write_file(scratch_.file("train/dog/1.png"),
                       testing::png_of(pixels(0), 9, 14, PNG_FORMAT_RGB));
-  EXPECT_NE(ImageFolderSource(options_).open(Split::kTrain)->fingerprint(), before);
+  EXPECT_NE(source()->open(Split::kTrain)->fingerprint(), before);
 }
 
 TEST_F(ImageFolder, RefusesOverlapOfTrainingAndValidationSplit) {
-  const auto mistakes = [&] { return testing::training_mistakes_of(ImageFolderSource(options_)); };
+  const auto mistakes = [&] { return testing::training_mistakes_of(*source()); };
   EXPECT_THAT(mistakes(), IsEmpty());
   for (const char* folder : {"./train/", ".", "train/cat"}) {
-    options_.valid.folder = folder;
+    set(std::string("valid.folder=") + folder);
     EXPECT_THAT(mistakes(),
                 ElementsAre(HasSubstr("valid.folder: these images are trained on as well")))
         << folder;
   }
-  options_.valid.folder = scratch_.file("train");  // absolute
+  set("valid.folder=" + scratch_.file("train"));  // absolute
   EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
   std::filesystem::create_directory_symlink("train", scratch_.file("link"));
-  options_.valid.folder = "link";
+  set("valid.folder=link");
   EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
-  options_.valid.folder = "train2";
+  set("valid.folder=train2");
   EXPECT_THAT(mistakes(), IsEmpty());
-  options_.valid.folder = "train";
-  options_.train.list = "train.txt";
+  set("valid.folder=train");
+  set("train.list=train.txt");
   EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
-  options_.valid.list = "train.txt";
+  set("valid.list=train.txt");
   EXPECT_THAT(mistakes(), ::testing::SizeIs(1));
-  options_.valid.list = "valid.txt";
+  set("valid.list=valid.txt");
   EXPECT_THAT(mistakes(), IsEmpty());
 }
 
 TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
   const auto refusal = [&]() -> std::string {
     try {
-      ImageFolderSource(options_).open(Split::kTrain);
+      source()->open(Split::kTrain);
     } catch (const DataError& error) {
       return error.what();
     }
@@ -216,20 +218,20 @@ TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
   for (const char* name : {"other/bird", "other/cat"}) {
     std::filesystem::create_directories(scratch_.file(name));
   }
-  options_.valid.folder = "other";
+  set("valid.folder=other");
   EXPECT_THAT(refusal(), HasSubstr("have other class folders, the first being cat and bird"));
-  options_.valid.folder = "missing";
+  set("valid.folder=missing");
   EXPECT_EQ(refusal(), "taken");
 }
 
 TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {
   testing::write_file(scratch_.file("train/dog/1.png"), "no image");
   testing::write_file(scratch_.file("list.txt"), "dog/1.png 0\ngone.png 1\n");
-  options_.train.list = "list.txt";
-  const auto set = ImageFolderSource(options_).open(Split::kTrain);
+  set("train.list=list.txt");
+  const auto opened = source()->open(Split::kTrain);
   const auto refusal = [&](int64_t index) -> std::string {
     try {
-      set->read(index, 0);
+      opened->read(index, 0);
     } catch (const DataError& error) {
       return std::string(error.what()) + "; " + error.hint();
     }
@@ -243,50 +245,45 @@ TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {
 TEST_F(ImageFolder, ReplacesACorruptImageByTheNextWhenTold) {
   testing::write_file(scratch_.file("train/dog/5.png"), "no image");
   testing::write_file(scratch_.file("list.txt"), "dog/5.png 1\ndog/3.png 1\ngone.png 1\n");
-  options_.photographs.on_corrupt = OnCorrupt::kSkip;
-  const auto set = ImageFolderSource(options_).open(Split::kTrain);
-  EXPECT_EQ(set->read(5, 0).shape.height, 9) << "image 0, of the other class, behind the last";
-  EXPECT_EQ(set->read(5, 0).label, 0);
-  EXPECT_THAT(set->substituted(), ElementsAre(5));
-  options_.train.list = "list.txt";
-  const auto listed = ImageFolderSource(options_).open(Split::kTrain);
+  set("on_corrupt=skip");
+  const auto opened = source()->open(Split::kTrain);
+  EXPECT_EQ(opened->read(5, 0).shape.height, 9) << "image 0, of the other class, behind the last";
+  EXPECT_EQ(opened->read(5, 0).label, 0);
+  EXPECT_THAT(opened->substituted(), ElementsAre(5));
+  set("train.list=list.txt");
+  const auto listed = source()->open(Split::kTrain);
   EXPECT_EQ(listed->read(0, 0).shape.height, 12);
   EXPECT_THROW(listed->read(2, 0), DataError) << "a file that is missing is no corrupt image";
 }
 
 TEST_F(ImageFolder, DecodesAtAReducedSizeWhenTold) {
-  options_.classes = {};
-  const auto shape_of = [&] {
-    return ImageFolderSource(options_).open(Split::kValid)->read(0, 0).shape;
-  };
+  set("classes=none");
+  const auto shape_of = [&] { return source()->open(Split::kValid)->read(0, 0).shape; };
   EXPECT_EQ(shape_of(), (ImageShape{3, 20, 20}));
-  options_.photographs.decode_side = 10;
+  set("decode_side=10");
   EXPECT_EQ(shape_of(), (ImageShape{3, 10, 10}));
-  testing::CollectedProblems problems;
-  options_.photographs.decode_side = kSide - 1;
-  options_.photographs.validate(problems);
-  EXPECT_THAT(problems.lines, ElementsAre("decode_side: 7 is below image_size, 8; raise it"));
+  set("decode_side=7");
+  EXPECT_THAT(testing::mistakes_of([this] { source(); }),
+              ElementsAre(HasSubstr("decode_side: 7 is below image_size, 8; raise it")));
 }
 
 TEST_F(ImageFolder, RefusesACropSmallerThanImages) {
-  options_.valid.crop = Choice<Crop>("center", ResizedCropOptions{.resize = 7});
-  EXPECT_THROW(ImageFolderSource(options_).image_transform(), ConfigError);
+  set("valid.crop={name: center, resize: 7}");
+  EXPECT_THROW(source()->image_transform(), ConfigError);
 }
 
 /// Runs where IMAGENET_SAMPLE names a folder of class folders with photographs.
 TEST(ImageFolderImageNetData, DecodesEveryPhotograph) {
   const char* folder = std::getenv("IMAGENET_SAMPLE");
   ASSERT_NE(folder, nullptr) << "IMAGENET_SAMPLE names a folder of class folders with photographs";
-  ImageFolderSource::Options options;
-  options.path = folder;
-  options.valid.folder = ".";
-  const ImageFolderSource source(options);
-  const auto set = source.open(Split::kValid);
+  const auto source = testing::source_of("{source: image_folder}",
+                                         {std::string("path=") + folder, "valid.folder=."});
+  const auto set = source->open(Split::kValid);
   EXPECT_GE(set->size(), 90);
   LoaderSettings settings;
   settings.cut = {16, 1, 1};
-  settings.shape = source.shape();
-  settings.images = source.image_transform();
+  settings.shape = source->shape();
+  settings.images = source->image_transform();
   EvalLoader loader(*set, settings);
   int64_t images = 0;
   while (const std::optional<Batch> batch = loader.next()) {

@@ -13,7 +13,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/loader/loader.h"
-#include "runtime/data/sequences/mixed_complexity.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/less_memory.h"
 
 // b samples on this rank  S tokens
@@ -152,14 +152,12 @@ TEST(TokenLoader, CountsLabelsInTrainingOnly) {
 }
 
 TEST(TokenLoader, GivesAllRanksTogetherTheDrawnSamplesOfOne) {
-  MixedComplexitySource::Options options;
-  options.train.samples = 12;
-  const MixedComplexitySource source(options);
-  const auto samples = source.open(Split::kTrain);
+  const auto source = testing::source_of("{source: mixed_complexity, train: {samples: 12}}");
+  const auto samples = source->open(Split::kTrain);
   LoaderSettings how;
   how.cut = {8, 2, 2};
   how.seed = 5;
-  how.shape = source.shape();
+  how.shape = source->shape();
   const auto stream = [&](int64_t world, int64_t workers) {
     std::vector<torch::Tensor> seen;
     std::vector<std::unique_ptr<TrainLoader>> ranks;

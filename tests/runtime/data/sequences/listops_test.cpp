@@ -1,19 +1,19 @@
-#include "runtime/data/sequences/listops.h"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/options/config_reader.h"
+#include "runtime/data/sequences/listops_expression.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -73,16 +73,19 @@ ParsedNode parse_all(const std::vector<int64_t>& tokens) {
   return node;
 }
 
-ListOpsSource::Options tiny_listops(int64_t samples = 300) {
-  ListOpsSource::Options options;
-  options.rule = {.min_length = 3, .max_length = 40, .max_depth = 4, .max_args = 5};
-  options.train.samples = samples;
-  options.valid.samples = samples;
-  return options;
+using Keys = std::vector<std::string>;
+
+/// Expressions of 4 to 39 tokens, at most 4 deep, operators of at most 5 arguments.
+std::shared_ptr<DataSource> tiny_listops(int64_t samples = 300, const Keys& changes = {}) {
+  return testing::source_of(
+      fmt::format("{{source: listops, min_length: 3, max_length: 40, max_depth: 4, max_args: 5, "
+                  "train: {{samples: {0}}}, valid: {{samples: {0}}}}}",
+                  samples),
+      changes);
 }
 
-std::vector<Sample> read_expressions(const ListOpsSource::Options& options, Split split) {
-  const auto set = ListOpsSource(options).open(split);
+std::vector<Sample> read_expressions(const DataSource& source, Split split) {
+  const auto set = source.open(split);
   std::vector<Sample> samples;
   for (int64_t i = 0; i < set->size(); ++i) samples.push_back(set->read(i, 0));
   return samples;
@@ -90,7 +93,7 @@ std::vector<Sample> read_expressions(const ListOpsSource::Options& options, Spli
 
 TEST(ListOps, LabelsAreTheValuesOfAnotherEvaluator) {
   std::map<int64_t, int64_t> operators;
-  for (const Sample& sample : read_expressions(tiny_listops(3000), Split::kTrain)) {
+  for (const Sample& sample : read_expressions(*tiny_listops(3000), Split::kTrain)) {
     const ParsedNode node = parse_all(sample.token_S);
     EXPECT_EQ(sample.label, node.value());
     ++operators[node.token];
@@ -111,16 +114,16 @@ TEST(ListOps, TheOtherEvaluatorIsRightByHand) {
 }
 
 TEST(ListOps, KeepsToItsRule) {
-  ListOpsSource::Options options = tiny_listops(1000);
+  const auto source = tiny_listops(1000);
   int64_t longest = 0, deepest = 0;
   size_t most_args = 0;
   for (const Split split : {Split::kTrain, Split::kValid}) {
-    for (const Sample& sample : read_expressions(options, split)) {
+    for (const Sample& sample : read_expressions(*source, split)) {
       const auto length = static_cast<int64_t>(sample.token_S.size());
-      EXPECT_GT(length, options.rule.min_length);
-      EXPECT_LT(length, options.rule.max_length);
+      EXPECT_GT(length, 3);
+      EXPECT_LT(length, 40);
       const ParsedNode node = parse_all(sample.token_S);
-      EXPECT_LE(node.depth(), options.rule.max_depth);
+      EXPECT_LE(node.depth(), 4);
       longest = std::max(longest, length);
       deepest = std::max(deepest, node.depth());
       most_args = std::max(most_args, node.args.size());
@@ -157,11 +160,10 @@ struct NodeCounts {
 
 // Chances are those of four standard errors; numbers are keyed, so what passes once always does.
 TEST(ListOps, DrawsOperatorsDigitsAndArgumentsWithLrasProbabilities) {
-  ListOpsSource::Options options = tiny_listops(6000);
-  options.rule.max_length = 10000;  // none is too long
+  const auto source = tiny_listops(6000, {"max_length=10000"});  // none is too long
   NodeCounts counts;
-  for (const Sample& sample : read_expressions(options, Split::kTrain)) {
-    counts.add_below(parse_all(sample.token_S), 1, options.rule.max_depth);
+  for (const Sample& sample : read_expressions(*source, Split::kTrain)) {
+    counts.add_below(parse_all(sample.token_S), 1, /*max_depth=*/4);
   }
   const auto expect_share = [](int64_t count, int64_t of, double expected) {
     const auto total = static_cast<double>(of);
@@ -182,43 +184,40 @@ TEST(ListOps, DrawsOperatorsDigitsAndArgumentsWithLrasProbabilities) {
 }
 
 TEST(ListOps, AreAFunctionOfSeedSplitAndIndex) {
-  const auto tokens = [](const ListOpsSource::Options& options, Split split) {
+  const auto tokens = [](const std::shared_ptr<DataSource>& source, Split split) {
     std::vector<std::vector<int64_t>> all;
-    for (const Sample& sample : read_expressions(options, split)) all.push_back(sample.token_S);
+    for (const Sample& sample : read_expressions(*source, split)) all.push_back(sample.token_S);
     return all;
   };
-  ListOpsSource::Options options = tiny_listops(40);
-  const auto train = tokens(options, Split::kTrain);
-  EXPECT_EQ(train, tokens(options, Split::kTrain));
-  EXPECT_NE(train, tokens(options, Split::kValid));
-  EXPECT_EQ(ListOpsSource(options).open(Split::kTrain)->read(13, 5).token_S, train[13]);
-  ListOpsSource::Options more = tiny_listops(80);
-  auto grown = tokens(more, Split::kTrain);
+  const auto source = tiny_listops(40);
+  const auto train = tokens(source, Split::kTrain);
+  EXPECT_EQ(train, tokens(source, Split::kTrain));
+  EXPECT_NE(train, tokens(source, Split::kValid));
+  EXPECT_EQ(source->open(Split::kTrain)->read(13, 5).token_S, train[13]);
+  auto grown = tokens(tiny_listops(80), Split::kTrain);
   grown.resize(40);
   EXPECT_EQ(grown, train);
-  options.seed = 1;
-  EXPECT_NE(train, tokens(options, Split::kTrain));
+  EXPECT_NE(train, tokens(tiny_listops(40, {"seed=1"}), Split::kTrain));
 }
 
 TEST(ListOps, SplitsShareNoExpression) {
-  ListOpsSource::Options options = tiny_listops(4000);
-  options.rule = {.min_length = 3, .max_length = 8, .max_depth = 2, .max_args = 4};
+  const auto source = tiny_listops(4000, {"max_length=8", "max_depth=2", "max_args=4"});
   std::set<std::vector<int64_t>> train;
-  for (const Sample& sample : read_expressions(options, Split::kTrain))
+  for (const Sample& sample : read_expressions(*source, Split::kTrain))
     train.insert(sample.token_S);
   EXPECT_LT(train.size(), 4000u);  // short ones repeat
-  for (const Sample& sample : read_expressions(options, Split::kValid)) {
+  for (const Sample& sample : read_expressions(*source, Split::kValid)) {
     EXPECT_FALSE(train.contains(sample.token_S));
   }
 }
 
 TEST(ListOps, HasTheSizesOfTheLongRangeArena) {
-  const ListOpsSource source(ListOpsSource::Options{});
-  EXPECT_EQ(source.shape().text(),
+  const auto source = testing::source_of("{source: listops}");
+  EXPECT_EQ(source->shape().text(),
             "up to 2000 tokens of a vocabulary of 16 and labels of 10 classes");
-  const auto set = source.open(Split::kTrain);
+  const auto set = source->open(Split::kTrain);
   EXPECT_EQ(set->size(), 96000);
-  EXPECT_EQ(source.open(Split::kValid)->size(), 2000);
+  EXPECT_EQ(source->open(Split::kValid)->size(), 2000);
   for (int64_t i = 0; i < 20; ++i) {
     const Sample sample = set->read(i, 0);
     EXPECT_GT(sample.token_S.size(), 500u);
@@ -228,8 +227,7 @@ TEST(ListOps, HasTheSizesOfTheLongRangeArena) {
 }
 
 std::vector<std::string> listops_mistakes(const std::string& keys) {
-  return testing::mistakes_of(
-      [&] { config::load_options_text<DataOptions>("{source: listops" + keys + "}", "r.yaml"); });
+  return testing::mistakes_of([&] { testing::source_of("{source: listops" + keys + "}"); });
 }
 
 TEST(ListOps, RefusesLengthsThatNoExpressionHas) {
@@ -252,10 +250,9 @@ TEST(ListOps, ReadsTheFilesOfLrasGenerator) {
              "Source\tTarget\r\n"
              "( ( ( ( [MED 3 ) 8 ) ( ( ( [SM 9 ) 4 ) ] ) ) ] )\t3\r\n"
              "7\t7\r\n");
-  ListOpsSource::Options options = tiny_listops();
-  options.path = folder.path();
-  options.train.files = {"basic_train.tsv"};
-  const auto set = ListOpsSource(options).open(Split::kTrain);
+  const auto source = tiny_listops(
+      300, {"path=" + folder.path(), "train.samples=auto", "train.files=[basic_train.tsv]"});
+  const auto set = source->open(Split::kTrain);
   ASSERT_EQ(set->size(), 2);
   const Sample sample = set->read(0, 0);
   EXPECT_EQ(sample.token_S, (std::vector<int64_t>{kListOpsMed, 4, 9, kListOpsSumMod, 10, 5,
@@ -263,18 +260,17 @@ TEST(ListOps, ReadsTheFilesOfLrasGenerator) {
   EXPECT_EQ(sample.label, parse_all(sample.token_S).value());
   EXPECT_EQ(set->read(1, 0).token_S, (std::vector<int64_t>{8}));
   EXPECT_THAT(set->fingerprint(), HasSubstr("basic_train.tsv"));
-  EXPECT_EQ(ListOpsSource(options).open(Split::kValid)->size(), 300);  // drawn
+  EXPECT_EQ(source->open(Split::kValid)->size(), 300);  // drawn
 }
 
 std::string listops_file_error(const std::string& text, int64_t max_length = 40) {
   const ScratchFolder folder;
   write_file(folder.file("f.tsv"), text);
-  ListOpsSource::Options options = tiny_listops();
-  options.rule.max_length = max_length;
-  options.path = folder.path();
-  options.train.files = {"f.tsv"};
   try {
-    ListOpsSource(options).open(Split::kTrain);
+    testing::source_of(fmt::format("{{source: listops, max_length: {}, path: {}, train: {{files: "
+                                   "[f.tsv]}}, valid: {{files: [g.tsv]}}}}",
+                                   max_length, folder.path()))
+        ->open(Split::kTrain);
   } catch (const DataError& error) {
     return error.what();
   }
@@ -305,19 +301,16 @@ TEST(ListOps, RefusesANumberOfSamplesBesideFiles) {
 }
 
 TEST(ListOps, RefusesToTrainWhereSplitsMayShareExpressions) {
-  const auto refused = [](const std::optional<std::vector<std::string>>& train,
-                          const std::optional<std::vector<std::string>>& valid) {
-    ListOpsSource::Options options;
-    options.train.files = train;
-    options.valid.files = valid;
-    return testing::training_mistakes_of(ListOpsSource(options));
+  const auto refused = [](const Keys& files) {
+    return testing::training_mistakes_of(*testing::source_of("{source: listops}", files));
   };
-  const std::vector<std::string> a{"a"}, b{"b"};
-  EXPECT_THAT(refused({}, {}), ElementsAre());
-  EXPECT_THAT(refused(a, b), ElementsAre());
-  EXPECT_THAT(refused(a, a), ElementsAre(HasSubstr("valid.files: a is trained on as well")));
-  EXPECT_THAT(refused(a, {}), ElementsAre(HasSubstr("valid.files: the other split's files may")));
-  EXPECT_THAT(refused({}, b), ElementsAre(HasSubstr("train.files: the other split's files may")));
+  const std::string train_a = "train.files=[a]", valid_b = "valid.files=[b]";
+  EXPECT_THAT(refused({}), ElementsAre());
+  EXPECT_THAT(refused({train_a, valid_b}), ElementsAre());
+  EXPECT_THAT(refused({train_a, "valid.files=[a]"}),
+              ElementsAre(HasSubstr("valid.files: a is trained on as well")));
+  EXPECT_THAT(refused({train_a}), ElementsAre(HasSubstr("valid.files: the other split's files")));
+  EXPECT_THAT(refused({valid_b}), ElementsAre(HasSubstr("train.files: the other split's files")));
 }
 
 TEST(ListOps, RefusesAFileTwice) {

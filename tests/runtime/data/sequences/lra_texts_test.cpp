@@ -1,16 +1,15 @@
-#include "runtime/data/sequences/lra_texts.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/options/config_reader.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -24,22 +23,19 @@ using testing::write_file;
 
 class LraTexts : public ::testing::Test {
  protected:
-  template <class Source>
-  std::unique_ptr<SampleSet> open(const std::string& text, int64_t max_length) {
+  std::unique_ptr<SampleSet> open(const char* source, const std::string& text, int64_t max_length) {
     write_file(folder_.file("train.tsv"), text);
-    typename Source::Options options;
-    options.path = folder_.path();
-    options.train.files = {"train.tsv"};
-    options.valid.files = {"valid.tsv"};
-    options.max_length = max_length;
-    return Source(options).open(Split::kTrain);
+    return testing::source_of(fmt::format("{{source: {}, path: {}, train: {{files: [train.tsv]}}, "
+                                          "valid: {{files: [valid.tsv]}}, max_length: {}}}",
+                                          source, folder_.path(), max_length))
+        ->open(Split::kTrain);
   }
 
   ScratchFolder folder_;
 };
 
 TEST_F(LraTexts, AreTheBytesAfterTheLabel) {
-  const auto set = open<LraTextSource>("1\tab\t\xFFz\n0\tlong enough\r\n", 5);
+  const auto set = open("lra_text", "1\tab\t\xFFz\n0\tlong enough\r\n", 5);
   ASSERT_EQ(set->size(), 2);
   const Sample first = set->read(0, 0), second = set->read(1, 0);
   EXPECT_EQ(first.label, 1);
@@ -59,9 +55,9 @@ TEST_F(LraTexts, RefuseALineWithoutTextWhenTheyAreOpened) {
     }
     return "none";
   };
-  EXPECT_THAT(refusal([&] { open<LraTextSource>("1\ta\n0\t\n", 5); }),
+  EXPECT_THAT(refusal([&] { open("lra_text", "1\ta\n0\t\n", 5); }),
               HasSubstr("train.tsv: line 2: the text is empty"));
-  EXPECT_THAT(refusal([&] { open<LraRetrievalSource>("1\tP\tQ\t\tb\n1\tP\tQ\t\t\r\n", 5); }),
+  EXPECT_THAT(refusal([&] { open("lra_retrieval", "1\tP\tQ\t\tb\n1\tP\tQ\t\t\r\n", 5); }),
               HasSubstr("train.tsv: line 2: the text is empty"));
 }
 
@@ -69,24 +65,22 @@ TEST_F(LraTexts, RefuseToTrainAndEvaluateOnOneFile) {
   for (const char* source : {"lra_text", "lra_retrieval"}) {
     const std::string text =
         fmt::format("{{source: {}, train: {{files: [a, b]}}, valid: {{files: [./b]}}}}", source);
-    const auto options = config::load_options_text<DataOptions>(text, "r.yaml").options;
-    EXPECT_THAT(testing::training_mistakes_of(*Registry<DataSource>::create(options.source, {})),
+    EXPECT_THAT(testing::training_mistakes_of(*testing::source_of(text)),
                 ElementsAre(HasSubstr("valid.files: b is trained on as well")));
   }
 }
 
 TEST_F(LraTexts, TellTheirShapes) {
-  LraTextSource::Options text;
-  text.classes = 5;
-  EXPECT_EQ(LraTextSource(text).shape().text(),
+  const std::string files = ", train: {files: [a]}, valid: {files: [b]}}";
+  EXPECT_EQ(testing::source_of("{source: lra_text, classes: 5" + files)->shape().text(),
             "up to 4096 tokens of a vocabulary of 257 and labels of 5 classes");
-  EXPECT_EQ(LraRetrievalSource(LraRetrievalSource::Options{}).shape().text(),
+  EXPECT_EQ(testing::source_of("{source: lra_retrieval" + files)->shape().text(),
             "up to 8001 tokens of a vocabulary of 258 and labels of 2 classes");
 }
 
 TEST_F(LraTexts, RetrievalJoinsTwoTexts) {
   const auto set =
-      open<LraRetrievalSource>("1.0\tP1\tP2\tabcd\txy\n0.0\tP1\tP3\ta\t\n0.0\tP1\tP3\t\tb\n", 3);
+      open("lra_retrieval", "1.0\tP1\tP2\tabcd\txy\n0.0\tP1\tP3\ta\t\n0.0\tP1\tP3\t\tb\n", 3);
   const Sample pair = set->read(0, 0);
   EXPECT_EQ(pair.label, 1);
   EXPECT_EQ(pair.token_S, (std::vector<int64_t>{'a' + 1, 'b' + 1, 'c' + 1, 257, 'x' + 1, 'y' + 1}));
@@ -96,7 +90,7 @@ TEST_F(LraTexts, RetrievalJoinsTwoTexts) {
 
 TEST_F(LraTexts, RetrievalNamesFileAndLineOfALineCutShort) {
   try {
-    open<LraRetrievalSource>("1\ta\tb\tc\td\n1\ta\tb\tc\n", 3);
+    open("lra_retrieval", "1\ta\tb\tc\td\n1\ta\tb\tc\n", 3);
     ADD_FAILURE() << "accepted";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("train.tsv: line 2: 4 columns, expected "
@@ -106,9 +100,7 @@ TEST_F(LraTexts, RetrievalNamesFileAndLineOfALineCutShort) {
 
 TEST_F(LraTexts, AreReadFromRecipes) {
   const auto read = [](const std::string& source, const std::string& keys) {
-    return testing::mistakes_of([&] {
-      config::load_options_text<DataOptions>("{source: " + source + keys + "}", "r.yaml");
-    });
+    return testing::mistakes_of([&] { testing::source_of("{source: " + source + keys + "}"); });
   };
   const std::string files = ", path: f, train: {files: [a]}, valid: {files: [b]}";
   for (const char* source : {"lra_text", "lra_retrieval"}) {

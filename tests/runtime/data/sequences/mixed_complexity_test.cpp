@@ -1,17 +1,17 @@
-#include "runtime/data/sequences/mixed_complexity.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/data/batch.h"
-#include "runtime/options/config_reader.h"
+#include "runtime/data/sequences/listops_expression.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {
@@ -20,14 +20,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-MixedComplexitySource::Options small_mixed() {
-  MixedComplexitySource::Options options;
-  options.sequence = 96;
-  options.islands = 3;
-  options.filler = {.tokens = 10, .successors = 3};
-  options.train.samples = 300;
-  options.valid.samples = 300;
-  return options;
+constexpr int64_t kEqualsToken = kListOpsVocabulary, kFirstFiller = kListOpsVocabulary + 1;
+
+std::shared_ptr<DataSource> small_mixed(const std::vector<std::string>& changes = {}) {
+  return testing::source_of(
+      "{source: mixed_complexity, sequence: 96, islands: 3, filler: {tokens: 10, successors: 3}, "
+      "train: {samples: 300}, valid: {samples: 300}}",
+      changes);
 }
 
 /// A sample taken apart again.
@@ -42,15 +41,15 @@ IslandParts take_apart(const Sample& sample) {
   std::vector<int64_t> open;
   for (size_t i = 0; i < sample.token_S.size(); ++i) {
     const int64_t token = sample.token_S[i], label = sample.token_label_S[i];
-    EXPECT_EQ(label != kNoLabel, token == MixedComplexitySource::kEquals);
-    if (token == MixedComplexitySource::kEquals) {
+    EXPECT_EQ(label != kNoLabel, token == kEqualsToken);
+    if (token == kEqualsToken) {
       parts.islands.push_back(std::exchange(open, {}));
       parts.answers.push_back(label - kListOpsDigit);
-    } else if (token < MixedComplexitySource::kEquals) {
+    } else if (token < kEqualsToken) {
       open.push_back(token);
     } else {
       EXPECT_TRUE(open.empty()) << "filler inside an island";
-      parts.filler.push_back(token - MixedComplexitySource::kFiller);
+      parts.filler.push_back(token - kFirstFiller);
     }
   }
   EXPECT_TRUE(open.empty());
@@ -75,7 +74,7 @@ int64_t island_value(const std::vector<int64_t>& tokens, size_t& at) {
 }
 
 TEST(MixedComplexity, LabelsTheEndOfEachIslandWithItsValue) {
-  const auto set = MixedComplexitySource(small_mixed()).open(Split::kTrain);
+  const auto set = small_mixed()->open(Split::kTrain);
   for (int64_t index = 0; index < set->size(); ++index) {
     const Sample sample = set->read(index, 0);
     ASSERT_EQ(sample.token_S.size(), 96u);
@@ -95,7 +94,7 @@ TEST(MixedComplexity, LabelsTheEndOfEachIslandWithItsValue) {
 TEST(MixedComplexity, FillerIsOneChainOfOrderOneInBothSplits) {
   std::map<int64_t, std::map<int64_t, int64_t>> successors;
   for (const Split split : {Split::kTrain, Split::kValid}) {
-    const auto set = MixedComplexitySource(small_mixed()).open(split);
+    const auto set = small_mixed()->open(split);
     for (int64_t index = 0; index < set->size(); ++index) {
       const std::vector<int64_t> filler = take_apart(set->read(index, 0)).filler;
       for (size_t i = 1; i < filler.size(); ++i) ++successors[filler[i - 1]][filler[i]];
@@ -103,10 +102,8 @@ TEST(MixedComplexity, FillerIsOneChainOfOrderOneInBothSplits) {
   }
   EXPECT_EQ(successors.size(), 10u);
   for (const auto& [state, next] : successors) EXPECT_LE(next.size(), 3u) << state;
-  MixedComplexitySource::Options other = small_mixed();
-  other.seed = 1;
   const std::vector<int64_t> filler =
-      take_apart(MixedComplexitySource(other).open(Split::kTrain)->read(0, 0)).filler;
+      take_apart(small_mixed({"seed=1"})->open(Split::kTrain)->read(0, 0)).filler;
   int64_t unknown = 0;
   for (size_t i = 1; i < filler.size(); ++i) {
     unknown += successors[filler[i - 1]].contains(filler[i]) ? 0 : 1;
@@ -115,15 +112,15 @@ TEST(MixedComplexity, FillerIsOneChainOfOrderOneInBothSplits) {
 }
 
 TEST(MixedComplexity, IslandsLieAnywhereAndAreNotShared) {
-  const MixedComplexitySource source(small_mixed());
+  const auto source = small_mixed();
   std::set<std::vector<int64_t>> trained;
   std::set<size_t> first;
-  const auto train = source.open(Split::kTrain), valid = source.open(Split::kValid);
+  const auto train = source->open(Split::kTrain), valid = source->open(Split::kValid);
   for (int64_t index = 0; index < 300; ++index) {
     const Sample sample = train->read(index, 0);
     for (const auto& island : take_apart(sample).islands) trained.insert(island);
     size_t at = 0;
-    while (sample.token_S[at] > MixedComplexitySource::kEquals) ++at;
+    while (sample.token_S[at] > kEqualsToken) ++at;
     first.insert(at);
   }
   EXPECT_GT(trained.size(), 400u);
@@ -136,20 +133,18 @@ TEST(MixedComplexity, IslandsLieAnywhereAndAreNotShared) {
 }
 
 TEST(MixedComplexity, AreAFunctionOfSeedSplitAndIndex) {
-  MixedComplexitySource::Options options = small_mixed();
-  const auto tokens = [&](Split split, int64_t index) {
-    return MixedComplexitySource(options).open(split)->read(index, 0).token_S;
+  const auto tokens = [](Split split, int64_t index, const std::vector<std::string>& changes = {}) {
+    return small_mixed(changes)->open(split)->read(index, 0).token_S;
   };
   const std::vector<int64_t> sample = tokens(Split::kTrain, 7);
   EXPECT_EQ(sample, tokens(Split::kTrain, 7));
   EXPECT_NE(sample, tokens(Split::kTrain, 8));
   EXPECT_NE(sample, tokens(Split::kValid, 7));
-  options.train.samples = 8;
-  EXPECT_EQ(sample, tokens(Split::kTrain, 7));
+  EXPECT_EQ(sample, tokens(Split::kTrain, 7, {"train.samples=8"}));
 }
 
 TEST(MixedComplexity, KeepsTheSamplesThatResultsWereMeasuredWith) {
-  const auto set = MixedComplexitySource(small_mixed()).open(Split::kTrain);
+  const auto set = small_mixed()->open(Split::kTrain);
   std::vector<int64_t> filler = take_apart(set->read(0, 0)).filler;
   filler.resize(32);
   EXPECT_THAT(filler, ElementsAre(7, 4, 5, 9, 0, 0, 0, 0, 0, 0, 0, 5, 7, 4, 7, 6, 5, 9, 0, 0, 6, 1,
@@ -157,15 +152,13 @@ TEST(MixedComplexity, KeepsTheSamplesThatResultsWereMeasuredWith) {
 }
 
 TEST(MixedComplexity, TellsItsShape) {
-  EXPECT_EQ(MixedComplexitySource(small_mixed()).shape().text(),
-            "96 tokens of a vocabulary of 27, 3 labelled");
+  EXPECT_EQ(small_mixed()->shape().text(), "96 tokens of a vocabulary of 27, 3 labelled");
 }
 
 TEST(MixedComplexity, RefusesWhatHasNoRoom) {
   const auto mistakes = [](const std::string& keys) {
-    return testing::mistakes_of([&] {
-      config::load_options_text<DataOptions>("{source: mixed_complexity" + keys + "}", "r.yaml");
-    });
+    return testing::mistakes_of(
+        [&] { testing::source_of("{source: mixed_complexity" + keys + "}"); });
   };
   EXPECT_THAT(mistakes(", sequence: 95"),
               ElementsAre(HasSubstr("sequence: 95 tokens have no room for 4 islands, which take up "

@@ -1,16 +1,16 @@
-#include "runtime/data/sequences/mqar.h"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/data/batch.h"
-#include "runtime/options/config_reader.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {
@@ -19,26 +19,22 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-MqarSource::Options small_mqar() {
-  MqarSource::Options options;
-  options.sequence = 32;
-  options.vocabulary = 64;
-  options.pairs = 4;
-  options.train.samples = 500;
-  options.valid.samples = 500;
-  return options;
+using Keys = std::vector<std::string>;
+
+std::shared_ptr<DataSource> small_mqar(const Keys& changes = {}) {
+  return testing::source_of(
+      "{source: mqar, sequence: 32, vocabulary: 64, pairs: 4, train: {samples: 500}, valid: "
+      "{samples: 500}}",
+      changes);
 }
 
-Sample mqar_sample(const MqarSource::Options& options, Split split, int64_t index) {
-  return MqarSource(options).open(split)->read(index, 0);
+Sample mqar_sample(const Keys& changes, Split split, int64_t index) {
+  return small_mqar(changes)->open(split)->read(index, 0);
 }
 
 TEST(Mqar, LabelsEachKeysSecondOccurrenceWithItsValue) {
-  const MqarSource::Options options = small_mqar();
-  for (const MqarFiller filler : {MqarFiller::kRandom, MqarFiller::kZero}) {
-    MqarSource::Options own = options;
-    own.filler = filler;
-    const auto set = MqarSource(own).open(Split::kTrain);
+  for (const std::string filler : {"random", "zero"}) {
+    const auto set = small_mqar({"filler=" + filler})->open(Split::kTrain);
     for (int64_t index = 0; index < set->size(); ++index) {
       const Sample sample = set->read(index, 0);
       ASSERT_EQ(sample.token_S.size(), 32u);
@@ -63,7 +59,7 @@ TEST(Mqar, LabelsEachKeysSecondOccurrenceWithItsValue) {
           EXPECT_EQ(i % 2, 0u);
           EXPECT_EQ(sample.token_label_S[i], value_of.at(sample.token_S[i]));
           asked.insert(sample.token_S[i]);
-        } else if (filler == MqarFiller::kZero) {
+        } else if (filler == "zero") {
           EXPECT_EQ(sample.token_S[i], 0);
         } else {
           EXPECT_LT(sample.token_S[i], 64);
@@ -75,22 +71,19 @@ TEST(Mqar, LabelsEachKeysSecondOccurrenceWithItsValue) {
 }
 
 TEST(Mqar, AreAFunctionOfSeedSplitAndIndex) {
-  MqarSource::Options options = small_mqar();
-  const Sample sample = mqar_sample(options, Split::kTrain, 7);
-  EXPECT_EQ(sample.token_S, mqar_sample(options, Split::kTrain, 7).token_S);
-  EXPECT_NE(sample.token_S, mqar_sample(options, Split::kTrain, 8).token_S);
-  EXPECT_NE(sample.token_S, mqar_sample(options, Split::kValid, 7).token_S);
-  options.train.samples = 8;
-  EXPECT_EQ(sample.token_S, mqar_sample(options, Split::kTrain, 7).token_S);
-  options.seed = 1;
-  EXPECT_NE(sample.token_S, mqar_sample(options, Split::kTrain, 7).token_S);
+  const Sample sample = mqar_sample({}, Split::kTrain, 7);
+  EXPECT_EQ(sample.token_S, mqar_sample({}, Split::kTrain, 7).token_S);
+  EXPECT_NE(sample.token_S, mqar_sample({}, Split::kTrain, 8).token_S);
+  EXPECT_NE(sample.token_S, mqar_sample({}, Split::kValid, 7).token_S);
+  EXPECT_EQ(sample.token_S, mqar_sample({"train.samples=8"}, Split::kTrain, 7).token_S);
+  EXPECT_NE(sample.token_S, mqar_sample({"seed=1"}, Split::kTrain, 7).token_S);
 }
 
 /// The share of samples that ask for pair 0 at each place.
-std::vector<double> places_of_first_pair(const MqarSource::Options& options) {
-  const auto set = MqarSource(options).open(Split::kTrain);
-  const auto begin = static_cast<size_t>(2 * options.pairs);
-  std::vector<double> share((static_cast<size_t>(options.sequence) - begin) / 2, 0.0);
+std::vector<double> places_of_first_pair(const Keys& changes) {
+  const auto set = small_mqar(changes)->open(Split::kTrain);
+  constexpr size_t begin = 2 * 4;  // behind the pairs
+  std::vector<double> share((32 - begin) / 2, 0.0);
   for (int64_t index = 0; index < set->size(); ++index) {
     const Sample sample = set->read(index, 0);
     for (size_t i = begin; i < sample.token_S.size(); ++i) {
@@ -103,11 +96,9 @@ std::vector<double> places_of_first_pair(const MqarSource::Options& options) {
 
 // The first pair's place is drawn before all others: its distribution is the power law itself.
 TEST(Mqar, PlacesQueriesByThePowerLaw) {
-  MqarSource::Options options = small_mqar();
-  options.train.samples = 20000;
   for (const double power : {0.01, 0.5, 1.0}) {
-    options.power_a = power;
-    const std::vector<double> share = places_of_first_pair(options);
+    const std::vector<double> share =
+        places_of_first_pair({"train.samples=20000", fmt::format("power_a={}", power)});
     ASSERT_EQ(share.size(), 12u);
     double sum = 0.0;
     for (int i = 1; i <= 12; ++i) sum += std::pow(i, power - 1);
@@ -121,9 +112,7 @@ TEST(Mqar, PlacesQueriesByThePowerLaw) {
 }
 
 TEST(Mqar, DrawsKeysValuesAndFillerAlike) {
-  MqarSource::Options options = small_mqar();
-  options.train.samples = 10000;
-  const auto set = MqarSource(options).open(Split::kTrain);
+  const auto set = small_mqar({"train.samples=10000"})->open(Split::kTrain);
   std::map<int64_t, int64_t> keys, values, filler;
   int64_t num_filler = 0;
   for (int64_t index = 0; index < set->size(); ++index) {
@@ -146,24 +135,21 @@ TEST(Mqar, DrawsKeysValuesAndFillerAlike) {
 }
 
 TEST(Mqar, TellsItsShape) {
-  EXPECT_EQ(MqarSource(small_mqar()).shape().text(), "32 tokens of a vocabulary of 64, 4 labelled");
-  EXPECT_EQ(MqarSource(small_mqar()).shape().token_labels, 4);
+  EXPECT_EQ(small_mqar()->shape().text(), "32 tokens of a vocabulary of 64, 4 labelled");
+  EXPECT_EQ(small_mqar()->shape().token_labels, 4);
 }
 
 TEST(Mqar, FillsASequenceToTheLastPlace) {
-  MqarSource::Options options = small_mqar();
-  options.sequence = 16;
-  options.vocabulary = 10;  // four keys
+  const Keys tight{"sequence=16", "vocabulary=10"};  // four keys
   for (int64_t index = 0; index < 50; ++index) {
-    const Sample sample = mqar_sample(options, Split::kValid, index);
+    const Sample sample = mqar_sample(tight, Split::kValid, index);
     for (size_t i = 8; i < 16; ++i) EXPECT_EQ(sample.token_label_S[i] != kNoLabel, i % 2 == 0);
   }
 }
 
 TEST(Mqar, RefusesWhatIsTooSmallForThePairs) {
   const auto mistakes = [](const std::string& keys) {
-    return testing::mistakes_of(
-        [&] { config::load_options_text<DataOptions>("{source: mqar" + keys + "}", "r.yaml"); });
+    return testing::mistakes_of([&] { testing::source_of("{source: mqar" + keys + "}"); });
   };
   EXPECT_THAT(mistakes(", sequence: 31"),
               ElementsAre(HasSubstr("sequence: 31 tokens have no room for 8 pairs and their "

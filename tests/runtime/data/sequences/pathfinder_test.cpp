@@ -1,15 +1,15 @@
-#include "runtime/data/sequences/pathfinder.h"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/options/config_reader.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {
@@ -19,18 +19,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Large enough for dashes, gaps and the ground between curves to be several pixels wide.
-PathfinderSource::Options large_pathfinder(int64_t samples = 200) {
-  PathfinderSource::Options options;
-  options.image_size = 128;
-  options.dash = 8;
-  options.gap = 4;
-  options.train.samples = samples;
-  options.valid.samples = samples;
-  return options;
+const std::vector<std::string> kLargePathfinder{"image_size=128", "dash=8", "gap=4"};
+
+std::shared_ptr<DataSource> pathfinder(const std::vector<std::string>& changes = {}) {
+  return testing::source_of("{source: pathfinder}", changes);
 }
 
-std::vector<Sample> read_images(const PathfinderSource::Options& options, Split split) {
-  const auto set = PathfinderSource(options).open(split);
+std::vector<Sample> read_images(std::vector<std::string> keys, Split split, int64_t num_samples) {
+  for (const char* name : {"train", "valid"}) {
+    keys.push_back(fmt::format("{}.samples={}", name, num_samples));
+  }
+  const auto set = pathfinder(keys)->open(split);
   std::vector<Sample> samples;
   for (int64_t i = 0; i < set->size(); ++i) samples.push_back(set->read(i, 0));
   return samples;
@@ -121,7 +120,7 @@ std::vector<std::pair<double, double>> dots_of(const Sample& sample) {
 }
 
 TEST(Pathfinder, DotsOfLabel1AndNoOthersAreConnected) {
-  for (const Sample& sample : read_images(large_pathfinder(100), Split::kTrain)) {
+  for (const Sample& sample : read_images(kLargePathfinder, Split::kTrain, 100)) {
     EXPECT_EQ(dots_of(sample).size(), 2u);
     EXPECT_EQ(parts_with_dots(sample).size(), sample.label == 1 ? 1u : 2u);
   }
@@ -142,20 +141,18 @@ double share_by_threshold(std::vector<std::pair<double, int64_t>> number_label) 
 
 // Otherwise the dots alone would tell the label.
 TEST(Pathfinder, DotsOfBothLabelsLieAlike) {
-  PathfinderSource::Options tight = large_pathfinder(2000);  // one try in fifteen finds room
-  tight.image_size = 64;
-  tight.length = 3;
-  tight.distractors = 1;
-  tight.distractor_length = 2;
-  for (const PathfinderSource::Options& options : {large_pathfinder(2000), tight}) {
+  // One try in fifteen finds room.
+  const std::vector<std::string> tight{"image_size=64", "dash=8",        "gap=4",
+                                       "length=3",      "distractors=1", "distractor_length=2"};
+  for (const std::vector<std::string>& keys : {kLargePathfinder, tight}) {
     std::vector<std::pair<double, int64_t>> distance, from_centre;
-    for (const Sample& sample : read_images(options, Split::kValid)) {
+    for (const Sample& sample : read_images(keys, Split::kValid, 2000)) {
       const auto dots = dots_of(sample);
       ASSERT_EQ(dots.size(), 2u);
       const auto [x0, y0] = dots[0];
       const auto [x1, y1] = dots[1];
       distance.emplace_back(std::hypot(x0 - x1, y0 - y1), sample.label);
-      const auto side = static_cast<double>(options.image_size);
+      const auto side = static_cast<double>(sample.shape.width);
       from_centre.emplace_back(std::hypot(x0 + x1 - side, y0 + y1 - side), sample.label);
     }
     EXPECT_LT(share_by_threshold(distance), 0.55);
@@ -165,37 +162,30 @@ TEST(Pathfinder, DotsOfBothLabelsLieAlike) {
 
 TEST(Pathfinder, BothLabelsHaveAsMuchInk) {
   double ink[2] = {0, 0};
-  PathfinderSource::Options options;
-  options.train.samples = 2000;
-  for (const Sample& sample : read_images(options, Split::kTrain)) {
+  for (const Sample& sample : read_images({}, Split::kTrain, 2000)) {
     for (const uint8_t value : sample.pixel_CHW) ink[sample.label] += value / 255.0;
   }
   EXPECT_NEAR(ink[0] / ink[1], 1.0, 0.02);
 }
 
 TEST(Pathfinder, AreAFunctionOfSeedSplitAndIndex) {
-  PathfinderSource::Options options;
-  options.train.samples = options.valid.samples = 20;
-  const auto pixels = [&](Split split, int64_t index) {
-    return PathfinderSource(options).open(split)->read(index, 0).pixel_CHW;
+  const auto pixels = [](Split split, int64_t index, const std::vector<std::string>& changes = {}) {
+    return pathfinder(changes)->open(split)->read(index, 0).pixel_CHW;
   };
   const std::vector<uint8_t> image = pixels(Split::kTrain, 13);
   EXPECT_EQ(image, pixels(Split::kTrain, 13));
   EXPECT_NE(image, pixels(Split::kTrain, 12));
   EXPECT_NE(image, pixels(Split::kValid, 13));
-  options.seed = 1;
-  EXPECT_NE(image, pixels(Split::kTrain, 13));
+  EXPECT_NE(image, pixels(Split::kTrain, 13, {"seed=1"}));
 }
 
 TEST(Pathfinder, HasBalancedLabelsAndTellsItsStatistics) {
-  PathfinderSource::Options options;
-  options.train.samples = 2000;
-  const PathfinderSource source(options);
-  EXPECT_EQ(source.shape().text(), "images of 1 x 32 x 32 and labels of 2 classes");
-  const ChannelStats stats = source.image_transform()->stats;
+  const auto source = pathfinder();
+  EXPECT_EQ(source->shape().text(), "images of 1 x 32 x 32 and labels of 2 classes");
+  const ChannelStats stats = source->image_transform()->stats;
   double sum = 0, squares = 0;
   int64_t ones = 0;
-  for (const Sample& sample : read_images(options, Split::kTrain)) {
+  for (const Sample& sample : read_images({}, Split::kTrain, 2000)) {
     ones += sample.label;
     for (const uint8_t value : sample.pixel_CHW) {
       sum += value / 255.0;
@@ -210,9 +200,7 @@ TEST(Pathfinder, HasBalancedLabelsAndTellsItsStatistics) {
 
 TEST(Pathfinder, RefusesCurvesWithoutRoom) {
   const auto mistakes = [](const std::string& keys) {
-    return testing::mistakes_of([&] {
-      config::load_options_text<DataOptions>("{source: pathfinder" + keys + "}", "r.yaml");
-    });
+    return testing::mistakes_of([&] { testing::source_of("{source: pathfinder" + keys + "}"); });
   };
   EXPECT_THAT(mistakes(", image_size: 16"),
               ElementsAre(HasSubstr("image_size: the curves hardly find room")));

@@ -1,15 +1,14 @@
-#include "runtime/data/sequences/pixels.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
-#include "runtime/options/config_reader.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
@@ -22,15 +21,11 @@ using testing::ScratchFolder;
 using testing::write_file;
 
 std::shared_ptr<DataSource> pixel_source(const std::string& images) {
-  const DataOptions options =
-      config::load_options_text<DataOptions>("{source: pixels, images: " + images + "}", "r.yaml")
-          .options;
-  return Registry<DataSource>::create(options.source, {});
+  return testing::source_of("{source: pixels, images: " + images + "}");
 }
 
 std::vector<std::string> pixel_mistakes(const std::string& keys) {
-  return testing::mistakes_of(
-      [&] { config::load_options_text<DataOptions>("{source: pixels" + keys + "}", "r.yaml"); });
+  return testing::mistakes_of([&] { testing::source_of("{source: pixels" + keys + "}"); });
 }
 
 TEST(Pixels, AreTheGreyValuesOfAnImageRowByRow) {

@@ -1,5 +1,3 @@
-#include "runtime/data/shards/tar_shards.h"
-
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/images/image_folder.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/shard_writer.h"
@@ -21,6 +18,8 @@
 #include "tests/parsers/image_fixture.h"
 #include "tests/parsers/tar_fixture.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
+#include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
@@ -67,13 +66,18 @@ class TarShards : public ::testing::Test {
                 files);
     write_file(scratch_.file("shards/val/v.tar"),
                testing::tar_of({{"v.png", photograph(4)}, {"v.cls", "1"}}));
-    options_.path = scratch_.file("shards");
-    options_.photographs.image_size = 8;
-    options_.classes = 2;
+    set("path=" + scratch_.file("shards"));
+  }
+
+  /// Sets a key of the source.
+  void set(const std::string& change) { changes_.push_back(change); }
+
+  std::shared_ptr<DataSource> source() const {
+    return testing::source_of("{source: tar_shards, image_size: 8, classes: 2}", changes_);
   }
 
   std::unique_ptr<SampleSet> opened(Split split = Split::kTrain) const {
-    return TarShardsSource(options_).open(split);
+    return source()->open(split);
   }
 
   std::string refusal(Split split = Split::kTrain) const {
@@ -96,20 +100,17 @@ class TarShards : public ::testing::Test {
       files.emplace_back(std::to_string(i) + ".cls", i % 2 == 0 ? "0" : "1");
     }
     write_file(scratch_.file("shards/own.tar"), testing::tar_of(files));
-    options_.train.shards = std::vector<std::string>{"own.tar"};
+    set("train.shards=[own.tar]");
   }
 
   testing::ScratchFolder scratch_;
-  TarShardsSource::Options options_;
+  std::vector<std::string> changes_;
 };
 
 TEST_F(TarShards, GiveTheBatchesOfTheirFolderBitForBit) {
-  ImageFolderSource::Options folder_options;
-  folder_options.path = scratch_.file("folder");
-  folder_options.photographs.image_size = 8;
-  folder_options.classes = 2;
-  const ImageFolderSource folder(folder_options);
-  const TarShardsSource shards(options_);
+  const auto folder = testing::source_of("{source: image_folder, image_size: 8, classes: 2}",
+                                         {"path=" + scratch_.file("folder")});
+  const auto shards = source();
   const auto batches = [](const DataSource& source, int64_t world, int64_t first) {
     const auto set = source.open(Split::kTrain);
     EXPECT_EQ(set->size(), 7);
@@ -136,7 +137,7 @@ TEST_F(TarShards, GiveTheBatchesOfTheirFolderBitForBit) {
     return found;
   };
   for (const auto& [world, first] : {std::pair{1, 0}, {3, 0}, {1, 8}}) {
-    const auto wanted = batches(folder, world, first), found = batches(shards, world, first);
+    const auto wanted = batches(*folder, world, first), found = batches(*shards, world, first);
     ASSERT_EQ(found.size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {
       EXPECT_TRUE(at::equal(found[i].first, wanted[i].first)) << i;
@@ -153,15 +154,15 @@ TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   };
   EXPECT_THAT(reds(*opened()), ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_GE(shards_in(scratch_.file("shards/train"), "").size(), 2u);
-  options_.train.shards =
-      std::vector<std::string>{"val/v.tar", "train/shard-000001.tar", "train/shard-000000.tar"};
+  set("train.shards=[val/v.tar, train/shard-000001.tar, train/shard-000000.tar]");
   const std::vector<int64_t> values = reds(*opened());
   EXPECT_EQ(values.front(), 4);
   EXPECT_EQ(values.back() + 1, values[1]) << "the first shard ends before the second begins";
 }
 
 TEST_F(TarShards, DecodeAtAReducedSizeWhenTold) {
-  options_.photographs.decode_side = 5;
+  set("image_size=4");
+  set("decode_side=5");
   EXPECT_EQ(opened()->read(0, 0).shape, (ImageShape{3, 9, 14})) << "a PNG file, whole";
   EXPECT_EQ(opened()->read(1, 0).shape, (ImageShape{3, 5, 7}));
 }
@@ -195,21 +196,21 @@ TEST_F(TarShards, KnowTheirFilesAgain) {
 }
 
 TEST_F(TarShards, RefuseLabelsThatAreMissingOrTooLarge) {
-  options_.classes = 1;
-  EXPECT_THAT(refusal(Split::kValid),
-              AllOf(HasSubstr("v.tar: member 'v.png' has the class 1, and data.classes is 1"),
-                    HasSubstr("set data.classes")));
   const std::string valid = scratch_.file("shards/val/v.tar");
+  write_file(valid, testing::tar_of({{"v.png", photograph(4)}, {"v.cls", "2"}}));
+  EXPECT_THAT(refusal(Split::kValid),
+              AllOf(HasSubstr("v.tar: member 'v.png' has the class 2, and data.classes is 2"),
+                    HasSubstr("set data.classes")));
   write_file(valid, testing::tar_of({{"v.png", photograph(4)}}));
   EXPECT_THAT(refusal(Split::kValid), HasSubstr("member 'v.png' has no class beside it"));
   write_file(valid, testing::tar_of({{"v.png", photograph(4)}, {"v.cls", "cat"}}));
   EXPECT_THAT(refusal(Split::kValid), HasSubstr("member 'v.cls' holds 'cat'"));
-  options_.classes = {};
+  set("classes=none");
   EXPECT_EQ(opened(Split::kValid)->read(0, 0).label, 0);
 }
 
 TEST_F(TarShards, NameTheShardOrFolderThatIsNotThere) {
-  options_.train.shards = std::vector<std::string>{"train/none.tar"};
+  set("train.shards=[train/none.tar]");
   EXPECT_THAT(refusal(), HasSubstr("no 'none.tar' in"));
   fs::remove(scratch_.file("shards/val/v.tar"));
   EXPECT_THAT(refusal(Split::kValid),
@@ -220,10 +221,10 @@ TEST_F(TarShards, NameTheShardOrFolderThatIsNotThere) {
 
 TEST_F(TarShards, FailWithShardAndMemberOfACorruptImage) {
   write_shard(5, {3});
-  const auto set = opened();
-  EXPECT_EQ(set->read(2, 0).label, 0);
+  const auto shard = opened();
+  EXPECT_EQ(shard->read(2, 0).label, 0);
   try {
-    set->read(3, 0);
+    shard->read(3, 0);
     FAIL() << "read";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("own.tar: member '3.png': neither a JPEG nor a PNG"));
@@ -231,34 +232,32 @@ TEST_F(TarShards, FailWithShardAndMemberOfACorruptImage) {
 }
 
 TEST_F(TarShards, ReplaceACorruptImageByTheNextWhenTold) {
-  options_.photographs.on_corrupt = OnCorrupt::kSkip;
+  set("on_corrupt=skip");
   write_shard(5, {4});
-  const auto set = opened();
-  EXPECT_THAT(set->substituted(), IsEmpty()) << "no image is decoded yet";
-  EXPECT_EQ(set->read(4, 0).label, 0) << "the label is the substitute's, image 0 behind the last";
-  EXPECT_EQ(set->read(4, 1).label, 0);
-  EXPECT_EQ(set->read(3, 0).label, 1);
-  EXPECT_THAT(set->substituted(), ElementsAre(4));
+  const auto shard = opened();
+  EXPECT_THAT(shard->substituted(), IsEmpty()) << "no image is decoded yet";
+  EXPECT_EQ(shard->read(4, 0).label, 0) << "the label is the substitute's, image 0 behind the last";
+  EXPECT_EQ(shard->read(4, 1).label, 0);
+  EXPECT_EQ(shard->read(3, 0).label, 1);
+  EXPECT_THAT(shard->substituted(), ElementsAre(4));
 }
 
 TEST_F(TarShards, RefuseOverlapOfTrainingAndValidationSplit) {
-  const auto mistakes = [&] { return testing::training_mistakes_of(TarShardsSource(options_)); };
+  const auto mistakes = [&] { return testing::training_mistakes_of(*source()); };
   EXPECT_THAT(mistakes(), IsEmpty());
-  options_.valid.shards = std::vector<std::string>{"val/v.tar", "val/../train/shard-000001.tar"};
+  set("valid.shards=[val/v.tar, val/../train/shard-000001.tar]");
   EXPECT_THAT(mistakes(), ElementsAre(AllOf(HasSubstr("valid.shards: "),
                                             HasSubstr("shard-000001.tar is trained on as well"))));
   fs::create_symlink("../train/shard-000000.tar", scratch_.file("shards/val/link.tar"));
-  options_.valid.shards = {};
+  set("valid.shards=auto");
   EXPECT_THAT(mistakes(), ElementsAre(HasSubstr("shard-000000.tar is trained on as well")));
-  options_.path = scratch_.file("nowhere");
+  set("path=" + scratch_.file("nowhere"));
   EXPECT_THAT(mistakes(), IsEmpty()) << "check opens no data";
 }
 
 TEST_F(TarShards, RefuseAShardNamedTwice) {
-  options_.train.shards = std::vector<std::string>{"a.tar", "./a.tar"};
-  testing::CollectedProblems problems;
-  options_.validate(problems);
-  EXPECT_THAT(problems.lines,
+  set("train.shards=[a.tar, ./a.tar]");
+  EXPECT_THAT(testing::mistakes_of([this] { source(); }),
               ElementsAre(AllOf(HasSubstr("train.shards: "), HasSubstr("a.tar is named twice"))));
 }
 
