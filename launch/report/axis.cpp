@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "runtime/base/text.h"
+
 namespace shoal {
 namespace {
 
@@ -40,7 +42,7 @@ struct TickFormat {
     if (step < 1e-4) {
       return short_exponent(fmt::format("{:.3g}", shown)) + suffix;
     }
-    if (step >= 1 && std::abs(shown) >= 1000 && suffix.empty()) return step_text(shown);
+    if (step >= 1 && std::abs(shown) >= 1000 && suffix.empty()) return grouped(shown);
     const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
     return fmt::format("{:.{}f}{}", shown, decimals, suffix);
   }
@@ -74,7 +76,7 @@ std::string power_text(double value, Quantity quantity) {
   const double shown = value / format.unit;
   if (shown > kMost) return short_exponent(fmt::format("{:.3g}", value));
   if (shown < kLeast) return short_exponent(fmt::format("{:.3g}", shown)) + format.suffix;
-  return (shown > 999 && format.suffix.empty() ? step_text(shown) : fmt::format("{:.4g}", shown)) +
+  return (shown > 999 && format.suffix.empty() ? grouped(shown) : fmt::format("{:.4g}", shown)) +
          format.suffix;
 }
 
