@@ -27,6 +27,14 @@
 #include "runtime/files/new_folder.h"
 
 namespace shoal {
+
+template <>
+struct EnumNames<Dtype> {  // of those that are exported
+  static constexpr std::array names{
+      std::pair{Dtype::kF32, "float32"}, std::pair{Dtype::kF64, "float64"},
+      std::pair{Dtype::kBF16, "bfloat16"}, std::pair{Dtype::kF16, "float16"}};
+};
+
 namespace {
 
 /// Metadata that Hugging Face's and timm's readers expect in a file.
@@ -37,15 +45,11 @@ std::string or_own_layout(const std::string& advice) {
   return fmt::format("{}, or --to {}", advice, kOwnLayout);
 }
 
-constexpr std::array kExportDtypes{
-    std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
-    std::pair{"bfloat16", Dtype::kBF16}, std::pair{"float16", Dtype::kF16}};
-
 /// Parses the dtype to write; nullopt: the dtype of each tensor.
 std::optional<Dtype> dtype_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
   std::vector<std::string> names;
-  for (const auto& [known, dtype] : kExportDtypes) {
+  for (const auto& [dtype, known] : EnumNames<Dtype>::names) {
     if (name == known) return dtype;
     names.push_back(known);
   }
@@ -86,13 +90,6 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const Reci
               fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
                           wanted, join_words(known)),
               or_own_layout("export such a model"));
-}
-
-std::string name_of(Dtype dtype) {
-  for (const auto& [name, known] : kExportDtypes) {
-    if (known == dtype) return name;
-  }
-  throw Error(ExitCode::kInternal, "a weight of a dtype that is not exported");
 }
 
 void check_exportable(const WeightFormat& format, const ModelToExport& model,
@@ -196,7 +193,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   require_all_named(names, weights, or_own_layout("train it without these options"));
   const std::vector<Export> exports =
       plan_export(names, format ? format->prefix() : "", weights, reader, arguments);
-  exported.dtype = name_of(exports.front().entry.dtype);
+  exported.dtype = enum_name(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
   write_safetensors(exports, folded, format ? kMetadata : to_metadata(origin_of(reader.manifest())),
                     folder.working_path() + "/model.safetensors");
