@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/text.h"
 
@@ -49,22 +50,19 @@ struct TickFormat {
 };
 
 TickFormat format_for(double largest, Quantity quantity) {
-  struct Unit {
-    double size;
-    const char* suffix;
-  };
+  using Unit = std::pair<double, const char*>;  // size and suffix
   constexpr std::array kBinary{Unit{0x1p40, " TiB"}, Unit{0x1p30, " GiB"}, Unit{0x1p20, " MiB"},
                                Unit{0x1p10, " KiB"}};
   constexpr std::array kDecimal{Unit{1e12, "T"}, Unit{1e9, "G"}, Unit{1e6, "M"}, Unit{1e4, "k"}};
   if (quantity == Quantity::kShare) return {0.01, " %"};
   if (quantity == Quantity::kBytes) {
-    for (const Unit& unit : kBinary) {
-      if (largest >= unit.size) return {unit.size, unit.suffix};
+    for (const auto& [size, suffix] : kBinary) {
+      if (largest >= size) return {size, suffix};
     }
     return {1.0, " B"};
   }
-  for (const Unit& unit : kDecimal) {
-    if (largest >= unit.size) return {unit.size == 1e4 ? 1e3 : unit.size, unit.suffix};
+  for (const auto& [size, suffix] : kDecimal) {
+    if (largest >= size) return {size == 1e4 ? 1e3 : size, suffix};
   }
   return {};
 }
