@@ -51,10 +51,9 @@ std::optional<Dtype> dtype_named(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [dtype, known] : EnumNames<Dtype>::names) {
     if (name == known) return dtype;
-    names.push_back(known);
+    names.emplace_back(known);
   }
-  throw Error(ExitCode::kUsage, fmt::format("--dtype '{}': unknown", name),
-              "dtypes: " + join_words(names));
+  refuse_unknown("--dtype: unknown", name, names);
 }
 
 std::vector<std::shared_ptr<WeightFormat>> all_formats() {
@@ -80,12 +79,7 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const Reci
     known.push_back(kind_of_model(format->backbone(), format->task()));
     if (known.back() == wanted) return format;
   }
-  if (known.empty()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--to '{}': unknown program{}", program,
-                            did_you_mean(program, export_programs())),
-                "programs: " + join_words(export_programs()));
-  }
+  if (known.empty()) refuse_unknown("--to: unknown program", program, export_programs());
   throw Error(ExitCode::kMismatch,
               fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
                           wanted, join_words(known)),
