@@ -16,7 +16,6 @@
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
@@ -115,7 +114,7 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
   for (const WeightName& name : names) {
     if (name.is_copy) continue;
     const ManifestTensor* ours = manifest.find_tensor(
-        arguments.raw_weights ? name.ours : averaged_name(manifest, name.ours));
+        arguments.checkpoint.raw_weights ? name.ours : averaged_name(manifest, name.ours));
     const std::vector<int64_t>& shape = model.find(name.ours).entry.shape;
     if (ours == nullptr || ours->shape != shape) {
       mistakes.add(
@@ -171,8 +170,7 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(
-      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
+  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
   const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);

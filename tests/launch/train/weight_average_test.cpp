@@ -464,8 +464,8 @@ TEST(WeightAverage, IsWhatExportWrites) {
   const std::string path = trained.save(scratch.file("ckpt"));
   const Tensors state = tensors_of(trained.session);
   for (const bool raw : {false, true}) {
-    ExportArguments arguments{path, "hf", scratch.file(raw ? "raw" : "averaged")};
-    arguments.raw_weights = raw;
+    const ExportArguments arguments{
+        {.path = path, .raw_weights = raw}, "hf", scratch.file(raw ? "raw" : "averaged")};
     std::ostringstream out;
     export_weights(arguments, out);
     const ForeignWeights weights(arguments.out);
