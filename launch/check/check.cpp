@@ -57,8 +57,7 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
         layer.copies > 1 ? " of " + counted(layer.copies, "expert") : "", grouped(layer.weights),
         grouped(weights),
         layer.low_rank > 0 ? fmt::format(" and in a product of rank {}", layer.low_rank) : "",
-        layer.reached(), layer.density,
-        human_bytes(static_cast<double>(layer.bytes * layer.copies)));
+        layer.reached(), layer.density, human_bytes(layer.bytes * layer.copies));
     if (++count_of_line[line] == 1) lines.push_back(line);
   }
   out << fmt::format("sparse      {} of {} weights on in {}, pattern {}, rule {}, permutation {}\n",
@@ -72,7 +71,7 @@ void print_sparse(const Recipe& recipe, const std::vector<SparseLayerInfo>& laye
     out << fmt::format(
         "            soft permutations, with gradients and Adam's state: {} ({} bytes) "
         "over all experts, until they are hard\n",
-        human_bytes(static_cast<double>(soft_bytes)), grouped(soft_bytes));
+        human_bytes(soft_bytes), grouped(soft_bytes));
   }
 }
 
@@ -127,8 +126,7 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   out << fmt::format("training    {} with {}, schedule {}\n", to_text(train.duration),
                      recipe.optimizer.name(), recipe.schedule.name());
   const CheckpointSize& checkpoint = counts.checkpoint;
-  out << fmt::format("checkpoint  up to {} in at most {}\n",
-                     human_bytes(static_cast<double>(checkpoint.data_bytes)),
+  out << fmt::format("checkpoint  up to {} in at most {}\n", human_bytes(checkpoint.data_bytes),
                      counted(static_cast<int64_t>(checkpoint.num_shards), "shard"));
   const bool is_auto = recipe.run.device == DeviceKind::kAuto;
   out << fmt::format(
@@ -178,9 +176,8 @@ bool print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
     return true;
   }
   const MachineMemory machine = machine_memory();
-  const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
-  out << fmt::format("  this machine has {}, {} of it available", text(machine.total_bytes),
-                     text(machine.available_bytes));
+  out << fmt::format("  this machine has {}, {} of it available", human_bytes(machine.total_bytes),
+                     human_bytes(machine.available_bytes));
   const bool fits = estimate.total() * world <= machine.available_bytes;
   if (!fits) {
     out << fmt::format(": too little for {} here; {}", counted(world, "rank"),

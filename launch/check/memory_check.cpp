@@ -11,13 +11,11 @@
 namespace shoal {
 namespace {
 
-std::string human(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 /// "weights 1.2 GiB, activations 30.0 GiB": what takes a tenth of the sum or more.
 std::string largest_classes(const MemoryEstimate& estimate) {
   std::vector<std::string> parts;
   for (const auto& [name, bytes] : estimate.classes) {
-    if (bytes >= estimate.total() / 10) parts.push_back(name + " " + human(bytes));
+    if (bytes >= estimate.total() / 10) parts.push_back(name + " " + human_bytes(bytes));
   }
   return join_words(parts);
 }
@@ -53,9 +51,9 @@ std::string memory_refusal(const CheckedRecipe& checked, int64_t world, const Ru
   return fmt::format(
       "train.batch: a rank would take about {} ({}; {} in a micro-batch), {} on this {} {}, of "
       "which {} is available; {}",
-      human(estimate.total()), largest_classes(estimate), counted(estimate.samples, "sample"),
+      human_bytes(estimate.total()), largest_classes(estimate), counted(estimate.samples, "sample"),
       counted(ranks, "rank"), place.device.is_cuda() ? "GPU" : "machine",
-      human(ranks * estimate.total()), human(available),
+      human_bytes(ranks * estimate.total()), human_bytes(available),
       memory_hint(checked, estimate, available / ranks, world));
 }
 

@@ -247,9 +247,9 @@ void measure_activations(const CheckedRecipe& checked, int64_t world, int64_t av
   const DataShape shape = checked.source->shape();
   const int64_t alone = sum_of(shape_classes(checked, {checked.model, shape}, {}, 1));
   if (alone > available / 2) {
-    estimate.not_measured = fmt::format(
-        "a trial with all experts takes {}, and this machine has {} left",
-        human_bytes(static_cast<double>(alone)), human_bytes(static_cast<double>(available)));
+    estimate.not_measured =
+        fmt::format("a trial with all experts takes {}, and this machine has {} left",
+                    human_bytes(alone), human_bytes(available));
     return;
   }
   const std::optional<Trials> trials = choose_trials(checked, estimate.samples);
@@ -282,7 +282,7 @@ std::optional<int64_t> most_activations(const CheckedRecipe& checked,
 std::string to_text(const MemoryEstimate& estimate, int64_t ranks) {
   std::vector<std::vector<std::string>> rows{{"memory of a rank", "estimate"}};
   const auto add = [&rows](const std::string& name, int64_t bytes) {
-    rows.push_back({name, human_bytes(static_cast<double>(bytes))});
+    rows.push_back({name, human_bytes(bytes)});
   };
   for (const auto& [name, bytes] : estimate.classes) {
     if (bytes > 0) add(name, bytes);

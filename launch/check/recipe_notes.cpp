@@ -170,7 +170,7 @@ void warn_of_disk(const CheckedRecipe& checked, FileSystem& files, Lines& warnin
   warnings.push_back(fmt::format(
       "run.root: a checkpoint takes up to {}, and the disk of {} has {} free{}; free some space, "
       "or choose another run.root{}",
-      human_bytes(bytes), run.root, human_bytes(static_cast<double>(free)),
+      human_bytes(bytes), run.root, human_bytes(free),
       holds_one ? too_little : ": saving will fail",
       holds_one ? ", or lower checkpoint.keep_last or keep_best" : ""));
 }

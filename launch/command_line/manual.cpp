@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "launch/command_line/command_description.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -7,12 +9,7 @@
 namespace shoal {
 namespace {
 
-struct ExitStatus {
-  ExitCode code;
-  const char* doc;
-};
-
-constexpr ExitStatus kExitStatus[] = {
+constexpr std::pair<ExitCode, const char*> kExitStatus[] = {
     {ExitCode::kOk, "success"},
     {ExitCode::kUsage, "the command line is wrong"},
     {ExitCode::kRecipe, "the recipe is wrong"},
@@ -126,8 +123,8 @@ std::string manual_page(const CommandDescription& program, const BuildInfo& buil
   text += ".SH COMMANDS\n";
   for (const CommandDescription& command : program.commands) text += command_section(command, "");
   text += ".SH EXIT STATUS\n";
-  for (const ExitStatus& status : kExitStatus) {
-    text += fmt::format(".TP\n.B {}\n{}\n", static_cast<int>(status.code), roff(status.doc));
+  for (const auto& [code, doc] : kExitStatus) {
+    text += fmt::format(".TP\n.B {}\n{}\n", static_cast<int>(code), roff(doc));
   }
   text += ".PP\nckpt diff and inspect \\-\\-diff end with 1 where they found a difference.\n";
   return text + kEnvironment;

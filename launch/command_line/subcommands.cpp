@@ -61,13 +61,12 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
 }
 
 /// The checkpoint whose weights a command uses.
-template <class Arguments>
-void add_weights(CLI::App& command, Arguments& arguments) {
-  command.add_option("path", arguments.path, "checkpoint, or run: its newest checkpoint")
+void add_weights(CLI::App& command, CheckpointChoice& choice) {
+  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
       ->type_name("CKPT|RUN")
       ->required();
-  command.add_flag("--best", arguments.best, "the run's best checkpoint");
-  add_raw_weights(command, arguments.raw_weights);
+  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  add_raw_weights(command, choice.raw_weights);
 }
 
 // Functions that take `code` declare a subcommand, which sets it to its exit code.
@@ -268,15 +267,15 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
            {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
     CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
     const auto arguments = std::make_shared<CheckpointArguments>();
-    add_checkpoint_path(*command, arguments->path);
+    add_checkpoint_path(*command, arguments->checkpoint.path);
     if (which.takes_other) {
       command->add_option("other", arguments->other, "the checkpoint to compare with")
           ->type_name("OTHER")
           ->required();
     }
     if (which.takes_best) {
-      command->add_flag("--best", arguments->best, "of a run, the best checkpoint");
-      command->add_flag("--override", arguments->pass_unreadable,
+      command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
+      command->add_flag("--override", arguments->checkpoint.override_model,
                         "of a run, the newest or best checkpoint that can be read");
     }
     add_json(*command, arguments->json);
@@ -312,7 +311,7 @@ void add_export(CLI::App& app, ExitCode& code) {
   CLI::App* command =
       app.add_subcommand("export", "Write a checkpoint's weights for other programs");
   const auto arguments = std::make_shared<ExportArguments>();
-  add_weights(*command, *arguments);
+  add_weights(*command, arguments->checkpoint);
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
   command
       ->add_option("--to", arguments->program,
@@ -336,7 +335,7 @@ void add_fold(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "fold", "Write a sparse model without its permutations, which become part of its weights");
   const auto arguments = std::make_shared<FoldArguments>();
-  add_weights(*command, *arguments);
+  add_weights(*command, arguments->checkpoint);
   command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
   add_json(*command, arguments->json);
   command->footer(

@@ -16,7 +16,6 @@
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
@@ -27,6 +26,14 @@
 #include "runtime/files/new_folder.h"
 
 namespace shoal {
+
+template <>
+struct EnumNames<Dtype> {  // of those that are exported
+  static constexpr std::array names{
+      std::pair{Dtype::kF32, "float32"}, std::pair{Dtype::kF64, "float64"},
+      std::pair{Dtype::kBF16, "bfloat16"}, std::pair{Dtype::kF16, "float16"}};
+};
+
 namespace {
 
 /// Metadata that Hugging Face's and timm's readers expect in a file.
@@ -37,20 +44,15 @@ std::string or_own_layout(const std::string& advice) {
   return fmt::format("{}, or --to {}", advice, kOwnLayout);
 }
 
-constexpr std::array kExportDtypes{
-    std::pair{"float32", Dtype::kF32}, std::pair{"float64", Dtype::kF64},
-    std::pair{"bfloat16", Dtype::kBF16}, std::pair{"float16", Dtype::kF16}};
-
 /// Parses the dtype to write; nullopt: the dtype of each tensor.
 std::optional<Dtype> dtype_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
   std::vector<std::string> names;
-  for (const auto& [known, dtype] : kExportDtypes) {
+  for (const auto& [dtype, known] : EnumNames<Dtype>::names) {
     if (name == known) return dtype;
-    names.push_back(known);
+    names.emplace_back(known);
   }
-  throw Error(ExitCode::kUsage, fmt::format("--dtype '{}': unknown", name),
-              "dtypes: " + join_words(names));
+  refuse_unknown("--dtype: unknown", name, names);
 }
 
 std::vector<std::shared_ptr<WeightFormat>> all_formats() {
@@ -76,23 +78,11 @@ std::shared_ptr<WeightFormat> find_format(const std::string& program, const Reci
     known.push_back(kind_of_model(format->backbone(), format->task()));
     if (known.back() == wanted) return format;
   }
-  if (known.empty()) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--to '{}': unknown program{}", program,
-                            did_you_mean(program, export_programs())),
-                "programs: " + join_words(export_programs()));
-  }
+  if (known.empty()) refuse_unknown("--to: unknown program", program, export_programs());
   throw Error(ExitCode::kMismatch,
               fmt::format("--to {}: it has no layout for the backbone {}, only for {}", program,
                           wanted, join_words(known)),
               or_own_layout("export such a model"));
-}
-
-std::string name_of(Dtype dtype) {
-  for (const auto& [name, known] : kExportDtypes) {
-    if (known == dtype) return name;
-  }
-  throw Error(ExitCode::kInternal, "a weight of a dtype that is not exported");
 }
 
 void check_exportable(const WeightFormat& format, const ModelToExport& model,
@@ -124,7 +114,7 @@ std::vector<Export> plan_export(const std::vector<WeightName>& names, std::strin
   for (const WeightName& name : names) {
     if (name.is_copy) continue;
     const ManifestTensor* ours = manifest.find_tensor(
-        arguments.raw_weights ? name.ours : averaged_name(manifest, name.ours));
+        arguments.checkpoint.raw_weights ? name.ours : averaged_name(manifest, name.ours));
     const std::vector<int64_t>& shape = model.find(name.ours).entry.shape;
     if (ours == nullptr || ours->shape != shape) {
       mistakes.add(
@@ -180,8 +170,7 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(
-      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
+  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
   const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);
@@ -196,7 +185,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   require_all_named(names, weights, or_own_layout("train it without these options"));
   const std::vector<Export> exports =
       plan_export(names, format ? format->prefix() : "", weights, reader, arguments);
-  exported.dtype = name_of(exports.front().entry.dtype);
+  exported.dtype = enum_name(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
   write_safetensors(exports, folded, format ? kMetadata : to_metadata(origin_of(reader.manifest())),
                     folder.working_path() + "/model.safetensors");

@@ -4,18 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "launch/weights/open_checkpoint.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
 
 /// Arguments of `shoal export CKPT|RUN --to PROGRAM OUT [--dtype DTYPE] [--best]`.
 struct ExportArguments {
-  std::string path;        ///< folder of a checkpoint, or of a run, whose newest checkpoint is used
-  std::string program;     ///< one of export_programs()
-  std::string out;         ///< folder to create
-  std::string dtype = {};  ///< float32, float64, bfloat16, float16; empty: the checkpoint's
-  bool best = false;       ///< the run's checkpoint with the best score instead
-  bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
+  CheckpointChoice checkpoint;  ///< overrides are not read
+  std::string program;          ///< one of export_programs()
+  std::string out;              ///< folder to create
+  std::string dtype = {};       ///< float32, float64, bfloat16, float16; empty: the checkpoint's
   bool json = false;
 };
 

@@ -14,7 +14,6 @@
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "runtime/base/exact_share.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
@@ -152,8 +151,7 @@ void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::
 }  // namespace
 
 ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(
-      choose_checkpoint(arguments.path, arguments.best, /*pass_unreadable=*/false));
+  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
   const Manifest& manifest = reader.manifest();
   Recipe recipe = stored_recipe(manifest, reader.path());
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
@@ -166,7 +164,7 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   run.origin = {{"folded_from", manifest.run_id}};
   const auto break_evens = manifest.written_by.find(kWrittenBreakEvens);
   if (break_evens != manifest.written_by.end()) run.origin.insert(*break_evens);
-  read_folded_weights(folded, reader, arguments.raw_weights, run.weights);
+  read_folded_weights(folded, reader, arguments.checkpoint.raw_weights, run.weights);
   const std::vector<FoldedMasks> masks =
       read_masks(folded, reader, model.sparse->layers(), run.weights);
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {

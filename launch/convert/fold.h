@@ -3,16 +3,15 @@
 #include <ostream>
 #include <string>
 
+#include "launch/weights/open_checkpoint.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
 
 /// Arguments of `shoal fold CKPT|RUN OUT [--best] [--raw-weights] [--json]`.
 struct FoldArguments {
-  std::string path;   ///< folder of a checkpoint, or of a run, whose newest checkpoint is used
-  std::string out;    ///< folder to create
-  bool best = false;  ///< the run's checkpoint with the best score instead
-  bool raw_weights = false;  ///< trained weights even if the checkpoint also has their averages
+  CheckpointChoice checkpoint;  ///< overrides are not read
+  std::string out;              ///< folder to create
   bool json = false;
 };
 

@@ -33,10 +33,7 @@ namespace {
 std::shared_ptr<WeightFormat> make_format(const std::string& name) {
   if (name == kOwnLayout) return nullptr;
   if (members_of<WeightFormat>().find(name) == nullptr) {
-    const std::vector<std::string> formats = import_formats();
-    const std::string guess = did_you_mean(name, formats);
-    throw Error(ExitCode::kUsage, fmt::format("--as '{}': unknown format{}", name, guess),
-                guess.empty() ? "formats: " + join_words(formats) : "");
+    refuse_unknown("--as: unknown format", name, import_formats());
   }
   return Registry<WeightFormat>::create(Choice<WeightFormat>(name), {});
 }

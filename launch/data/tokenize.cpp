@@ -23,10 +23,7 @@ namespace fs = std::filesystem;
 std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& arguments) {
   const config::MemberSet& known = members_of<Tokenizer>();
   if (known.find(arguments.tokenizer) == nullptr) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--tokenizer: unknown tokenizer '{}'{}", arguments.tokenizer,
-                            did_you_mean(arguments.tokenizer, known.names())),
-                "tokenizers: " + join_words(known.names()));
+    refuse_unknown("--tokenizer: unknown tokenizer", arguments.tokenizer, known.names());
   }
   config::Source command_line;
   command_line.name = "command line";

@@ -250,8 +250,4 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   return result;
 }
 
-Evaluation evaluate(const EvaluationParts& parts, int64_t step) {
-  return *evaluate(parts, step, nullptr, {});
-}
-
 }  // namespace shoal

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
@@ -74,9 +73,9 @@ Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
 }  // namespace
 
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
-  std::string path = arguments.path;
+  std::string path = arguments.checkpoint.path;
   try {
-    path = choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable);
+    path = choose_checkpoint(arguments.checkpoint);
     const CheckpointReader reader(path);
     reader.verify_data();
     const Manifest& manifest = reader.manifest();
@@ -103,11 +102,12 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out) {
   Json rows = Json::array();
   ExitCode code = ExitCode::kOk;
-  for (const std::string& path : list_checkpoint_paths(arguments.path)) {
+  for (const std::string& path : list_checkpoint_paths(arguments.checkpoint.path)) {
     try {
       rows.push_back(describe(path, CheckpointReader(path).manifest()));
     } catch (const Error& error) {
-      const bool is_given = path.size() <= arguments.path.size();  // it holds none to list
+      const bool is_given =
+          path.size() <= arguments.checkpoint.path.size();  // it holds none to list
       if (is_given && !arguments.json) throw;
       rows.push_back(Json{{"path", path}, {"error", error.what()}, {"exit_code", error.code()}});
       code = error.code();
@@ -137,10 +137,9 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
-  const auto chosen = [&arguments](const std::string& path) {
-    return choose_checkpoint(path, arguments.best, arguments.pass_unreadable);
-  };
-  const CheckpointReader a(chosen(arguments.path)), b(chosen(arguments.other));
+  CheckpointChoice other = arguments.checkpoint;
+  other.path = arguments.other;
+  const CheckpointReader a(choose_checkpoint(arguments.checkpoint)), b(choose_checkpoint(other));
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
   if (arguments.json) {
@@ -161,8 +160,7 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(
-      choose_checkpoint(arguments.path, arguments.best, arguments.pass_unreadable));
+  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
   const std::string digest = content_digest(reader);
   if (arguments.json) {
     out << json_text(

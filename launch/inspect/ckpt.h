@@ -3,6 +3,7 @@
 #include <ostream>
 #include <string>
 
+#include "launch/weights/open_checkpoint.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
@@ -16,11 +17,9 @@ constexpr ExitCode kDiffers{1};
 
 /// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {
-  std::string path;              ///< PATH
-  std::string other = {};        ///< the second checkpoint of `diff`
-  bool best = false;             ///< for a run folder: the checkpoint with the best score
-  bool pass_unreadable = false;  ///< for a run folder: skips checkpoints that cannot be read
-  bool json = false;             ///< prints one JSON object
+  CheckpointChoice checkpoint;  ///< PATH, --best and --override
+  std::string other = {};       ///< the second checkpoint of `diff`
+  bool json = false;            ///< prints one JSON object
 };
 
 /// `shoal ckpt verify PATH`: checks every byte. Exit 0, 20 if damaged, or 21 if unreadable.

@@ -1,6 +1,9 @@
 #include "launch/inspect/sparsity_history.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/block_diag.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -46,50 +49,26 @@ torch::Tensor read_mask(const CheckpointReader& reader, const SparseLayer& layer
   return layer.is_transposed ? mask.t().contiguous() : mask;
 }
 
-ShrunkMatrix draw_mask(const torch::Tensor& mask_mn) {
-  MatrixShrinker shrinker(mask_mn.size(0), mask_mn.size(1), kMostDrawnSide);
-  const bool* is_on = mask_mn.const_data_ptr<bool>();
-  for (int64_t row = 0; row < mask_mn.size(0); ++row) {
-    for (int64_t column = 0; column < mask_mn.size(1); ++column) {
-      if (*is_on++) shrinker.add(row, column, 1.0);
-    }
-  }
-  return shrinker.shrunk();
-}
-
 /// Reads a hard permutation p [n].
 void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& moment) {
   const int64_t n = index_n.size(0);
-  MatrixShrinker shrinker(n, n, kMostDrawnSide);
-  const int64_t* column = index_n.const_data_ptr<int64_t>();
-  int64_t moved = 0;
-  for (int64_t row = 0; row < n; ++row, ++column) {
-    moved += *column == row ? 0 : 1;
-    shrinker.add(row, *column, 1.0);
-  }
+  const auto moved = (index_n != at::arange(n)).sum().item<int64_t>();
   moment.permutation = {false, std::sqrt(static_cast<double>(moved) / static_cast<double>(n)), {}};
-  if (with_picture) moment.permutation_picture = shrinker.shrunk();
+  if (!with_picture) return;
+  const torch::Tensor p_nn = at::zeros({n, n}, torch::kBool).scatter_(1, index_n.view({n, 1}), 1);
+  moment.permutation_picture = shrink(p_nn, kMostDrawnSide);
 }
 
 /// Reads a soft permutation's matrices M [G, s, s].
 void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& moment) {
-  const int64_t groups = m_Gss.size(0), side = m_Gss.size(1), n = groups * side;
   const double square = m_Gss.square().sum().item<double>();
   const double trace = m_Gss.diagonal(0, 1, 2).sum().item<double>();
-  const auto size = static_cast<double>(n);
+  const auto size = static_cast<double>(m_Gss.size(0) * m_Gss.size(1));
   moment.permutation = {true, std::sqrt(std::max(0.0, square - 2 * trace + size) / (2 * size)),
                         DoublyStochastic().penalty(m_Gss).mean().item<double>()};
-  if (!with_picture) return;
-  MatrixShrinker shrinker(n, n, kMostDrawnSide);
-  const torch::Tensor values = m_Gss.contiguous();
-  const double* value = values.const_data_ptr<double>();
-  for (int64_t row = 0; row < n; ++row) {
-    const int64_t first = row / side * side;
-    for (int64_t column = first; column < first + side; ++column) {
-      shrinker.add(row, column, *value++);
-    }
+  if (with_picture) {
+    moment.permutation_picture = shrink(at::block_diag(m_Gss.unbind()), kMostDrawnSide);
   }
-  moment.permutation_picture = shrinker.shrunk();
 }
 
 /// Options for reading a run's matrices.
@@ -131,7 +110,7 @@ SparseMatrixHistory read_matrix(const std::deque<CheckpointReader>& readers,
     moment.mask = mask_numbers(mask_mn, before_mn);
     moment.mask.is_chosen =
         readers[i].manifest().find_tensor(SoftCells::kScorePrefix + history.name) == nullptr;
-    if (is_drawn) moment.mask_picture = draw_mask(mask_mn);
+    if (is_drawn) moment.mask_picture = shrink(mask_mn, kMostDrawnSide);
     read_permutation(readers[i], history.name, {is_drawn, reading.soft_ones_are_matrices}, moment);
     history.moments.push_back(std::move(moment));
     before_mn = mask_mn;
@@ -149,23 +128,13 @@ Recipe sparse_recipe_of(const CheckpointReader& reader) {
 
 }  // namespace
 
-double ShrunkMatrix::largest() const { return *std::ranges::max_element(mean); }
-
-MatrixShrinker::MatrixShrinker(int64_t rows, int64_t columns, int64_t most)
-    : rows_(rows),
-      columns_(columns),
-      side_((std::max(rows, columns) + most - 1) / most),
-      width_((columns + side_ - 1) / side_),
-      sum_(static_cast<size_t>((rows + side_ - 1) / side_ * width_), 0.0) {}
-
-ShrunkMatrix MatrixShrinker::shrunk() const {
-  ShrunkMatrix shrunk{std::ssize(sum_) / width_, width_, sum_};
-  for (int64_t i = 0; i < std::ssize(sum_); ++i) {
-    const int64_t height = std::min(side_, rows_ - i / width_ * side_);
-    const int64_t width = std::min(side_, columns_ - i % width_ * side_);
-    shrunk.mean[static_cast<size_t>(i)] /= static_cast<double>(height * width);
-  }
-  return shrunk;
+ShrunkMatrix shrink(const torch::Tensor& matrix_mn, int64_t most) {
+  const int64_t side = (std::max(matrix_mn.size(0), matrix_mn.size(1)) + most - 1) / most;
+  const torch::Tensor entries = matrix_mn.to(torch::kFloat64).unsqueeze(0);
+  const torch::Tensor mean =  // squares at the edges are cut
+      at::avg_pool2d(entries, side, side, /*padding=*/0, /*ceil_mode=*/true);
+  const double* pixel = mean.const_data_ptr<double>();
+  return {mean.size(1), mean.size(2), {pixel, pixel + mean.numel()}};
 }
 
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn) {

@@ -16,25 +16,10 @@ namespace shoal {
 struct ShrunkMatrix {
   int64_t height = 0, width = 0;  ///< in pixels
   std::vector<double> mean;       ///< height * width, row by row
-
-  double largest() const;  ///< the largest pixel
 };
 
-/// Makes a ShrunkMatrix of at most `most` rows and columns. Entries that are not added are 0.
-class MatrixShrinker {
- public:
-  MatrixShrinker(int64_t rows, int64_t columns, int64_t most);
-  void add(int64_t row, int64_t column, double value) {
-    sum_[static_cast<size_t>(row / side_ * width_ + column / side_)] += value;
-  }
-  ShrunkMatrix shrunk() const;
-
- private:
-  int64_t rows_, columns_;
-  int64_t side_;   ///< entries along a square's side
-  int64_t width_;  ///< pixels along the picture's width
-  std::vector<double> sum_;
-};
+/// Shrinks a matrix [m, n] to at most `most` rows and columns of pixels.
+ShrunkMatrix shrink(const torch::Tensor& matrix_mn, int64_t most);
 
 /// Statistics of one matrix's mask in one checkpoint. Active weights are those that the mask keeps.
 struct MaskNumbers {

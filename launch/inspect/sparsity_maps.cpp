@@ -82,7 +82,7 @@ std::string sparsity_text(const SparsityHistory& history) {
 
 /// Folders of one checkpoint or all those of a run; --override skips those that cannot be read.
 std::vector<std::string> chosen_checkpoints(const CheckpointChoice& choice) {
-  if (choice.best) return {choose_checkpoint(choice.path, /*best=*/true, choice.override_model)};
+  if (choice.best) return {choose_checkpoint(choice)};
   std::vector<std::string> paths = list_checkpoint_paths(choice.path);
   if (!choice.override_model || paths.size() == 1) return paths;
   std::erase_if(paths, [](const std::string& path) {

@@ -49,7 +49,7 @@ std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
   const int64_t scale =
       std::max<int64_t>(1, kMostDrawnSide / std::max(matrix.width, matrix.height));
   Picture picture{matrix.width, matrix.height, {}};
-  const double largest = matrix.largest();
+  const double largest = std::ranges::max(matrix.mean);
   for (const double mean : matrix.mean) {
     picture.pixels.push_back(viridis(largest > 0 ? mean / largest : 0.0));
   }

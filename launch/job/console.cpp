@@ -62,7 +62,7 @@ std::vector<LinePart> parts_of_line(const Progress& p) {
   }
   if (p.mfu) parts.push_back({8, fmt::format("mfu {:.1f}%", 100 * *p.mfu)});
   parts.push_back({11, fmt::format("data {:.0f}%", 100 * p.data_wait_share)});
-  parts.push_back({9, fmt::format("mem {}", human_bytes(static_cast<double>(p.memory_bytes)))});
+  parts.push_back({9, fmt::format("mem {}", human_bytes(p.memory_bytes))});
   parts.push_back(eta);
   return parts;
 }

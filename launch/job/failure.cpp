@@ -3,13 +3,10 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <new>
-#include <string_view>
-#include <system_error>
 #include <thread>
 
 namespace shoal {
@@ -33,14 +30,12 @@ constexpr const char* kMemoryHint = "start more ranks, or use a machine with mor
 
 /// The number of bytes in LibTorch's "you tried to allocate 4096 bytes"; nothing without one.
 std::optional<int64_t> asked_bytes(const std::string& text) {
-  const std::string begin = "tried to allocate ";
-  const size_t at = text.find(begin);
+  const size_t at = text.find("tried to allocate ");
   if (at == std::string::npos) return std::nullopt;
-  const char* first = text.data() + at + begin.size();
-  int64_t bytes = 0;
-  const auto [last, failed] = std::from_chars(first, text.data() + text.size(), bytes);
-  const bool is_count = failed == std::errc() && std::string_view(last).starts_with(" bytes");
-  return is_count ? std::optional(bytes) : std::nullopt;
+  long bytes = 0;
+  int end = 0;  // set where all of it is there
+  std::sscanf(text.c_str() + at, "tried to allocate %ld bytes%n", &bytes, &end);
+  return end > 0 ? std::optional<int64_t>(bytes) : std::nullopt;
 }
 
 /// The allocation that failed, in words; nothing if the error is another.

@@ -112,11 +112,11 @@ void examine_kernels(const std::vector<Gpu>& gpus, Finding& plugin) {
 Finding plugin(const MachinePlaces& places, bool has_gpu, const std::vector<Gpu>& gpus) {
   const std::string path = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
   Finding finding{.name = "cuda_plugin", .text = "not built"};
+  const auto refuse = [&](const std::string& next) {
+    has_gpu ? finding.fail(ExitCode::kTopology, next) : finding.warn(next);
+  };
   if (!fs::exists(path)) {
-    if (has_gpu) {
-      finding.fail(ExitCode::kTopology,
-                   "install the CUDA 13.0 toolkit, run launch/setup and build again");
-    }
+    if (has_gpu) refuse("install the CUDA 13.0 toolkit, run launch/setup and build again");
     return finding;
   }
   try {
@@ -125,11 +125,7 @@ Finding plugin(const MachinePlaces& places, bool has_gpu, const std::vector<Gpu>
     examine_kernels(gpus, finding);
   } catch (const Error& error) {
     finding.text = error.what();
-    if (has_gpu) {
-      finding.fail(ExitCode::kTopology, error.hint());
-    } else {
-      finding.warn(error.hint());
-    }
+    refuse(error.hint());
   }
   return finding;
 }

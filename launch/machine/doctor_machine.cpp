@@ -76,13 +76,12 @@ Finding cores(const LaunchInfo& launch, const MachinePlaces& places) {
 Finding memory(const MachinePlaces& places) {
   constexpr int64_t kComfortableBytes = int64_t{2} << 30;
   const MachineMemory machine = machine_memory(places.proc, places.sys);
-  const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   Finding finding{.name = "memory"};
-  finding.text =
-      fmt::format("{} of {} available", text(machine.available_bytes), text(machine.total_bytes));
+  finding.text = fmt::format("{} of {} available", human_bytes(machine.available_bytes),
+                             human_bytes(machine.total_bytes));
   if (machine.total_bytes < machine.installed_bytes) {
     finding.text += fmt::format("; of {} the container or ulimit -v allows no more",
-                                text(machine.installed_bytes));
+                                human_bytes(machine.installed_bytes));
   }
   if (machine.available_bytes < kComfortableBytes) {
     finding.warn("a rank of a small model takes about 0.5 GiB; close other programs");

@@ -18,18 +18,6 @@ Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, doubl
   return picture;
 }
 
-/// Colour scale from zero to `most`.
-std::string colour_bar(double most) {
-  constexpr int64_t kColours = 64;
-  std::vector<Rgb> colours;
-  for (int64_t i = 0; i < kColours; ++i) {
-    colours.push_back(viridis(static_cast<double>(i) / (kColours - 1)));
-  }
-  const std::string highest = fmt::format("{:.2f}", most);
-  return page_scale(fmt::format("Colours from dark, 0, to bright, {} times an even share", highest),
-                    colours, {{0, "0"}, {1, highest}});
-}
-
 /// Rows of the layers' tables, with their pictures in its folder.
 struct LayerRows {
   FileSystem& files;
@@ -56,7 +44,7 @@ struct LayerRows {
         fmt::format("<img src=\"{0}.png\" alt=\"\"><br>image {1}{2}", name, image, xml_text(label)),
         {cell(name + "." + layer.layer + ".memory.png", layer, layer.memory[image], most),
          cell(name + "." + layer.layer + ".experts.png", layer, layer.experts[image], most),
-         colour_bar(most)});
+         viridis_scale("0", fmt::format("{:.2f}", most), " times an even share")});
   }
 };
 

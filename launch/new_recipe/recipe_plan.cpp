@@ -33,10 +33,7 @@ Sketched<Base> find(const std::string& option, const std::string& name) {
   const config::MemberInfo* member = members_of<Base>().find(name);
   const auto* sketch = member == nullptr ? nullptr : sketch_of<Base>(*member);
   if (sketch != nullptr) return {member->name, *sketch};
-  const std::vector<std::string> names = names_of<Base>();
-  const std::string guess = did_you_mean(name, names);
-  throw Error(ExitCode::kUsage, fmt::format("{}: unknown name '{}'{}", option, name, guess),
-              guess.empty() ? "one of: " + join_words(names) : "");
+  refuse_unknown(option + ": unknown name", name, names_of<Base>());
 }
 
 Sketched<DataSource> source_for(const Sketched<Backbone>& backbone, const std::string& name) {

@@ -1,70 +1,44 @@
 #include "launch/pages/image_regions.h"
 
+#include <ATen/ops/gradient.h>
+#include <ATen/ops/hypot.h>
+#include <ATen/ops/zeros_like.h>
+
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
-// N patches of an image  U units
+// C channels  H height  W width  N patches of an image  P pixels of a patch
 namespace shoal {
-namespace {
-
-/// An image as the mean of its channels, in [0, 1].
-class GreyImage {
- public:
-  explicit GreyImage(const Picture& image) : width_(image.width), height_(image.height) {
-    for (const Rgb& pixel : image.pixels) {
-      value_.push_back((pixel[0] + pixel[1] + pixel[2]) / (3 * 255.0));
-    }
-  }
-  double at(int64_t y, int64_t x) const { return value_[static_cast<size_t>(y * width_ + x)]; }
-  double gradient_length(int64_t y, int64_t x) const {
-    const int64_t up = std::max<int64_t>(y - 1, 0), down = std::min(y + 1, height_ - 1);
-    const int64_t left = std::max<int64_t>(x - 1, 0), right = std::min(x + 1, width_ - 1);
-    return std::hypot(slope(at(down, x) - at(up, x), down - up),
-                      slope(at(y, right) - at(y, left), right - left));
-  }
-
- private:
-  static double slope(double rise, int64_t run) {
-    return run == 0 ? 0.0 : rise / static_cast<double>(run);
-  }
-  int64_t width_, height_;
-  std::vector<double> value_;
-};
-
-/// Features, except `vertical`, of the square with top left corner (top, left).
-RegionFeatures features_of(const GreyImage& image, int64_t top, int64_t left, int64_t side) {
-  const auto pixels = static_cast<double>(side * side);
-  double sum = 0.0, lengths = 0.0, squares = 0.0;
-  for (int64_t y = top; y < top + side; ++y) {
-    for (int64_t x = left; x < left + side; ++x) {
-      sum += image.at(y, x);
-      lengths += image.gradient_length(y, x);
-    }
-  }
-  const double mean = sum / pixels;
-  for (int64_t y = top; y < top + side; ++y) {
-    for (int64_t x = left; x < left + side; ++x) {
-      squares += (image.at(y, x) - mean) * (image.at(y, x) - mean);
-    }
-  }
-  return {mean, std::sqrt(squares / pixels), lengths / pixels, 0.0};
-}
-
-}  // namespace
 
 std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, int64_t columns) {
   const int64_t side =
       rows < 1 || columns < 1 ? 0 : std::min(image.height / rows, image.width / columns);
   if (side < 1) throw std::logic_error("patches smaller than a pixel");
-  const GreyImage grey(image);
+  const torch::Tensor rgb_HWC =
+      torch::tensor(at::ArrayRef(image.pixels.front().data(), 3 * image.pixels.size()))
+          .view({image.height, image.width, 3});
+  const torch::Tensor grey_HW = rgb_HWC.sum(2).to(torch::kFloat64) / (3 * 255.0);
+  const auto slope_along = [&](int64_t dim) {
+    return grey_HW.size(dim) > 1 ? at::gradient(grey_HW, std::nullopt, dim)[0]
+                                 : at::zeros_like(grey_HW);
+  };
+  const auto patches_of = [&](const torch::Tensor& value_HW) {  // [N, pixels of a patch]
+    return value_HW.slice(0, 0, rows * side)
+        .slice(1, 0, columns * side)
+        .reshape({rows, side, columns, side})
+        .transpose(1, 2)
+        .reshape({rows * columns, side * side});
+  };
+  const torch::Tensor patch_NP = patches_of(grey_HW), mean_N1 = patch_NP.mean(1, true);
+  const torch::Tensor contrast_N = (patch_NP - mean_N1).square().mean(1).sqrt();
+  const torch::Tensor edges_N = patches_of(at::hypot(slope_along(0), slope_along(1))).mean(1);
   std::vector<RegionFeatures> features;
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      features.push_back(features_of(grey, row * side, column * side, side));
-      features.back()[3] = (static_cast<double>(row) + 0.5) * static_cast<double>(side) /
-                           static_cast<double>(image.height);
-    }
+  for (int64_t n = 0; n < rows * columns; ++n) {
+    const double middle = (static_cast<double>(n / columns) + 0.5) * static_cast<double>(side);
+    features.push_back({mean_N1[n].item<double>(), contrast_N[n].item<double>(),
+                        edges_N[n].item<double>(), middle / static_cast<double>(image.height)});
   }
   return features;
 }

@@ -93,6 +93,17 @@ std::string page_scale(const std::string& label, const std::vector<Rgb>& colours
   return html + "</div></div>\n";
 }
 
+std::string viridis_scale(const std::string& least, const std::string& most,
+                          std::string_view unit) {
+  constexpr int64_t kColours = 64;
+  std::vector<Rgb> colours;
+  for (int64_t i = 0; i < kColours; ++i) {
+    colours.push_back(viridis(static_cast<double>(i) / (kColours - 1)));
+  }
+  return page_scale(fmt::format("Colours from dark, {}, to bright, {}{}", least, most, unit),
+                    colours, {{0, least}, {1, most}});
+}
+
 std::string png_address(const Picture& picture) { return png_address(png_bytes(picture)); }
 
 std::string png_address(std::string_view png) { return "data:image/png;base64," + base64(png); }

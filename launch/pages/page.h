@@ -31,6 +31,11 @@ std::string page_row(const std::string& head, const std::vector<std::string>& ce
 std::string page_scale(const std::string& label, const std::vector<Rgb>& colours,
                        const std::vector<ScaleTick>& ticks);
 
+/// The colour scale of viridis, from dark for `least` to bright for `most`, which are its labels;
+/// `unit` follows `most` in the alternative text.
+std::string viridis_scale(const std::string& least, const std::string& most,
+                          std::string_view unit = "");
+
 /// Encodes the picture as PNG in a `data:` URL.
 std::string png_address(const Picture& picture);
 /// An embedded PNG from the bytes of a PNG file.

@@ -22,9 +22,7 @@ void add_owner(const config::MemberSet& set, const std::string& option, const st
                std::vector<config::KeyOwner>& chosen) {
   if (member.empty()) return;
   if (set.find(member) == nullptr) {
-    const std::string guess = did_you_mean(member, set.names());
-    throw Error(ExitCode::kUsage, option + ": unknown " + set.noun() + " '" + member + "'" + guess,
-                guess.empty() ? "one of: " + join_words(set.names()) : "");
+    refuse_unknown(option + ": unknown " + set.noun(), member, set.names());
   }
   chosen.push_back({set.noun(), member});
 }

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
+
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -40,29 +43,26 @@ struct TickFormat {
     if (step < 1e-4) {
       return short_exponent(fmt::format("{:.3g}", shown)) + suffix;
     }
-    if (step >= 1 && std::abs(shown) >= 1000 && suffix.empty()) return step_text(shown);
+    if (step >= 1 && std::abs(shown) >= 1000 && suffix.empty()) return grouped(shown);
     const int decimals = std::max(0, static_cast<int>(std::ceil(-std::log10(step) - 1e-9)));
     return fmt::format("{:.{}f}{}", shown, decimals, suffix);
   }
 };
 
 TickFormat format_for(double largest, Quantity quantity) {
-  struct Unit {
-    double size;
-    const char* suffix;
-  };
+  using Unit = std::pair<double, const char*>;  // size and suffix
   constexpr std::array kBinary{Unit{0x1p40, " TiB"}, Unit{0x1p30, " GiB"}, Unit{0x1p20, " MiB"},
                                Unit{0x1p10, " KiB"}};
   constexpr std::array kDecimal{Unit{1e12, "T"}, Unit{1e9, "G"}, Unit{1e6, "M"}, Unit{1e4, "k"}};
   if (quantity == Quantity::kShare) return {0.01, " %"};
   if (quantity == Quantity::kBytes) {
-    for (const Unit& unit : kBinary) {
-      if (largest >= unit.size) return {unit.size, unit.suffix};
+    for (const auto& [size, suffix] : kBinary) {
+      if (largest >= size) return {size, suffix};
     }
     return {1.0, " B"};
   }
-  for (const Unit& unit : kDecimal) {
-    if (largest >= unit.size) return {unit.size == 1e4 ? 1e3 : unit.size, unit.suffix};
+  for (const auto& [size, suffix] : kDecimal) {
+    if (largest >= size) return {size == 1e4 ? 1e3 : size, suffix};
   }
   return {};
 }
@@ -74,7 +74,7 @@ std::string power_text(double value, Quantity quantity) {
   const double shown = value / format.unit;
   if (shown > kMost) return short_exponent(fmt::format("{:.3g}", value));
   if (shown < kLeast) return short_exponent(fmt::format("{:.3g}", shown)) + format.suffix;
-  return (shown > 999 && format.suffix.empty() ? step_text(shown) : fmt::format("{:.4g}", shown)) +
+  return (shown > 999 && format.suffix.empty() ? grouped(shown) : fmt::format("{:.4g}", shown)) +
          format.suffix;
 }
 

@@ -12,6 +12,7 @@
 #include "launch/pages/page.h"
 #include "launch/report/axis.h"
 #include "launch/report/step_axis.h"
+#include "runtime/base/text.h"
 
 // Lengths are in SVG pixels; paths have units of a tenth of a pixel.
 namespace shoal {
@@ -240,7 +241,7 @@ std::string marks_svg(const CurveFigure& figure, const Frame& frame) {
 }
 
 std::string point_text(const Curve::Point& point, Quantity quantity) {
-  return fmt::format("{} at step {}", value_text(point.value, quantity), step_text(point.step));
+  return fmt::format("{} at step {}", value_text(point.value, quantity), grouped(point.step));
 }
 
 /// One-sentence description of a curve for screen readers.
@@ -279,7 +280,7 @@ std::string legend_html(const CurveFigure& figure) {
     const std::string last = value_text(curve.last().value, figure.quantity);
     if (curve.num_finite() == 1) {
       return fmt::format("<p class=\"values\">{} at step {}</p>\n", last,
-                         step_text(curve.last().step));
+                         grouped(curve.last().step));
     }
     return fmt::format("<p class=\"values\">last <b>{}</b>, lowest {}, highest {}{}</p>\n", last,
                        value_text(curve.lowest().value, figure.quantity),

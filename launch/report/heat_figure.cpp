@@ -203,15 +203,8 @@ std::string grid_figure_html(const ValueGrid& grid, const std::string& id) {
       cells.picture.pixels.push_back(std::isfinite(value) ? viridis(level) : kNotLogged);
     }
   }
-  std::vector<Rgb> colours;
-  for (int64_t level = 0; level < kLevels; ++level) {
-    colours.push_back(viridis(static_cast<double>(level) / (kLevels - 1)));
-  }
-  const std::string least = value_text(scale.low, grid.quantity);
-  const std::string most = value_text(scale.high, grid.quantity);
   const std::string legend =
-      page_scale(fmt::format("Colours from dark, {}, to bright, {}", least, most), colours,
-                 {{0, least}, {1, most}});
+      viridis_scale(value_text(scale.low, grid.quantity), value_text(scale.high, grid.quantity));
   return heat_html({grid.title,
                     grid_description(grid),
                     grid.row_labels,

@@ -30,7 +30,4 @@ MetricInfo metric_info(std::string_view key);
 /// Formats a value: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.
 std::string value_text(double value, Quantity quantity);
 
-/// Formats a step: `1,560`.
-std::string step_text(double step);
-
 }  // namespace shoal

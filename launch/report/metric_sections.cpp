@@ -6,6 +6,7 @@
 #include "launch/report/curve_figure.h"
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -49,12 +50,12 @@ std::string numbers_table(const std::vector<MetricFigure>& metrics, const Runs& 
       const Curve& curve = *line.curve;
       const auto cell = [&](const Curve::Point& point) {
         return fmt::format("{} <small>at {}</small>", value_text(point.value, metric.info.quantity),
-                           step_text(point.step));
+                           grouped(point.step));
       };
       const std::string name = metric.info.label + (runs.size() > 1 ? ", " + line.label : "");
       rows += page_row(xml_text(name),
-                       {step_text(static_cast<double>(curve.num_finite())), cell(curve.first()),
-                        cell(curve.lowest()), cell(curve.highest()), cell(curve.last())});
+                       {grouped(curve.num_finite()), cell(curve.first()), cell(curve.lowest()),
+                        cell(curve.highest()), cell(curve.last())});
     }
   }
   return fmt::format("<details><summary>{0} in numbers</summary>\n{1}</details>\n", heading,

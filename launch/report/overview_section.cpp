@@ -54,7 +54,7 @@ std::string state_of(const RunData& run) {
 }
 
 std::string steps_of(const RunData& run) {
-  return step_text(std::max(run.last_step, find_value<double>(run.summary, "steps").value_or(0)));
+  return grouped(std::max(run.last_step, find_value<double>(run.summary, "steps").value_or(0)));
 }
 
 std::string last_of(const Curve* curve, Quantity quantity = Quantity::kPlain) {
@@ -79,8 +79,7 @@ std::string size_of_last_checkpoint(const RunData& run) {
   if (run.checkpoints.empty()) return "";
   const CheckpointFacts& last = run.checkpoints.back();
   const std::string size = value_text(static_cast<double>(last.bytes), Quantity::kBytes);
-  return fmt::format("step {}, {}", step_text(static_cast<double>(last.step)),
-                     last.damage.empty() ? size : "damaged");
+  return fmt::format("step {}, {}", grouped(last.step), last.damage.empty() ? size : "damaged");
 }
 
 template <class Value>

@@ -67,8 +67,8 @@ std::string pictures_html(const RunPictures& pictures) {
     heads += fmt::format("<span>{}</span>", xml_text(name));
   }
   const std::string caption = fmt::format(
-      "At step {}: the first {} of the validation data{}",
-      step_text(static_cast<double>(sheet.step)), counted(sheet.samples, "sample"),
+      "At step {}: the first {} of the validation data{}", grouped(sheet.step),
+      counted(sheet.samples, "sample"),
       sheet.shrunk_by > 1 ? fmt::format(", shrunk to 1/{} of their sides", sheet.shrunk_by) : "");
   return fmt::format(
              "<figure class=\"sheet\" "

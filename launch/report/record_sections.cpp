@@ -83,7 +83,7 @@ std::vector<Json> starts_of(const RunData& run) {
 std::string checkpoint_rows(const RunData& run) {
   std::string rows;
   for (const CheckpointFacts& checkpoint : run.checkpoints) {
-    const std::string step = step_text(static_cast<double>(checkpoint.step));
+    const std::string step = grouped(checkpoint.step);
     if (!checkpoint.damage.empty()) {
       rows += page_row(step, {"", "", "damaged: " + xml_text(checkpoint.damage)});
       continue;
@@ -102,7 +102,7 @@ std::string start_rows(const RunData& run) {
       const auto found = start.find(key);
       return found == start.end() ? std::string("-") : xml_text(command_text(*found));
     };
-    rows += page_row(step_text(start["step"].get<double>()),
+    rows += page_row(grouped(start["step"].get<double>()),
                      {text("time"), text("world"), text("command")});
   }
   return rows;

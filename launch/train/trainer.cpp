@@ -294,8 +294,7 @@ void Trainer::record_save(const SaveOutcome& outcome, bool is_final) {
   if (outcome.ok) {
     saved_step_ = outcome.step;
     if (begun_score_ && is_best(*begun_score_)) best_score_ = begun_score_;
-    log_.detail(fmt::format("saved {} ({})", outcome.path,
-                            human_bytes(static_cast<double>(outcome.bytes))));
+    log_.detail(fmt::format("saved {} ({})", outcome.path, human_bytes(outcome.bytes)));
   }
   failures_.record(outcome, is_final);
   if (!outcome.ok) {

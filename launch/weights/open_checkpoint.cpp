@@ -24,8 +24,7 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
                              Communicator& guard) {
   OpenedCheckpoint opened;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
-  opened.path = on_rank_zero(
-      guard, [&] { return choose_checkpoint(choice.path, choice.best, choice.override_model); });
+  opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
   opened.manifest = read_manifest(opened.path, guard);
   opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
                                                     opened.path + "/manifest.json (its recipe)",
@@ -59,10 +58,9 @@ ModelWeights weights_to_run(const BuiltModel& model, const BreakEvens& break_eve
 
 }  // namespace
 
-std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable) {
-  return resolve_checkpoint(path, best, pass_unreadable, [](const std::string& line) {
-    std::cerr << "warning: " << line << std::endl;
-  });
+std::string choose_checkpoint(const CheckpointChoice& choice) {
+  const auto warn = [](const std::string& line) { std::cerr << "warning: " << line << std::endl; };
+  return resolve_checkpoint(choice.path, choice.best, choice.override_model, warn);
 }
 
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,

@@ -18,13 +18,14 @@ struct CheckpointChoice {
   bool best = false;                        ///< the run's best checkpoint instead
   std::vector<std::string> overrides = {};  ///< `key=value`, of the recipe in the checkpoint
   bool raw_weights = false;                 ///< take weights, not their averages, if both are there
-  bool override_model = false;              ///< --override: take weights of another model too
+  bool override_model = false;              ///< --override: take weights of another model too,
+                                            ///< and of a run the newest or best that can be read
 };
 
 /// Returns the path of the checkpoint to open: `path` itself or, if that is a run, its newest, with
-/// `best` its best one. `pass_unreadable`: passes over checkpoints that cannot be read. Warns on
+/// `best` its best one. `override_model`: passes over checkpoints that cannot be read. Warns on
 /// standard error of each one passed over. Throws CheckpointError if there is none, StorageError.
-std::string choose_checkpoint(const std::string& path, bool best, bool pass_unreadable);
+std::string choose_checkpoint(const CheckpointChoice& choice);
 
 /// A checkpoint's recipe, and the ranks that run its model.
 struct OpenedCheckpoint {

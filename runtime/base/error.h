@@ -87,4 +87,13 @@ class StorageError : public Error {
       : Error(ExitCode::kStorage, what, std::move(hint)) {}
 };
 
+/// Throws Error (exit 2): `what` 'word', with the nearest of the `known` words, or else all of
+/// them.
+[[noreturn]] inline void refuse_unknown(const std::string& what, const std::string& word,
+                                        const std::vector<std::string>& known) {
+  const std::string guess = did_you_mean(word, known);
+  throw Error(ExitCode::kUsage, what + " '" + word + "'" + guess,
+              guess.empty() ? "one of: " + join_words(known) : "");
+}
+
 }  // namespace shoal

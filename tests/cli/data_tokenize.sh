@@ -48,7 +48,7 @@ expect 2 tokenize a.txt --tokenizer byte --out c.bin
 grep -q "unknown tokenizer 'byte'; did you mean 'bytes'" output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer words --out c.bin
 grep -q "unknown tokenizer 'words'" output || fail "$(cat output)"
-grep -q 'tokenizers: bytes' output || fail "$(cat output)"
+grep -q 'one of: bytes' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --vocab v.json --out c.bin
 grep -q 'vocab: unknown key' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer gpt2 --vocab v.json --out c.bin

@@ -46,7 +46,7 @@ class ForeignModels : public ::testing::Test {
   }
   void export_back(const std::string& program, const std::string& dtype = "") {
     std::filesystem::remove_all(folder_.file("back"));
-    const ExportArguments arguments{folder_.file("ours"), program, folder_.file("back"), dtype};
+    const ExportArguments arguments{{folder_.file("ours")}, program, folder_.file("back"), dtype};
     EXPECT_EQ(export_weights(arguments, out_), ExitCode::kOk);
   }
   /// What refuses to import; nothing may be left behind.

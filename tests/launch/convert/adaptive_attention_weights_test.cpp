@@ -129,7 +129,7 @@ class AdaptiveAttentionWeights : public testing::ForeignModels {
             .options,
         scratch);
     try {
-      export_weights({run, "adaptive_attention", folder_.file("back")}, out_);
+      export_weights({{run}, "adaptive_attention", folder_.file("back")}, out_);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kMismatch) << error.what();
       EXPECT_FALSE(std::filesystem::exists(folder_.file("back")));

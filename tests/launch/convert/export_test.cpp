@@ -102,7 +102,7 @@ TEST_F(ExportWeights, NamesAndFoldersAreChecked) {
   import("timm_vit");
   EXPECT_THROW(import_weights({folder_.file("theirs"), "timm_vit", folder_.file("ours")}, {}, out_),
                StorageError);
-  EXPECT_THROW(export_weights({folder_.file("ours"), "timm", folder_.file("theirs")}, out_),
+  EXPECT_THROW(export_weights({{folder_.file("ours")}, "timm", folder_.file("theirs")}, out_),
                StorageError);
   const auto code_of = [&](const ExportArguments& arguments) {
     try {
@@ -112,9 +112,9 @@ TEST_F(ExportWeights, NamesAndFoldersAreChecked) {
     }
     return ExitCode::kOk;
   };
-  EXPECT_EQ(code_of({folder_.file("ours"), "keras", folder_.file("x")}), ExitCode::kUsage);
-  EXPECT_EQ(code_of({folder_.file("ours"), "hf", folder_.file("x")}), ExitCode::kMismatch);
-  EXPECT_EQ(code_of({folder_.file("ours"), "timm", folder_.file("x"), "int8"}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({{folder_.file("ours")}, "keras", folder_.file("x")}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({{folder_.file("ours")}, "hf", folder_.file("x")}), ExitCode::kMismatch);
+  EXPECT_EQ(code_of({{folder_.file("ours")}, "timm", folder_.file("x"), "int8"}), ExitCode::kUsage);
   EXPECT_FALSE(std::filesystem::exists(folder_.file("x")));
 }
 

@@ -45,13 +45,13 @@ class Fold : public ::testing::Test {
   }
   nlohmann::json fold_run(bool raw_weights = false) {
     std::ostringstream out;
-    EXPECT_EQ(fold({run_, out_, false, raw_weights, true}, out), ExitCode::kOk);
+    EXPECT_EQ(fold({{.path = run_, .raw_weights = raw_weights}, out_, true}, out), ExitCode::kOk);
     return nlohmann::json::parse(out.str());
   }
   std::string refusal(ExitCode code) {
     std::ostringstream out;
     try {
-      fold({run_, out_}, out);
+      fold({{run_}, out_}, out);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), code) << error.what();
       return std::string(error.what()) + " | " + error.hint();
@@ -226,7 +226,7 @@ TEST_F(Fold, AFolderThatIsThereIsNotReplaced) {
 TEST_F(Fold, TellsWhatBecameOfThePattern) {
   train({testing::vit(), sparsity(kDiagonal + kRandom)});
   std::ostringstream out;
-  fold({run_, out_}, out);
+  fold({{run_}, out_}, out);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("7 permutations folded into the weights"),
                                HasSubstr("masks are not diagonal any more")));
 }
@@ -235,7 +235,7 @@ TEST_F(Fold, TellsWhatBecameOfThePattern) {
 std::string exported(const std::string& path, const std::string& program, const std::string& to) {
   std::ostringstream out;
   std::filesystem::remove_all(to);
-  EXPECT_EQ(export_weights({path, program, to}, out), ExitCode::kOk);
+  EXPECT_EQ(export_weights({{path}, program, to}, out), ExitCode::kOk);
   return testing::read_file(to + "/model.safetensors");
 }
 
@@ -252,7 +252,7 @@ TEST_F(Fold, ExportsOfPermutedModelsAreThoseOfFoldedOnes) {
   }
   train({testing::vit(), sparsity(keys + "permutation: {name: learned}")});
   std::ostringstream out;
-  EXPECT_THROW(export_weights({run_, "timm", scratch_.file("c")}, out), Error);
+  EXPECT_THROW(export_weights({{run_}, "timm", scratch_.file("c")}, out), Error);
   EXPECT_FALSE(std::filesystem::exists(scratch_.file("c")));
 }
 

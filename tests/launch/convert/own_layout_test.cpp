@@ -43,7 +43,9 @@ class OwnLayout : public ::testing::Test {
   void export_run(bool raw_weights = false, const std::string& dtype = "") {
     std::filesystem::remove_all(out_);
     std::ostringstream out;
-    EXPECT_EQ(export_weights({run_, kExport, out_, dtype, false, raw_weights}, out), ExitCode::kOk);
+    EXPECT_EQ(
+        export_weights({{.path = run_, .raw_weights = raw_weights}, kExport, out_, dtype}, out),
+        ExitCode::kOk);
   }
   void import_back(const std::string& file, const Overrides& overrides = {}) {
     std::filesystem::remove_all(back_);
@@ -243,7 +245,7 @@ TEST_F(OwnLayout, IsOfferedWhereAProgramHasNoLayout) {
   const std::string offer = ", or --to safetensors";
   const auto refused = [&](const std::string& program) {
     std::ostringstream out;
-    return refusal([&] { export_weights({run_, program, out_}, out); });
+    return refusal([&] { export_weights({{run_}, program, out_}, out); });
   };
   train({testing::vit("pool: cls, " + testing::kBlockExperts)});
   EXPECT_THAT(refused("timm"), AllOf(HasSubstr("moe"), ::testing::EndsWith(offer)));

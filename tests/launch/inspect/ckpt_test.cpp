@@ -47,12 +47,13 @@ class CheckpointCommands : public ::testing::Test {
 TEST_F(CheckpointCommands, VerifyTellsARottenCheckpoint) {
   save(10);
   const std::string newest = save(20);
-  EXPECT_EQ(checkpoint_verify({.path = run_.path()}, out_), ExitCode::kOk);
+  EXPECT_EQ(checkpoint_verify({.checkpoint = {.path = run_.path()}}, out_), ExitCode::kOk);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step 20"), HasSubstr("valid")));
   rot(newest);
-  EXPECT_THROW(checkpoint_verify({.path = newest}, out_), CheckpointError);
+  EXPECT_THROW(checkpoint_verify({.checkpoint = {.path = newest}}, out_), CheckpointError);
   out_.str("");
-  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(checkpoint_verify({.checkpoint = {.path = run_.path()}, .json = true}, out_),
+            ExitCode::kCheckpoint);
   EXPECT_EQ(json()["valid"], false);
   EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard_name(0, 2)));
 }
@@ -61,7 +62,8 @@ TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheDamaged) {
   save(10, 0.5);
   write_file(save(20) + "/" + kManifestName, "{}");
   save(30);
-  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.path()}, .json = true}, out_),
+            ExitCode::kCheckpoint);
   const nlohmann::json rows = json()["checkpoints"];
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0]["step"], 10);
@@ -69,7 +71,7 @@ TEST_F(CheckpointCommands, ListNamesAllOfARunAlsoTheDamaged) {
   EXPECT_TRUE(rows[1].contains("error"));
   EXPECT_EQ(rows[2]["files"], 2);
   out_.str("");
-  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.path()}}, out_), ExitCode::kCheckpoint);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("0.5000"), HasSubstr("damaged"), HasSubstr("step-")));
 }
 
@@ -80,7 +82,8 @@ TEST_F(CheckpointCommands, ListTellsOfShardsThatAreCutOrMissing) {
   const std::string bytes = read_file(cut);
   write_file(cut, bytes.substr(0, bytes.size() - 1));
   std::filesystem::remove(missing);
-  EXPECT_EQ(checkpoint_list({.path = run_.path(), .json = true}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.path()}, .json = true}, out_),
+            ExitCode::kCheckpoint);
   const nlohmann::json rows = json()["checkpoints"];
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_THAT(rows[0]["error"].get<std::string>(),
@@ -88,7 +91,7 @@ TEST_F(CheckpointCommands, ListTellsOfShardsThatAreCutOrMissing) {
   EXPECT_THAT(rows[1]["error"].get<std::string>(), HasSubstr(missing + "' is missing"));
   EXPECT_EQ(rows[2]["step"], 30);
   out_.str("");
-  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kCheckpoint);
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.path()}}, out_), ExitCode::kCheckpoint);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("damaged: '" + cut), HasSubstr("damaged: '" + missing)));
 }
 
@@ -96,14 +99,15 @@ TEST_F(CheckpointCommands, TellWhatCannotBeReadFromWhatIsDamaged) {
   const std::string older = save(10), newest = save(20);
   const std::string shard = newest + "/" + shard_name(1, 2);
   const FailingReads failing(shard, EACCES);
-  EXPECT_THROW(checkpoint_verify({.path = run_.path()}, out_), StorageError);
-  EXPECT_THROW(checkpoint_digest({.path = run_.path()}, out_), StorageError);
+  EXPECT_THROW(checkpoint_verify({.checkpoint = {.path = run_.path()}}, out_), StorageError);
+  EXPECT_THROW(checkpoint_digest({.checkpoint = {.path = run_.path()}}, out_), StorageError);
   EXPECT_THROW(inspect({.checkpoint = {.path = run_.path()}}, {}, out_), StorageError);
-  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .json = true}, out_), ExitCode::kStorage);
+  EXPECT_EQ(checkpoint_verify({.checkpoint = {.path = run_.path()}, .json = true}, out_),
+            ExitCode::kStorage);
   EXPECT_TRUE(json()["valid"].is_null());
   EXPECT_THAT(json()["error"].get<std::string>(), HasSubstr(shard));
   out_.str("");
-  EXPECT_EQ(checkpoint_list({.path = run_.path()}, out_), ExitCode::kStorage);
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.path()}}, out_), ExitCode::kStorage);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr(older), HasSubstr("not read: '" + shard)));
   EXPECT_THAT(out_.str(), Not(HasSubstr("damaged")));
 }
@@ -113,13 +117,17 @@ TEST_F(CheckpointCommands, PassOverWhatCannotBeReadIfTold) {
   const std::string shard = save(20) + "/" + shard_name(1, 2);
   const FailingReads failing(shard, EACCES);
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(checkpoint_verify({.path = run_.path(), .pass_unreadable = true}, out_), ExitCode::kOk);
+  EXPECT_EQ(checkpoint_verify({.checkpoint = {.path = run_.path(), .override_model = true}}, out_),
+            ExitCode::kOk);
   EXPECT_THAT(out_.str(), HasSubstr(older));
   EXPECT_EQ(inspect({.checkpoint = {.path = run_.path(), .override_model = true}}, {}, out_),
             ExitCode::kOk);
-  EXPECT_THROW(checkpoint_diff({.path = run_.path(), .other = older}, out_), StorageError);
-  EXPECT_EQ(checkpoint_diff({.path = run_.path(), .other = older, .pass_unreadable = true}, out_),
-            ExitCode::kOk);
+  EXPECT_THROW(checkpoint_diff({.checkpoint = {.path = run_.path()}, .other = older}, out_),
+               StorageError);
+  EXPECT_EQ(
+      checkpoint_diff({.checkpoint = {.path = run_.path(), .override_model = true}, .other = older},
+                      out_),
+      ExitCode::kOk);
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(warnings, AllOf(HasSubstr("warning: passing over"), HasSubstr(shard)));
   EXPECT_EQ(list_checkpoint_paths(run_.path()).size(), 2u);
@@ -128,37 +136,39 @@ TEST_F(CheckpointCommands, PassOverWhatCannotBeReadIfTold) {
 TEST_F(CheckpointCommands, ListOfOnesThatCanAllBeReadIsOk) {
   const std::string path = save(10);
   for (const std::string& given : {run_.path(), run_.file("ckpt"), path}) {
-    EXPECT_EQ(checkpoint_list({.path = given}, out_), ExitCode::kOk) << given;
-    EXPECT_EQ(checkpoint_list({.path = given, .json = true}, out_), ExitCode::kOk) << given;
+    EXPECT_EQ(checkpoint_list({.checkpoint = {.path = given}}, out_), ExitCode::kOk) << given;
+    EXPECT_EQ(checkpoint_list({.checkpoint = {.path = given}, .json = true}, out_), ExitCode::kOk)
+        << given;
   }
 }
 
 TEST_F(CheckpointCommands, ListRefusesAFolderThatIsNotThere) {
   for (const std::string& given : {run_.file("absent"), run_.file("absent/")}) {
-    EXPECT_THROW(checkpoint_list({.path = given}, out_), CheckpointError) << given;
+    EXPECT_THROW(checkpoint_list({.checkpoint = {.path = given}}, out_), CheckpointError) << given;
     EXPECT_EQ(out_.str(), "");
   }
-  EXPECT_EQ(checkpoint_list({.path = run_.file("absent"), .json = true}, out_),
+  EXPECT_EQ(checkpoint_list({.checkpoint = {.path = run_.file("absent")}, .json = true}, out_),
             ExitCode::kCheckpoint);
   EXPECT_TRUE(json()["checkpoints"][0].contains("error"));
 }
 
 TEST_F(CheckpointCommands, DigestIsOfTheContent) {
   const std::string path = save(10);
-  checkpoint_digest({.path = path}, out_);
+  checkpoint_digest({.checkpoint = {.path = path}}, out_);
   EXPECT_EQ(out_.str(), content_digest(CheckpointReader(path)) + "\n");
 }
 
 TEST_F(CheckpointCommands, DiffTellsWhatDiffers) {
   const std::string a = save(10), b = save(11);
-  EXPECT_EQ(checkpoint_diff({.path = a, .other = a, .json = true}, out_), ExitCode::kOk);
+  EXPECT_EQ(checkpoint_diff({.checkpoint = {.path = a}, .other = a, .json = true}, out_),
+            ExitCode::kOk);
   EXPECT_EQ(json()["equal"], true);
-  EXPECT_EQ(checkpoint_diff({.path = a, .other = a}, out_), ExitCode::kOk);
+  EXPECT_EQ(checkpoint_diff({.checkpoint = {.path = a}, .other = a}, out_), ExitCode::kOk);
   out_.str("");
-  EXPECT_EQ(checkpoint_diff({.path = a, .other = b, .json = true}, out_), kDiffers);
+  EXPECT_EQ(checkpoint_diff({.checkpoint = {.path = a}, .other = b, .json = true}, out_), kDiffers);
   EXPECT_EQ(json()["equal"], false);
   out_.str("");
-  EXPECT_EQ(checkpoint_diff({.path = a, .other = b}, out_), kDiffers);
+  EXPECT_EQ(checkpoint_diff({.checkpoint = {.path = a}, .other = b}, out_), kDiffers);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("step\n  a: 10\n  b: 11"), HasSubstr("layer0.weight")));
 }
 

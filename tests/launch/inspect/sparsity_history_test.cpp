@@ -39,23 +39,22 @@ TEST(MaskNumbers, CountRowsInputsAndChanges) {
   EXPECT_FALSE(mask_numbers(torch::zeros_like(now), before).changed);
 }
 
-TEST(MatrixShrinker, KeepsSmallMatricesAndAveragesLargeOnes) {
-  MatrixShrinker small(2, 3, 3);
-  small.add(1, 2, 0.5);
-  EXPECT_THAT(small.shrunk().mean, ElementsAre(0, 0, 0, 0, 0, 0.5));
+TEST(Shrink, KeepsSmallMatricesAndAveragesLargeOnes) {
+  torch::Tensor small = torch::zeros({2, 3});
+  small[1][2] = 0.5;
+  EXPECT_THAT(shrink(small, 3).mean, ElementsAre(0, 0, 0, 0, 0, 0.5));
   // 5 x 10 by squares of 3 x 3, which are cut at the end.
-  MatrixShrinker large(5, 10, 4);
-  for (int64_t row = 0; row < 5; ++row) large.add(row, 0, 1.0);
-  large.add(4, 9, 1.0);
-  const ShrunkMatrix shrunk = large.shrunk();
+  torch::Tensor large = torch::zeros({5, 10}, torch::kBool);
+  large.select(1, 0).fill_(true);
+  large[4][9] = true;
+  const ShrunkMatrix shrunk = shrink(large, 4);
   EXPECT_EQ(shrunk.height, 2);
   EXPECT_EQ(shrunk.width, 4);
   EXPECT_THAT(shrunk.mean, ElementsAre(3.0 / 9, 0, 0, 0, 2.0 / 6, 0, 0, 1.0 / 2));
-  EXPECT_EQ(shrunk.largest(), 0.5);
-  MatrixShrinker thin(1, 1000, 10);
-  thin.add(0, 999, 1.0);
-  EXPECT_EQ(thin.shrunk().height, 1);
-  EXPECT_EQ(thin.shrunk().mean.back(), 0.01);
+  torch::Tensor thin = torch::zeros({1, 1000});
+  thin[0][999] = 1;
+  EXPECT_EQ(shrink(thin, 10).height, 1);
+  EXPECT_EQ(shrink(thin, 10).mean.back(), 0.01);
 }
 
 TEST(SparsityHistory, DrawsTheFirstTheLastAndSomeBetween) {

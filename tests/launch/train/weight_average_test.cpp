@@ -359,7 +359,7 @@ double loss_of(const std::string& checkpoint, const Recipe& recipe, bool raw_wei
   const auto data = open_split(make_source(recipe), Split::kValid);
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, torch::kCPU});
   load_weights(checkpoint, weights_of(model), *grid.world, raw_weights);
-  return evaluate({*model.task, recipe, data, grid}, /*step=*/6).value("loss");
+  return evaluate({*model.task, recipe, data, grid}, /*step=*/6)->value("loss");
 }
 
 TEST(WeightAverage, IsWhatEvaluationsUse) {
@@ -464,8 +464,8 @@ TEST(WeightAverage, IsWhatExportWrites) {
   const std::string path = trained.save(scratch.file("ckpt"));
   const Tensors state = tensors_of(trained.session);
   for (const bool raw : {false, true}) {
-    ExportArguments arguments{path, "hf", scratch.file(raw ? "raw" : "averaged")};
-    arguments.raw_weights = raw;
+    const ExportArguments arguments{
+        {.path = path, .raw_weights = raw}, "hf", scratch.file(raw ? "raw" : "averaged")};
     std::ostringstream out;
     export_weights(arguments, out);
     const ForeignWeights weights(arguments.out);
