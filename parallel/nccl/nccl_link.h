@@ -23,8 +23,10 @@ struct NcclCall {
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
-/// A thread holds busy() while it starts a collective. NcclWatch, a polling thread, calls is_over()
-/// for transfers in flight until NcclWatch::forget() is called for the link.
+/// To start a collective: take the lock busy(), call check_alive(), call NCCL with comm() and
+/// stream(), pass results to check(), call settle(), record an event on stream(), unlock. Call
+/// poll() before a stream waits for the event. Only comm(), check_alive(), check() and settle()
+/// need busy(). NcclWatch, a polling thread, calls is_over() until NcclWatch::forget().
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): shares rank 0's NCCL id and connects. Throws
@@ -40,11 +42,9 @@ class NcclLink {
   const NcclBackend& backend() const { return *backend_; }
   const GpuStreams& streams() const { return backend_->streams; }
   NcclComm* comm() const { return comm_; }  ///< null after a failure or abort
-  /// The stream that all transfers are queued on.
-  GpuStream* stream() const { return backend_->streams.communication; }
+  GpuStream* stream() const { return backend_->streams.communication; }  ///< of all transfers
 
-  /// Returns the lock of the link, to be held from the start of a call until NCCL has queued it.
-  std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }
+  std::unique_lock<std::recursive_mutex> busy() { return std::unique_lock(mutex_); }  ///< locked
 
   // `call` is for messages only. When a method below throws, the NCCL communicator is aborted.
   /// True if the GPU has reached `finished`, the event queued behind `call`, or if the link failed
@@ -55,11 +55,11 @@ class NcclLink {
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.
   void check(NcclResult result, const char* function, const NcclCall& call);
-  /// Blocks until NCCL has queued everything on the GPU, at most for NcclLimits::launch.
+  /// Blocks until NCCL has queued a call. Throws CommError on errors or after NcclLimits::launch.
   void settle(const NcclCall& call) { settle(call, limits_.launch); }
-  /// Throws CommError if NCCL reports an error of any call so far.
+  /// Throws CommError if the link failed before or NCCL reports an error of any call so far.
   void poll(const NcclCall& call);
-  /// Blocks until the GPU has reached the event, at most for NcclLimits::barrier.
+  /// Blocks until `event` is reached. Throws CommError on errors or after NcclLimits::barrier.
   void drain(const GpuEvent& event, const NcclCall& call);
   /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
   void abort() noexcept;
