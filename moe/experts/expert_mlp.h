@@ -42,14 +42,15 @@ struct ExpertWeights {
   static ExpertWeights of_list(at::TensorList list);
 };
 
-/// Returns views of `num_parts` runs of neighbouring experts, for one expert_mlp call on each,
-/// which overlaps with the exchange of another run's rows. Backward passes write straight into the
-/// whole stack's gradients; a run without a backward pass gets zeros. Call once per forward pass.
+/// Returns views of `num_parts` runs of neighbouring experts, so that expert_mlp on one run can
+/// overlap with the exchange of another run's rows. Backward passes write straight into the whole
+/// stack's gradients; a run without a backward pass gets zeros. Call once per forward pass.
 std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t num_parts);
 
 /// MLP experts of a MoE layer (grouped GEMMs). For each row computes act(x W1 + b1) W2 + b2 or,
 /// with a gate, (act(x Wg + bg) * (x W1 + b1)) W2 + b2 with the weights of the row's expert, times
-/// weight_R if defined: [R, D] -> [R, O]. Rows are sorted by expert; rows_u: numbers of rows.
+/// weight_R if defined: [R, D] -> [R, O]. A row is one token sent to one expert. Rows are sorted by
+/// expert; UnitRows holds each expert's number of rows, on the host or only on the GPU.
 ///
 /// One autograd node: each gradient is written once, and gradients of experts without rows are
 /// exactly zero. Saves the rows and the inputs of the activation for the backward pass; the rest is
@@ -66,9 +67,9 @@ torch::Tensor expert_mlp(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                          const ExpertWeights& weights, Activation activation,
                          const torch::Tensor& weight_R = {});
 
-/// Gathers rows (rows.index: token of each), applies expert_mlp with .rows_u and .weight_A, sums by
-/// token: [T, D] -> [T, O]. One autograd node, which saves tokens, not their rows nor the experts'
-/// outputs: for a token with K rows its D values and K H pre-activations, with a gate 2 K H.
+/// Gathers each row's token, applies expert_mlp and sums by token: [T, D] -> [T, O]. TokenRows:
+/// each row's token (index) and combine weight (weight_A), each expert's number of rows (rows_u).
+/// One autograd node. Saves x_TD and H pre-activations per row (with a gate 2 H), but no rows.
 torch::Tensor expert_mlp_of_tokens(const torch::Tensor& x_TD, const TokenRows& rows,
                                    const ExpertWeights& weights, Activation activation);
 

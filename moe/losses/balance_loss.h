@@ -22,14 +22,15 @@ namespace shoal {
 /// called an instance; this object holds this rank's instances.
 class Scope {
  public:
-  /// `world`: all ranks; used by kGlobal only, whose one instance every rank holds.
+  /// `world`: all ranks; used by kGlobal only. kGlobal has one instance, which every rank holds.
   Scope(ScopeKind kind, const TokenContext& context, Communicator& world);
   /// Sums over each instance's tokens: [T, U] -> [S, U], differentiable. kGlobal: collective.
   torch::Tensor sum(const torch::Tensor& value_TU) const;
-  /// Tokens of each instance over all ranks: float64 [S]. kGlobal: collective if lengths differ.
+  /// Tokens per instance, on all ranks: float64 [S]. kGlobal: collective if sample lengths differ.
   torch::Tensor tokens_S() const;
-  /// Returns the sum of the instances' values, each times its items on this rank: [S] -> scalar,
-  /// differentiable. Items are tokens or, if samples differ in length, samples (see TokenContext).
+  /// Multiplies each instance's value by the instance's number of items on this rank and sums the
+  /// products: [S] -> scalar, differentiable. Items are tokens; if samples differ in length, items
+  /// are samples. BalanceLosses::evaluate divides by the optimizer step's items over all ranks.
   torch::Tensor total(const torch::Tensor& value_S) const;
 
  private:

@@ -122,7 +122,7 @@ class NcclCommunicator : public Communicator {
     const NcclCall call{.name = "barrier", .sequence = sequence_++};
     GpuEvent queued;
     {
-      const auto turn = link_->busy();
+      const auto turn = link_->lock_launches();
       link_->check_alive(call);
       queued = link_->streams().record(link_->stream());
     }
@@ -159,7 +159,7 @@ class NcclCommunicator : public Communicator {
     const NcclBackend& backend = link_->backend();
     const GpuStreams& streams = backend.streams;
     GpuStream* const start_stream = streams.current();
-    const auto turn = link_->busy();
+    const auto turn = link_->lock_launches();
     link_->check_alive(call);
     streams.wait(link_->stream(), streams.record(start_stream));
     if (link_->traffic() == Traffic::kGradients && backend.last_exchange) {

@@ -23,9 +23,11 @@ struct NcclCall {
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
 /// destroys or aborts it. Shared by a Communicator and its collectives in flight.
 ///
-/// A thread holds busy() while it starts a collective, and may be blocked in NCCL meanwhile. The
-/// backend's NcclWatch, a polling thread, calls poll() and time_out() without busy(): it must be
-/// able to abort the communicator of a thread that is blocked.
+/// To start a collective: take lock_launches(), call check_alive(), call NCCL with comm() and
+/// stream(), pass its results to check(), record an event on stream(), unlock. Call poll() before
+/// a stream waits for the event. NcclWatch, a polling thread, calls poll() and time_out() without
+/// the lock, so that it can abort a communicator while a thread that holds the lock is blocked in
+/// NCCL.
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): waits for all ranks, shares rank 0's NCCL id and
@@ -46,12 +48,12 @@ class NcclLink {
   const GpuStreams& streams() const { return backend_->streams; }
   Traffic traffic() const { return traffic_; }
   NcclComm* comm() const;  ///< null after a failure or abort
-  /// The stream that the transfers are queued on.
+  /// Returns the stream that the transfers are queued on, one for each Traffic.
   GpuStream* stream() const { return streams().communication[static_cast<size_t>(traffic_)]; }
 
-  /// Returns the lock that orders the launches of all communicators of the process, to be held from
-  /// the start of a call until NCCL has queued it.
-  std::unique_lock<std::mutex> busy() { return std::unique_lock(backend_->launching); }
+  /// Locks the mutex that orders the launches of all communicators of the process. Hold the result
+  /// from the start of a collective until NCCL has queued it.
+  std::unique_lock<std::mutex> lock_launches() { return std::unique_lock(backend_->launching); }
   /// True if the link has failed or was aborted.
   bool has_failed() const;
 
@@ -60,9 +62,9 @@ class NcclLink {
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.
   void check(NcclResult result, const char* function, const NcclCall& call);
-  /// Throws CommError if NCCL reports an error of any call so far.
+  /// Throws CommError if the link failed before or NCCL reports an error of any call so far.
   void poll(const NcclCall& call);
-  /// Blocks until the GPU has reached the event, at most for NcclLimits::barrier.
+  /// Blocks until `event` is reached. Throws CommError on errors or after NcclLimits::barrier.
   void drain(const GpuEvent& event, const NcclCall& call);
   /// Throws CommError that says that the call is still in progress after `limit`.
   [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);

@@ -15,8 +15,8 @@
 namespace shoal {
 
 /// Runs one sparse layer by sparse kernels, with its current mask and hard permutation (an index
-/// that reorders inputs or outputs). A dense product is used instead while the permutation is soft,
-/// a trained matrix, and for numbers of tokens where it is faster (BreakEven).
+/// that reorders inputs or outputs). The layer uses a dense product while the permutation is soft
+/// (a trained matrix), and for numbers of tokens for which the dense product is faster (BreakEven).
 class SparseProduct : public LinearProduct {
  public:
   /// The layer's permutation and mask storage, which must not be MaskStorage::kNone.
@@ -24,9 +24,9 @@ class SparseProduct : public LinearProduct {
     MaskStorage storage = MaskStorage::kRows;
     int64_t block_size = 1;
     std::shared_ptr<const Permutation> permutation = nullptr;  ///< may be null
-    BreakEven break_even = {};
+    BreakEven break_even = {};  ///< densities below which kernels run: 1, 2 to 64, more tokens
   };
-  /// Break-even densities with which sparse kernels are always used.
+  /// Always runs sparse kernels: break-even densities above 1, for 1, 2 to 64 and more tokens.
   static constexpr BreakEven kAlways{2.0, 2.0, 2.0};
 
   explicit SparseProduct(const Layer& layer);
@@ -34,13 +34,14 @@ class SparseProduct : public LinearProduct {
   /// Sets the mask, bool [m, n, ...] with trailing dimensions flattened into n. Undefined: removes
   /// it, so that the layer uses dense products.
   void set_mask(const torch::Tensor& mask);
-  /// Invalidates the packed values after a change of the weights.
+  /// Drops the cached packed weights. Call after changes that autograd's version counter misses.
   void weights_changed() { kept_values_ = torch::Tensor(); }
   /// Forces dense products, until it is called with false.
   void set_dense(bool is_dense) { is_dense_ = is_dense; }
 
-  /// True if sparse kernels are used for some numbers of tokens, with this mask and permutation.
+  /// True with a mask, if its density is below a break-even density and no permutation is soft.
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
+  /// True if is_taken(), unless set_dense(true) holds. multiply() is dense where that is faster.
   bool is_on() const override;
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) const override;

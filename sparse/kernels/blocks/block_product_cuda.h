@@ -10,7 +10,7 @@ struct CUstream_st;
 /// GPU memory; calls are queued on the stream. Numbers of tokens and blocks must be positive.
 namespace shoal::block_cuda {
 
-/// Dense matrix of `width` columns, a row per token. Logical column i is stored at at[i]; null: i.
+/// Dense [tokens, width]. Logical column i is stored in column at[i], or in column i if at is null.
 template <class Real>
 struct Side {
   Real* data;
@@ -18,9 +18,9 @@ struct Side {
   const int32_t* at;
 };
 
-/// Product of a factor, the matrix or (`is_transposed`) its transpose, with the tokens `from`.
-/// Block row i of the factor has the blocks [start[i], start[i + 1]). `column` holds the block
-/// column of each in the factor, and `block` its index in `values`, which are never transposed.
+/// Overwrites all of `to` with from Fᵀ. F is the block-sparse matrix or, if `is_transposed`, its
+/// transpose. Block row i of F has the entries e in [start[i], start[i + 1]): the block in block
+/// column column[e] of F is values[block[e]]. `values` are never transposed.
 template <class Real>
 struct Product {
   int64_t size;  ///< b
@@ -34,8 +34,9 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Gradient of the values: products of dy and x summed over tokens, for the blocks at (row,
-/// column). Each part of `part_tokens` tokens has its own sum; `sum` is [parts, z, b, b].
+/// Gradient of the values. Overwrites sum[p, z] with the block in block row row[z] and block column
+/// column[z] of dyᵀ x over the tokens of part p. `sum` is [parts, z, b, b]. A part has
+/// `part_tokens` tokens, the last may have fewer. Columns of dy and x are in logical order.
 template <class Real>
 struct Dots {
   int64_t size, count;  ///< b, z
