@@ -6,6 +6,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launch/check/recipe_notes.h"
@@ -45,7 +46,7 @@ Json build_json() {
 
 /// The starts that the file lists, and this one.
 Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world) {
-  const Json before = Json::parse(text_of_file(file), nullptr, /*allow_exceptions=*/false);
+  const Json before = Json::parse(open_unless_pipe(file), nullptr, /*allow_exceptions=*/false);
   Json starts = before.is_object() ? before.value("starts", Json::array()) : Json::array();
   if (!starts.is_array()) starts = Json::array();
   const std::time_t now = std::time(nullptr);
@@ -87,7 +88,7 @@ double samples_per_second(const TrainingResult& result) {
 
 /// True if a summary of the run's last step is there.
 bool is_summarised(const std::string& path, int64_t step) {
-  const Json json = Json::parse(text_of_file(path), nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse(open_unless_pipe(path), nullptr, /*allow_exceptions=*/false);
   return json.is_object() && json.contains("steps") && json["steps"] == step &&
          json.contains("exit_code") && json["exit_code"] == 0;
 }
