@@ -1,7 +1,6 @@
 #include "moe/exchange/packed_rows.h"
 
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "runtime/device/autograd_function.h"

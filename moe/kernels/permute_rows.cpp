@@ -29,52 +29,46 @@ std::tuple<torch::Tensor, torch::Tensor> call_combine_backward(const torch::Tens
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_TD,
-                               const torch::Tensor& token_A, const torch::Tensor& first_T1,
-                               const torch::Tensor& row_A) {
-    ctx->save_for_backward({token_A, first_T1, row_A});
-    return take_rows(x_TD, token_A);
+                               const RowIndex& index) {
+    ctx->save_for_backward({index.token_A, index.first_T1, index.row_A});
+    return take_rows(x_TD, index.token_A);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     const auto saved = ctx->get_saved_variables();
-    const torch::Tensor none;
-    return {call_gather_sum(grads[0], std::nullopt, {saved[0], saved[1], saved[2]}), none, none,
-            none};
+    return {call_gather_sum(grads[0], std::nullopt, {saved[0], saved[1], saved[2]}),
+            torch::Tensor()};
   }
 };
 
 struct SumRows : torch::autograd::Function<SumRows> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
-                               const torch::Tensor& token_A, const torch::Tensor& first_T1,
-                               const torch::Tensor& row_A) {
-    ctx->save_for_backward({token_A});
-    return call_gather_sum(rows_AD, std::nullopt, {token_A, first_T1, row_A});
+                               const RowIndex& index) {
+    ctx->save_for_backward({index.token_A});
+    return call_gather_sum(rows_AD, std::nullopt, index);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
-    const torch::Tensor none;
-    return {take_rows(grads[0], ctx->get_saved_variables()[0]), none, none, none};
+    return {take_rows(grads[0], ctx->get_saved_variables()[0]), torch::Tensor()};
   }
 };
 
 struct CombineRows : torch::autograd::Function<CombineRows> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& rows_AD,
-                               const torch::Tensor& weight_A, const torch::Tensor& token_A,
-                               const torch::Tensor& first_T1, const torch::Tensor& row_A) {
+                               const torch::Tensor& weight_A, const RowIndex& index) {
     const torch::Tensor rows = rows_AD.contiguous();
     // Rows of fewer bits are summed in float32, and so are their weights.
     const torch::Tensor weight = weight_A.to(wide_dtype(rows.scalar_type())).contiguous();
     ctx->saved_data["weight_dtype"] = weight_A.scalar_type();
-    ctx->save_for_backward({rows, weight, token_A});
-    return call_gather_sum(rows, weight, {token_A, first_T1, row_A});
+    ctx->save_for_backward({rows, weight, index.token_A});
+    return call_gather_sum(rows, weight, index);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
     const auto saved = ctx->get_saved_variables();
     auto [grad_rows, grad_weight] = call_combine_backward(grads[0], saved[0], saved[1], saved[2]);
-    const torch::Tensor none;
-    return {grad_rows, grad_weight.to(ctx->saved_data["weight_dtype"].toScalarType()), none, none,
-            none};
+    return {grad_rows, grad_weight.to(ctx->saved_data["weight_dtype"].toScalarType()),
+            torch::Tensor()};
   }
 };
 
@@ -112,7 +106,7 @@ RowIndex make_row_index(const torch::Tensor& token_A, int64_t num_tokens) {
 
 torch::Tensor gather_rows(const torch::Tensor& x_TD, const RowIndex& index) {
   check_rows(x_TD, index.num_tokens(), "gather_rows");
-  return GatherRows::apply(x_TD, index.token_A, index.first_T1, index.row_A);
+  return GatherRows::apply(x_TD, index);
 }
 
 torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& weight_A,
@@ -120,12 +114,12 @@ torch::Tensor combine_rows(const torch::Tensor& rows_AD, const torch::Tensor& we
   check_rows(rows_AD, index.token_A.size(0), "combine_rows");
   TORCH_CHECK(weight_A.dim() == 1 && weight_A.size(0) == rows_AD.size(0), "combine_rows: weights ",
               weight_A.sizes(), " for rows ", rows_AD.sizes());
-  return CombineRows::apply(rows_AD, weight_A, index.token_A, index.first_T1, index.row_A);
+  return CombineRows::apply(rows_AD, weight_A, index);
 }
 
 torch::Tensor sum_rows(const torch::Tensor& rows_AD, const RowIndex& index) {
   check_rows(rows_AD, index.token_A.size(0), "sum_rows");
-  return SumRows::apply(rows_AD, index.token_A, index.first_T1, index.row_A);
+  return SumRows::apply(rows_AD, index);
 }
 
 torch::Tensor permute_rows(const torch::Tensor& x_RD, const torch::Tensor& order_R,
