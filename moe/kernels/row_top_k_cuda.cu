@@ -8,6 +8,7 @@
 namespace shoal::top_k_cuda {
 namespace {
 
+using device::kWarp;
 using device::LaneBest;
 using device::ordered;
 using device::own_row;
@@ -36,6 +37,90 @@ __global__ void top_k_kernel(TopK<Real> job) {
   }
 }
 
+constexpr int kBlock = 1024;
+constexpr int kDigits = 256;
+
+/// Order in which tokens are marked: by score, then the higher token first.
+struct Order {
+  uint64_t score;
+  uint32_t token;
+
+  __device__ int digit(int byte) const {
+    const uint64_t part = byte >= 4 ? score >> (8 * (byte - 4)) : token >> (8 * byte);
+    return static_cast<int>(part & 0xff);
+  }
+  /// Whether all digits above `byte` are the same.
+  __device__ bool begins_as(const Order& other, int byte) const {
+    if (byte < 4)
+      return score == other.score && (uint64_t{token ^ other.token} >> (8 * byte + 8)) == 0;
+    return byte == 11 || (score ^ other.score) >> (8 * (byte - 4) + 8) == 0;
+  }
+  __device__ bool is_at_most(const Order& other) const {
+    return score != other.score ? score < other.score : token <= other.token;
+  }
+};
+
+/// Unsigned numbers in the order of the scores. A double holds every float.
+template <class Real>
+__device__ Order order_of(Real score, int64_t token) {
+  const double value = static_cast<double>(ordered(score)) + 0.0;  // not -0
+  const auto bits = static_cast<uint64_t>(__double_as_longlong(value));
+  const uint64_t sign = uint64_t{1} << 63;
+  return {(bits & sign) != 0 ? ~bits : bits | sign, ~static_cast<uint32_t>(token)};
+}
+
+/// Finds the digit of the before-th number from the counts of all digits; `left`: its place among
+/// those with the digit. A lane has kDigits / 32 digits. All lanes of one warp must call it.
+__device__ void choose_digit(const int* count_of, int before, int* chosen, int* left) {
+  constexpr int kOwn = kDigits / kWarp;
+  const int lane = static_cast<int>(threadIdx.x);
+  int own = 0;
+  for (int i = 0; i < kOwn; ++i) own += count_of[lane * kOwn + i];
+  int end = own;  // of this lane's numbers in the order
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int other = __shfl_sync(device::kAllLanes, end, lane - distance);
+    if (lane >= distance) end += other;
+  }
+  if (before > end || before <= end - own) return;
+  before -= end - own;
+  int digit = lane * kOwn;
+  while (before > count_of[digit]) before -= count_of[digit++];
+  *chosen = digit;
+  *left = before;
+}
+
+// Radix selection, the highest byte first: the count-th of the order is what `bound` becomes.
+template <class Real>
+__global__ void mark_lowest_kernel(MarkLowest<Real> job) {
+  __shared__ int count_of[kDigits];
+  __shared__ int chosen;
+  __shared__ int left;
+  const int64_t first = job.first + int64_t{blockIdx.x} * job.length;
+  const Real* score = job.score_T + first;
+  Order bound{0, 0};
+  int before = static_cast<int>(job.count);
+  for (int byte = 11; byte >= 0; --byte) {
+    for (int i = threadIdx.x; i < kDigits; i += kBlock) count_of[i] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < job.length; i += kBlock) {
+      const Order order = order_of(score[i], i);
+      if (order.begins_as(bound, byte)) atomicAdd(&count_of[order.digit(byte)], 1);
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) choose_digit(count_of, before, &chosen, &left);
+    __syncthreads();
+    before = left;
+    if (byte >= 4) {
+      bound.score |= static_cast<uint64_t>(chosen) << (8 * (byte - 4));
+    } else {
+      bound.token |= static_cast<uint32_t>(chosen) << (8 * byte);
+    }
+  }
+  for (int64_t i = threadIdx.x; i < job.length; i += kBlock) {
+    if (order_of(score[i], i).is_at_most(bound)) job.mark_T[first + i] = true;
+  }
+}
+
 }  // namespace
 
 template <class Real>
@@ -53,7 +138,15 @@ void launch_top_k(const TopK<Real>& job, CUstream_st* stream) {
   }
 }
 
+template <class Real>
+void launch_mark_lowest(const MarkLowest<Real>& job, CUstream_st* stream) {
+  if (job.num_runs == 0 || job.count <= 0) return;
+  mark_lowest_kernel<<<static_cast<unsigned>(job.num_runs), kBlock, 0, stream>>>(job);
+}
+
 template void launch_top_k(const TopK<float>&, CUstream_st*);
 template void launch_top_k(const TopK<double>&, CUstream_st*);
+template void launch_mark_lowest(const MarkLowest<float>&, CUstream_st*);
+template void launch_mark_lowest(const MarkLowest<double>&, CUstream_st*);
 
 }  // namespace shoal::top_k_cuda

@@ -6,7 +6,7 @@ struct CUstream_st;
 
 // T tokens  U units (experts), or keys of a memory unit  K choices
 
-/// CUDA kernel of top_k (row_top_k.h), for float and double in GPU memory, queued on the stream.
+/// CUDA kernels of row_top_k.h, for float and double in GPU memory, queued on the stream.
 namespace shoal::top_k_cuda {
 
 /// Largest k that the kernel supports.
@@ -24,5 +24,17 @@ struct TopK {
 };
 template <class Real>
 void launch_top_k(const TopK<Real>& job, CUstream_st* stream);
+
+/// mark_lowest, for routers that drop tokens: sets mark_T, which must be all false, for the `count`
+/// lowest scores of each run, NaN as -inf, among ties for the higher tokens. Run i has the `length`
+/// tokens from first + i * length on. count <= length.
+template <class Real>
+struct MarkLowest {
+  const Real* score_T;
+  bool* mark_T;
+  int64_t first, length, count, num_runs;
+};
+template <class Real>
+void launch_mark_lowest(const MarkLowest<Real>& job, CUstream_st* stream);
 
 }  // namespace shoal::top_k_cuda

@@ -100,45 +100,47 @@ int64_t room_for(const Choices& choices, const Chunks& groups, const Capacity& c
   return room;
 }
 
-/// Units of the choices that have a place; sets the rows of each unit and chunk.
-Tensor keep(const Choices& choices, const Chunks& chunks, const Capacity& capacity,
+/// Units of the choices that have a place; sets the rows of each unit and group.
+Tensor keep(const Choices& choices, const Chunks& groups, const Capacity& capacity,
             const Tensor& count_UC) {
-  const bool is_limited = capacity.mode != CapacityMode::kDropless;
-  const Asking asking =
-      asking_order(choices, chunks, is_limited ? capacity.order : CapacityOrder::kPosition);
+  const Asking asking = asking_order(choices, groups, capacity.order);
   Tensor kept_TK = torch::empty_like(choices.unit_TK);
   const capacity_cuda::Limit job{
       choices.unit_TK.const_data_ptr<int64_t>(),
       kept_TK.data_ptr<int64_t>(),
       count_UC.data_ptr<int64_t>(),
-      is_limited,
       capacity.mode == CapacityMode::kPadded,
       {decimal_of(capacity.factor), choices.num_units, capacity.min, capacity.align},
       asking.order};
-  capacity_cuda::launch_limit(chunks, job, current_stream());
+  capacity_cuda::launch_limit(groups, job, current_stream());
   return kept_TK;
 }
 
-std::vector<Tensor> place(const Tensor& kept_TK, const Chunks& chunks, const Tensor& count_UC,
+std::vector<Tensor> place(const Choices& kept, const Chunks& chunks, const Tensor& count_UC,
                           int64_t room) {
   const Tensor end_UC = count_UC.flatten().cumsum(0);
   Tensor token_A = torch::full({room}, -1, count_UC.options());
   Tensor choice_A = torch::full({room}, -1, count_UC.options());
-  const capacity_cuda::Place job{kept_TK.const_data_ptr<int64_t>(),
+  const capacity_cuda::Place job{kept.unit_TK.const_data_ptr<int64_t>(),
                                  end_UC.const_data_ptr<int64_t>(),
                                  count_UC.const_data_ptr<int64_t>(), token_A.data_ptr<int64_t>(),
                                  choice_A.data_ptr<int64_t>()};
   capacity_cuda::launch_place(chunks, job, current_stream());
-  return {token_A, choice_A, count_UC.sum(1), kept_TK.ge(0).sum()};
+  return {token_A, choice_A, count_UC.sum(1), kept.unit_TK.ge(0).sum()};
 }
 
 /// Chunks are the groups, but for a layer without limits.
 std::vector<Tensor> assign(const Choices& choices, const Chunks& chunks, const Capacity& capacity) {
-  const Tensor count_UC =
-      torch::empty({choices.num_units, chunks.count}, choices.unit_TK.options());
-  const Tensor kept_TK = keep(choices, chunks, capacity, count_UC);
-  std::vector<Tensor> assigned =
-      place(kept_TK, chunks, count_UC, room_for(choices, chunks, capacity));
+  Tensor count_UC = torch::empty({choices.num_units, chunks.count}, choices.unit_TK.options());
+  Tensor kept_TK = choices.unit_TK;
+  if (capacity.mode != CapacityMode::kDropless) {
+    kept_TK = keep(choices, chunks, capacity, count_UC);
+  } else {
+    capacity_cuda::launch_count(chunks, kept_TK.const_data_ptr<int64_t>(),
+                                count_UC.data_ptr<int64_t>(), current_stream());
+  }
+  std::vector<Tensor> assigned = place({kept_TK, choices.score_TK, choices.num_units}, chunks,
+                                       count_UC, room_for(choices, chunks, capacity));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return assigned;
 }

@@ -128,9 +128,7 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
   __syncthreads();
   count_tokens(run, chunks, job.unit_N, &num_tokens);
   __syncthreads();
-  if (thread() == 0) {
-    limit = job.is_limited ? job.rule.rows_for(int64_t{num_tokens} * chunks.k) : run.count;
-  }
+  if (thread() == 0) limit = job.rule.rows_for(int64_t{num_tokens} * chunks.k);
   int* before_U = count_earlier(run, chunks.num_units, count_WU,
                                 [&](int place) { return asking_at(place).unit; });
   Asking next = asking_at(run.begin + lane());
@@ -145,6 +143,21 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
   for (int u = thread(); u < chunks.num_units; u += num_threads()) {
     const int64_t kept = asked_U[u] < limit ? asked_U[u] : limit;
     job.count_UC[int64_t{u} * chunks.count + blockIdx.x] = job.padded ? limit : kept;
+  }
+}
+
+__global__ void count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* count_UC) {
+  extern __shared__ int count_U[];
+  const Run run(chunks);
+  for (int u = thread(); u < chunks.num_units; u += num_threads()) count_U[u] = 0;
+  __syncthreads();
+  for (int i = thread(); i < run.count; i += num_threads()) {
+    const int unit = checked_unit(unit_N[run.first + i], chunks.num_units);
+    if (unit >= 0) atomicAdd(count_U + unit, 1);
+  }
+  __syncthreads();
+  for (int u = thread(); u < chunks.num_units; u += num_threads()) {
+    count_UC[int64_t{u} * chunks.count + blockIdx.x] = count_U[u];
   }
 }
 
@@ -187,6 +200,13 @@ void launch_limit(const Chunks& chunks, const Limit& job, CUstream_st* stream) {
   const int warps = num_warps(chunks);
   limit_kernel<<<static_cast<unsigned>(chunks.count), warps * kWarp, count_bytes(warps, chunks),
                  stream>>>(chunks, job);
+}
+
+void launch_count(const Chunks& chunks, const int64_t* unit_N, int64_t* count_UC,
+                  CUstream_st* stream) {
+  if (chunks.count == 0) return;
+  count_kernel<<<static_cast<unsigned>(chunks.count), num_warps(chunks) * kWarp,
+                 count_bytes(1, chunks), stream>>>(chunks, unit_N, count_UC);
 }
 
 void launch_place(const Chunks& chunks, const Place& job, CUstream_st* stream) {

@@ -35,13 +35,16 @@ struct Limit {
   const int64_t* unit_N;  ///< unit of each choice; -1 if masked
   int64_t* kept_unit_N;   ///< output: the unit; -1 if the choice is masked or dropped
   int64_t* count_UC;      ///< output: rows of each unit and group
-  bool is_limited;        ///< false: all choices are kept
   bool padded;            ///< true: rows are padded to the capacity
   CapacityRule rule;  ///< computes a group's capacity from its number of unmasked tokens times K
   Order order;
 };
-/// Keeps each unit's first choices in `order`, up to the capacity of a routing group, if limited.
+/// Keeps each unit's first choices in `order`, up to the capacity. Chunks are routing groups.
 void launch_limit(const Chunks& chunks, const Limit& job, CUstream_st* stream);
+
+/// Sets count_UC to the choices of each unit in each chunk; unit -1 is ignored.
+void launch_count(const Chunks& chunks, const int64_t* unit_N, int64_t* count_UC,
+                  CUstream_st* stream);
 
 struct Place {
   const int64_t* unit_N;        ///< unit of each choice; -1: it has no row

@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "runtime/device/current_stream_cuda.h"
-#include "runtime/device/device_copy.h"
 #include "runtime/device/real_types.h"
 
 // B sequences  S tokens  N query heads  M heads of keys and values  W head width
@@ -31,31 +30,43 @@ StridedRows<Value> strided_rows(const torch::Tensor& rows) {
   return {const_data<Value>(rows), rows.stride(0), rows.stride(1), rows.stride(2)};
 }
 
-/// offset_b1: `offset` on the GPU.
-template <class Value>
-Inputs<Value> inputs_of(at::TensorList heads, const torch::Tensor& limit,
-                        const torch::Tensor& offset_b1, at::IntArrayRef offset, double scale) {
-  const torch::Tensor &query = heads[0], &key = heads[1], &value = heads[2];
-  int64_t most = 0;
-  for (size_t b = 0; b + 1 < offset.size(); ++b) most = std::max(most, offset[b + 1] - offset[b]);
-  const auto size = [](const torch::Tensor& x, int64_t dim) {
-    return static_cast<int>(x.size(dim));
-  };
-  return {const_data<Value>(query),
-          strided_rows<Value>(key),
-          strided_rows<Value>(value),
-          const_data<int64_t>(limit),
-          const_data<int64_t>(offset_b1),
-          size(key, 0),
-          size(key, 2),
-          size(query, 1),
-          size(key, 1),
-          size(query, 1) / size(key, 1),
-          size(query, 2),
-          query.size(0),
-          most,
-          scale};
+torch::Tensor offsets_on(at::IntArrayRef offset, const at::Device& device) {
+  return torch::tensor(offset, torch::kInt64).to(device, /*non_blocking=*/true);
 }
+
+struct SparseCudaCall {
+  at::TensorList heads;
+  const torch::Tensor& limit;
+  const torch::Tensor& offset_b1;
+  at::IntArrayRef offset;
+  double scale;
+
+  template <class Value>
+  Inputs<Value> inputs() const {
+    const torch::Tensor &query = heads[0], &key = heads[1], &value = heads[2];
+    int64_t most = 0;
+    for (size_t b = 0; b + 1 < offset.size(); ++b) {
+      most = std::max(most, offset[b + 1] - offset[b]);
+    }
+    const auto size = [](const torch::Tensor& x, int64_t dim) {
+      return static_cast<int>(x.size(dim));
+    };
+    return {const_data<Value>(query),
+            strided_rows<Value>(key),
+            strided_rows<Value>(value),
+            const_data<int64_t>(limit),
+            const_data<int64_t>(offset_b1),
+            size(key, 0),
+            size(key, 2),
+            size(query, 1),
+            size(key, 1),
+            size(query, 1) / size(key, 1),
+            size(query, 2),
+            query.size(0),
+            most,
+            scale};
+  }
+};
 
 /// Number of key parts, chosen so that few queries fill the GPU, too.
 template <class Value>
@@ -71,12 +82,12 @@ std::tuple<torch::Tensor, torch::Tensor> attend_cuda(at::TensorList heads,
                                                      at::IntArrayRef offset, double scale) {
   const torch::Tensor& query = heads[0];
   const c10::cuda::CUDAGuard guard(query.device());
-  const torch::Tensor offset_b1 = send_to(offset.vec(), query.device());
+  const torch::Tensor offset_b1 = offsets_on(offset, query.device());
   const torch::Tensor out = torch::empty(query.sizes(), query.options());
   torch::Tensor log_sum, part_out, part_log_sum;
   for_real_type(query, "sparse_query_attention", [&]<class Value, class Real>(Value, Real) {
     const auto options = query.options().dtype(c10::CppTypeToScalarType<Real>::value);
-    const auto in = inputs_of<Value>(heads, limit, offset_b1, offset, scale);
+    const auto in = SparseCudaCall{heads, limit, offset_b1, offset, scale}.inputs<Value>();
     const int64_t parts = num_key_parts(in), kept = parts == 1 ? 0 : parts;
     constexpr int64_t kKeys = sparse_query_cuda::kKeys;
     log_sum = torch::empty({in.R, in.N}, options);
@@ -96,7 +107,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> attend_backward_cuda(
     at::IntArrayRef offset, double scale) {
   const torch::Tensor &query = saved[0], &key = saved[1], &log_sum = saved[4];
   const c10::cuda::CUDAGuard guard(query.device());
-  const torch::Tensor offset_b1 = send_to(offset.vec(), query.device());
+  const torch::Tensor offset_b1 = offsets_on(offset, query.device());
   const torch::Tensor dot =
       (grad.to(log_sum.scalar_type()) * saved[3].to(log_sum.scalar_type())).sum(-1).contiguous();
   const torch::Tensor query_grad = torch::empty(query.sizes(), query.options());
@@ -106,8 +117,9 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> attend_backward_cuda(
     const Backward<Value> job{const_data<Value>(grad), const_data<Real>(log_sum),
                               const_data<Real>(dot),   data<Value>(query_grad),
                               data<Value>(key_grad),   data<Value>(value_grad)};
-    sparse_query_cuda::launch_backward(inputs_of<Value>(saved, limit, offset_b1, offset, scale),
-                                       job, current_stream());
+    sparse_query_cuda::launch_backward(
+        SparseCudaCall{saved.slice(0, 3), limit, offset_b1, offset, scale}.inputs<Value>(), job,
+        current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {query_grad, key_grad, value_grad};

@@ -12,8 +12,8 @@ using device::kAllLanes;
 using device::narrow;
 using device::widen;
 
-// threadIdx.x is the lane, threadIdx.y the warp.
 constexpr int kWarps = 4;
+constexpr int kBlock = 32 * kWarps;
 constexpr int kWidth = static_cast<int>(kMostWidth);
 constexpr int kColumns = kWidth / 32;  // of a lane
 static_assert(kKeys == 32, "a lane has a key");
@@ -56,7 +56,7 @@ struct RowTable {
 template <class Value>
 __device__ void fill_table(const Inputs<Value>& in, const Tile<Value>& tile,
                            RowTable<Value>& table) {
-  const int row = static_cast<int>(threadIdx.y * 32 + threadIdx.x);
+  const int row = static_cast<int>(threadIdx.x);
   if (row >= tile.count) return;
   const int packed = tile.first + row, own = packed / in.G;
   const int64_t query = in.offset_b1[tile.b] + own;
@@ -68,7 +68,7 @@ __device__ void fill_table(const Inputs<Value>& in, const Tile<Value>& tile,
 template <class Value>
 __device__ void load_rows(const Tile<Value>& tile, const RowTable<Value>& table, const Value* from,
                           int W, Wide<Value> (*to)[kWidth]) {
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int row = warp; row < kRows<Value>; row += kWarps) {
     const Value* own = row < tile.count ? from + table.place[row] * W : nullptr;
     for (int h = lane; h < W; h += 32) to[row][h] = own == nullptr ? Wide<Value>(0) : widen(own[h]);
@@ -79,7 +79,7 @@ __device__ void load_rows(const Tile<Value>& tile, const RowTable<Value>& table,
 template <class Value>
 __device__ void load_keys(const Tile<Value>& tile, const StridedRows<Value>& from, Keys range,
                           int W, Wide<Value> (*to)[kWidth + 1]) {
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const Value* head = from.data + tile.b * from.sequence + tile.m * from.head;
   for (int key = warp; key < kKeys; key += kWarps) {
     const int place = range.first + key;
@@ -94,7 +94,7 @@ __device__ void load_keys(const Tile<Value>& tile, const StridedRows<Value>& fro
 template <class Value>
 __device__ void multiply_rows(const Wide<Value> (*rows)[kWidth], const Wide<Value>* key, int W,
                               Wide<Value> (&result)[kWarpRows<Value>]) {
-  const int warp = static_cast<int>(threadIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   for (int r = 0; r < kWarpRows<Value>; ++r) {
     Wide<Value> sum = 0;
     for (int h = 0; h < W; ++h) sum += rows[warp * kWarpRows<Value> + r][h] * key[h];
@@ -107,7 +107,7 @@ template <class Value>
 __device__ void add_keys(const Wide<Value> (&weight)[kWarpRows<Value>],
                          const Wide<Value> (*keys)[kWidth + 1], int W,
                          Wide<Value> (&sum)[kWarpRows<Value>][kColumns]) {
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int key = 0; key < kKeys; ++key) {
     for (int r = 0; r < kWarpRows<Value>; ++r) {
       const Wide<Value> own = __shfl_sync(kAllLanes, weight[r], key);
@@ -116,6 +116,23 @@ __device__ void add_keys(const Wide<Value> (&weight)[kWarpRows<Value>],
       }
     }
   }
+}
+
+template <class Real>
+__device__ Real max_of_warp(Real value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const Real other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+template <class Real>
+__device__ Real sum_of_warp(Real value) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
 }
 
 /// Output of the warp's rows so far: `sum` to be divided by `total`; logits are in powers of two.
@@ -133,12 +150,12 @@ struct Softmax {
   }
   /// Turns this lane's logit of a row into its weight.
   __device__ Real enter(int r, Real logit, bool is_seen) {
-    const Real most = device::max_lanes(is_seen ? logit : -Real(INFINITY));
+    const Real most = max_of_warp(is_seen ? logit : -Real(INFINITY));
     const Real common = most > highest[r] ? most : highest[r];
     const Real keep = highest[r] == common ? Real(1) : exp2(highest[r] - common);
     const Real weight = is_seen ? exp2(logit - common) : Real(0);
     highest[r] = common;
-    total[r] = total[r] * keep + device::sum_lanes(weight);
+    total[r] = total[r] * keep + sum_of_warp(weight);
     for (int c = 0; c < kColumns; ++c) sum[r][c] *= keep;
     return weight;
   }
@@ -148,7 +165,7 @@ template <class Value>
 __device__ void write_row(const Inputs<Value>& in, const Forward<Value>& job,
                           const Softmax<Value>& softmax, int r, int64_t place) {
   using Real = Wide<Value>;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t part_place = blockIdx.y * in.R * in.N + place;
   const Real total = softmax.total[r];
   const Real log_sum = (softmax.highest[r] + log2(total)) / Real(kLog2OfE);
@@ -177,8 +194,8 @@ __global__ void forward_kernel(Inputs<Value> in, Forward<Value> job) {
   if (tile.count <= 0) return;
   fill_table(in, tile, table);
   __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x);
-  const int first_row = static_cast<int>(threadIdx.y) * kWarpRows<Value>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows<Value>;
   const int part_keys = static_cast<int>(job.part_keys), least = table.limit[0];
   Keys range{static_cast<int>(blockIdx.y) * part_keys, table.limit[tile.count - 1] + 1};
   if (range.end > range.first + part_keys) range.end = range.first + part_keys;
@@ -222,14 +239,14 @@ __global__ void merge_kernel(Inputs<Value> in, Forward<Value> job) {
   for (int64_t p = 0; p < job.parts; ++p) total += exp(job.log_sum_PRN[p * rows + row] - highest);
   const Real log_sum = highest + log(total);
   if (threadIdx.x == 0) job.log_sum_RN[row] = log_sum;
-  const int h = static_cast<int>(threadIdx.x);
-  if (h >= in.W) return;
-  Real sum = 0;
-  for (int64_t p = 0; p < job.parts; ++p) {
-    const int64_t place = p * rows + row;
-    sum += exp(job.log_sum_PRN[place] - log_sum) * job.out_PRNW[place * in.W + h];
+  for (int h = static_cast<int>(threadIdx.x); h < in.W; h += kBlock) {
+    Real sum = 0;
+    for (int64_t p = 0; p < job.parts; ++p) {
+      const int64_t place = p * rows + row;
+      sum += exp(job.log_sum_PRN[place] - log_sum) * job.out_PRNW[place * in.W + h];
+    }
+    job.out_RNW[row * in.W + h] = narrow<Value>(sum);
   }
-  job.out_RNW[row * in.W + h] = narrow<Value>(sum);
 }
 
 template <class Value>
@@ -245,8 +262,8 @@ __global__ void query_grad_kernel(Inputs<Value> in, Backward<Value> job) {
   if (tile.count <= 0) return;
   fill_table(in, tile, table);
   __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x);
-  const int first_row = static_cast<int>(threadIdx.y) * kWarpRows<Value>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first_row = static_cast<int>(threadIdx.x) / 32 * kWarpRows<Value>;
   load_rows(tile, table, in.query_RNW, in.W, query);
   load_rows(tile, table, job.grad_RNW, in.W, grad);
   Real sum[kWarpRows<Value>][kColumns] = {};
@@ -309,7 +326,7 @@ __global__ void key_grad_kernel(Inputs<Value> in, Backward<Value> job) {
   __shared__ Real logit_grad[kTileRows][kKeys];
   __shared__ Table table;
   const int block = static_cast<int>(blockIdx.x), b = block % in.B, m = block / in.B % in.M;
-  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const Keys range{block / (in.B * in.M) * kKeys, in.S};
   Real key_sum[kWarpKeys][kColumns] = {}, value_sum[kWarpKeys][kColumns] = {};
   const Real scale = static_cast<Real>(in.scale);
@@ -374,17 +391,17 @@ template <class Value>
 void launch_forward(const Inputs<Value>& in, const Forward<Value>& job, CUstream_st* stream) {
   if (in.R == 0) return;
   const dim3 grid(num_tiles(in), static_cast<unsigned>(job.parts));
-  forward_kernel<Value><<<grid, dim3(32, kWarps), 0, stream>>>(in, job);
+  forward_kernel<Value><<<grid, kBlock, 0, stream>>>(in, job);
   if (job.parts == 1) return;
-  merge_kernel<Value><<<static_cast<unsigned>(in.R * in.N), kWidth, 0, stream>>>(in, job);
+  merge_kernel<Value><<<static_cast<unsigned>(in.R * in.N), kBlock, 0, stream>>>(in, job);
 }
 
 template <class Value>
 void launch_backward(const Inputs<Value>& in, const Backward<Value>& job, CUstream_st* stream) {
-  if (in.R > 0) query_grad_kernel<Value><<<num_tiles(in), dim3(32, kWarps), 0, stream>>>(in, job);
+  if (in.R > 0) query_grad_kernel<Value><<<num_tiles(in), kBlock, 0, stream>>>(in, job);
   const int64_t blocks = int64_t{in.S + kKeys - 1} / kKeys * in.B * in.M;
   if (blocks == 0) return;
-  key_grad_kernel<Value><<<static_cast<unsigned>(blocks), dim3(32, kWarps), 0, stream>>>(in, job);
+  key_grad_kernel<Value><<<static_cast<unsigned>(blocks), kBlock, 0, stream>>>(in, job);
 }
 
 template void launch_forward(const Inputs<float>&, const Forward<float>&, CUstream_st*);
