@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 
 namespace shoal {
@@ -45,11 +45,8 @@ ForeignConfig read_json(const std::string& path, uint64_t most_bytes) {
 
 /// The number at the start of `text`, if a dot follows it.
 std::optional<int64_t> leading_number(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number =
-      failure == std::errc() && number >= 0 && end != text.data() + text.size() && *end == '.';
-  return is_number ? std::optional(number) : std::nullopt;
+  const size_t dot = text.find('.');
+  return dot == text.npos ? std::nullopt : parse_digits(text.substr(0, dot));
 }
 
 /// Reads from an index which shard holds each tensor.

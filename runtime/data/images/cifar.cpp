@@ -1,16 +1,22 @@
-#include "runtime/data/images/cifar.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/data/crop.h"
+#include "runtime/data/data_source.h"
 #include "runtime/data/images/cifar_records.h"
 #include "runtime/data/images/resized_crop.h"
 #include "runtime/data/split_files.h"
@@ -30,6 +36,65 @@ std::vector<std::string> official_files(int64_t classes, Split split) {
   }
   return files;
 }
+
+struct CifarSplit {
+  std::optional<std::vector<std::string>> files;
+  std::optional<int64_t> samples;
+  Choice<Crop> crop{"center"};
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("files", &CifarSplit::files, "files in data.path; auto = those of the official split",
+              unset_word("auto"), not_empty(), at_least_one(), file_path()),
+        field("samples", &CifarSplit::samples,
+              "the first so many of the files' records; auto = all", unset_word("auto"),
+              at_least(1)),
+        field("crop", &CifarSplit::crop,
+              "what of an image is taken and resized to data.image_size")};
+  }
+};
+
+struct CifarOptions {
+  std::optional<std::string> path;
+  int64_t classes = 10;
+  int64_t image_size = CifarLayout::kSide;
+  OnCorrupt on_corrupt = OnCorrupt::kFail;
+  CifarSplit train;
+  CifarSplit valid;
+  ImageOptions images;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("path", &CifarOptions::path,
+              "folder of the files, relative to the working directory; auto = the archive's own "
+              "name, cifar-10-batches-bin or cifar-100-binary",
+              unset_word("auto"), not_empty(), file_path(), on_resume(OnResume::kFree)),
+        field("classes", &CifarOptions::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
+        field("image_size", &CifarOptions::image_size, "height and width after the crop",
+              unit("pixels"), in_range(1, 4096)),
+        field("on_corrupt", &CifarOptions::on_corrupt,
+              "a record with a wrong label: fail, or skip = take the next good one, for at most "
+              "1e-4 of the records"),
+        field("train", &CifarOptions::train, "what is trained on"),
+        field("valid", &CifarOptions::valid, "what is evaluated on", changes_scores()),
+        inlined(&CifarOptions::images)};
+  }
+  /// Refuses class counts other than 10 and 100, and a file named twice.
+  void validate(Problems& problems) const {
+    if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
+    refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
+  }
+
+  /// Folder of the files.
+  std::string folder() const {
+    return path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
+  }
+  /// Paths of a split's files.
+  std::vector<std::string> paths(Split split) const {
+    const CifarSplit& chosen = split == Split::kTrain ? train : valid;
+    return paths_in(folder(), chosen.files.value_or(official_files(classes, split)));
+  }
+};
 
 /// Files one after the other.
 class CifarSet final : public SampleSet {
@@ -108,76 +173,83 @@ class CifarSet final : public SampleSet {
   std::map<int64_t, int64_t> substitutes_;
 };
 
+/// Data source `cifar`: CIFAR-10 or CIFAR-100 in the official binary layout. Rules of keys: in a
+/// list, not_empty() refuses an empty text and at_least_one() an empty list; changes_scores() makes
+/// a resume with another value warn that scores are not comparable.
+class CifarSource : public DataSource {
+ public:
+  using Options = CifarOptions;
+
+  static constexpr Sketch kSketch{
+      .image = ImageShape{3, 32, 32},
+      .path = "${env:CIFAR10}",
+      .files = "data_batch_1.bin, ...",
+      .lines =
+          "  train: {files: [data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, "
+          "data_batch_4.bin]}\n"
+          "  valid: {files: [data_batch_5.bin]}   # held out of the training files\n",
+      .change = "  augment: {crop_padding: 4, flip: true}\n"};  ///< starter recipe of `shoal new`
+
+  explicit CifarSource(const Options& options) : options_(options) {}
+
+  DataShape shape() const override {
+    return {.source = "cifar",
+            .image = image(),
+            .has_unit_pixels = keeps_unit_pixels(options_.images),
+            .classes = options_.classes};
+  }
+  /// Names from batches.meta.txt, or fine_label_names.txt for 100 classes, beside the files.
+  std::vector<std::string> class_names() const override {
+    const char* name = options_.classes == 100 ? "fine_label_names.txt" : "batches.meta.txt";
+    std::ifstream stream = open_unless_pipe(paths_in(options_.folder(), {name}).front());
+    std::vector<std::string> names;
+    for (std::string line; std::getline(stream, line);) {
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!line.empty()) names.push_back(line);
+    }
+    if (std::ssize(names) != options_.classes) names.clear();  // not the classes of these files
+    return names;
+  }
+  std::optional<ImageTransform> image_transform() const override {
+    // Over the training images of each set.
+    const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
+    const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+    ImageTransform transform = shoal::image_transform(image(), options_.images,
+                                                      options_.classes == 100 ? cifar100 : cifar10);
+    transform.train_crop = crop_of(options_.train, "data.train.crop");
+    transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
+    return transform;
+  }
+  /// Reports a file that is in both splits.
+  void check_training(Problems& problems) const override {
+    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
+  }
+  std::vector<std::string> files() const override {
+    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+  }
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    const CifarSplit& chosen = split == Split::kTrain ? options_.train : options_.valid;
+    return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},
+                                      options_.on_corrupt, chosen.samples);
+  }
+
+ private:
+  ImageShape image() const { return {3, options_.image_size, options_.image_size}; }
+  /// The crop of a split; null if images are used as they are.
+  std::shared_ptr<const Crop> crop_of(const CifarSplit& split, const std::string& key) const {
+    using Center = ResizedCrop</*kIsRandom=*/false>;
+    const bool takes_whole =
+        options_.image_size == CifarLayout::kSide && split.crop.name() == "center" &&
+        split.crop.options<Center>().resize.value_or(CifarLayout::kSide) == CifarLayout::kSide;
+    if (takes_whole) return nullptr;
+    return Registry<Crop>::create(split.crop, {options_.image_size, key});
+  }
+
+  Options options_;
+};
+
 const Registration<DataSource, CifarSource> registered_cifar_source{
     "cifar", "CIFAR-10 or CIFAR-100, official binary files"};
 
 }  // namespace
-
-std::string CifarSource::Options::folder() const {
-  return path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
-}
-
-std::vector<std::string> CifarSource::Options::paths(Split split) const {
-  const SplitOptions& chosen = split == Split::kTrain ? train : valid;
-  return paths_in(folder(), chosen.files.value_or(official_files(classes, split)));
-}
-
-void CifarSource::Options::validate(Problems& problems) const {
-  if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
-  refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
-}
-
-DataShape CifarSource::shape() const {
-  return {.source = "cifar",
-          .image = image(),
-          .has_unit_pixels = keeps_unit_pixels(options_.images),
-          .classes = options_.classes};
-}
-
-std::vector<std::string> CifarSource::class_names() const {
-  const char* name = options_.classes == 100 ? "fine_label_names.txt" : "batches.meta.txt";
-  std::ifstream stream = open_unless_pipe(paths_in(options_.folder(), {name}).front());
-  std::vector<std::string> names;
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) names.push_back(line);
-  }
-  if (std::ssize(names) != options_.classes) names.clear();  // not the classes of these files
-  return names;
-}
-
-std::optional<ImageTransform> CifarSource::image_transform() const {
-  // Over the training images of each set.
-  const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
-  const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-  ImageTransform transform = shoal::image_transform(image(), options_.images,
-                                                    options_.classes == 100 ? cifar100 : cifar10);
-  transform.train_crop = crop_of(options_.train, "data.train.crop");
-  transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
-  return transform;
-}
-
-std::shared_ptr<const Crop> CifarSource::crop_of(const SplitOptions& split,
-                                                 const std::string& key) const {
-  using Center = ResizedCrop</*kIsRandom=*/false>;
-  const bool takes_whole = options_.image_size == kSide && split.crop.name() == "center" &&
-                           split.crop.options<Center>().resize.value_or(kSide) == kSide;
-  if (takes_whole) return nullptr;
-  return Registry<Crop>::create(split.crop, {options_.image_size, key});
-}
-
-void CifarSource::check_training(Problems& problems) const {
-  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-}
-
-std::vector<std::string> CifarSource::files() const {
-  return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-}
-
-std::unique_ptr<SampleSet> CifarSource::open(Split split) const {
-  const SplitOptions& chosen = split == Split::kTrain ? options_.train : options_.valid;
-  return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},
-                                    options_.on_corrupt, chosen.samples);
-}
-
 }  // namespace shoal

@@ -8,9 +8,9 @@
 
 #include "models/task.h"
 #include "models/tasks/image_quality.h"
-#include "runtime/data/images/cifar.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/options/config_reader.h"
+#include "tests/runtime/data/source_of.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/some_batch.h"
@@ -261,20 +261,18 @@ TEST(Denoise, RefusesWhatItCannotDenoise) {
 
 /// PSNR and SSIM of noisy images, means of a file of CIFAR-10.
 std::pair<double, double> quality_of_noise(const std::string& folder, const std::string& file) {
-  CifarSource::Options options;
-  options.path = folder;
-  options.train.files = std::vector<std::string>{"data_batch_1.bin"};
-  options.valid.files = std::vector<std::string>{file};
-  options.images.normalise.mean = {0.0, 0.0, 0.0};
-  options.images.normalise.std = {1.0, 1.0, 1.0};
-  const CifarSource source(options);
-  EXPECT_TRUE(source.shape().has_unit_pixels);
-  const auto set = source.open(Split::kValid);
+  const auto source = testing::source_of(
+      "{source: cifar, train: {files: [data_batch_1.bin]}, normalise: {mean: [0, 0, 0], std: [1, "
+      "1, "
+      "1]}}",
+      {"path=" + folder, "valid.files=[" + file + "]"});
+  EXPECT_TRUE(source->shape().has_unit_pixels);
+  const auto set = source->open(Split::kValid);
   LoaderSettings settings;
   settings.cut = {250, 1, 1};
   settings.seed = 1;
-  settings.shape = source.shape();
-  settings.images = source.image_transform();
+  settings.shape = source->shape();
+  settings.images = source->image_transform();
   EvalLoader loader(*set, settings);
   const auto task = make_denoise("", {.image = {3, 32, 32}, .dtype = torch::kFloat32});
   double psnr = 0.0, ssim = 0.0, images = 0.0;

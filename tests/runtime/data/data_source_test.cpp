@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "runtime/data/images/cifar.h"
 #include "runtime/data/images/shapes.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_reader.h"
@@ -35,14 +34,15 @@ TEST(DataOptions, HoldTheSourcesKeysBesideTheirOwn) {
       "valid: {files: [data_batch_5.bin]}\n"
       "augment: {crop_padding: 4, flip: true}\n"
       "normalise: {mean: [0.5, 0.5, 0.5]}\n");
-  const auto& cifar = options.source.options<CifarSource>();
-  EXPECT_THAT(cifar.paths(Split::kTrain),
-              ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin"));
-  EXPECT_THAT(cifar.paths(Split::kValid), ElementsAre("some/folder/data_batch_5.bin"));
-  EXPECT_EQ(cifar.images.augment.crop_padding, 4);
-  EXPECT_TRUE(cifar.images.augment.flip);
-  EXPECT_TRUE(cifar.images.normalise.mean.has_value());
-  EXPECT_FALSE(cifar.images.normalise.std.has_value());
+  const auto cifar = Registry<DataSource>::create(options.source, {});
+  EXPECT_THAT(cifar->files(),
+              ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin",
+                          "some/folder/data_batch_5.bin"));
+  const ImageTransform images = cifar->image_transform().value();
+  EXPECT_EQ(images.augment.crop_padding, 4);
+  EXPECT_TRUE(images.augment.flip);
+  EXPECT_THAT(images.stats.mean, ElementsAre(0.5, 0.5, 0.5));
+  EXPECT_THAT(images.stats.std, ElementsAre(0.2470, 0.2435, 0.2616));  // CIFAR-10's own
 }
 
 TEST(DataOptions, BuildTheSourceTheyName) {

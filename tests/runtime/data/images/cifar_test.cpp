@@ -1,5 +1,3 @@
-#include "runtime/data/images/cifar.h"
-
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +13,8 @@
 #include "runtime/data/images/cifar_records.h"
 #include "runtime/data/loader/loader.h"
 #include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/source_of.h"
+#include "tests/support/config_error.h"
 
 namespace shoal {
 namespace {
@@ -23,12 +23,12 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using Files = std::vector<std::string>;
+std::shared_ptr<DataSource> cifar(const std::vector<std::string>& changes) {
+  return testing::source_of("{source: cifar}", changes);
+}
 
-std::vector<std::string> problems_of(const CifarSource::Options& options) {
-  testing::CollectedProblems problems;
-  options.validate(problems);
-  return problems.lines;
+std::vector<std::string> problems_of(const std::vector<std::string>& changes) {
+  return testing::mistakes_of([&] { cifar(changes); });
 }
 
 class Cifar : public ::testing::Test {
@@ -36,7 +36,7 @@ class Cifar : public ::testing::Test {
   Cifar() {
     std::string pattern = (fs::temp_directory_path() / "cifar.XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
-    options_.path = folder_.string();
+    set("path=" + folder_.string());
   }
   ~Cifar() override { fs::remove_all(folder_); }
 
@@ -51,34 +51,38 @@ class Cifar : public ::testing::Test {
     }
   }
 
+  /// Sets a key of the source.
+  void set(const std::string& change) { changes_.push_back(change); }
+  std::shared_ptr<DataSource> source() const { return cifar(changes_); }
+
   fs::path folder_;
-  CifarSource::Options options_;
+  std::vector<std::string> changes_;
 };
 
 TEST_F(Cifar, NamesItsClassesWhereTheFolderDoes) {
-  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+  EXPECT_TRUE(source()->class_names().empty());
   std::ofstream(folder_ / "batches.meta.txt") << "a\r\nb\n\nc d\ne\nf\ng\nh\ni\nj\nk\n\n";
-  EXPECT_THAT(CifarSource(options_).class_names(),
+  EXPECT_THAT(source()->class_names(),
               ElementsAre("a", "b", "c d", "e", "f", "g", "h", "i", "j", "k"));
-  options_.classes = 100;
-  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+  set("classes=100");
+  EXPECT_TRUE(source()->class_names().empty());
   std::ofstream names(folder_ / "fine_label_names.txt");
   for (int i = 0; i < 100; ++i) names << "class " << i << "\n";
   names.close();
-  EXPECT_EQ(CifarSource(options_).class_names().at(99), "class 99");
+  EXPECT_EQ(source()->class_names().at(99), "class 99");
   std::ofstream(folder_ / "fine_label_names.txt") << "too\nfew\n";
-  EXPECT_TRUE(CifarSource(options_).class_names().empty());
+  EXPECT_TRUE(source()->class_names().empty());
 }
 
 TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
   write("b.bin", 3, 0);
   write("a.bin", 2, 5);
-  options_.train.files = Files{"b.bin", "a.bin"};
-  const auto set = CifarSource(options_).open(Split::kTrain);
-  ASSERT_EQ(set->size(), 5);
+  set("train.files=[b.bin, a.bin]");
+  const auto records = source()->open(Split::kTrain);
+  ASSERT_EQ(records->size(), 5);
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < 5; ++i) {
-    const Sample sample = set->read(i, 0);
+    const Sample sample = records->read(i, 0);
     labels.push_back(sample.label);
     EXPECT_EQ(sample.shape, (ImageShape{3, 32, 32}));
     EXPECT_EQ(sample.pixel_CHW, std::vector<uint8_t>(3072, static_cast<uint8_t>(sample.label)));
@@ -89,21 +93,21 @@ TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
 TEST_F(Cifar, TakesTheFirstRecordsWhereToldTo) {
   write("a.bin", 3, 0);
   write("b.bin", 3, 5);
-  options_.train.files = Files{"a.bin", "b.bin"};
-  options_.train.samples = 5;
-  const auto set = CifarSource(options_).open(Split::kTrain);
-  ASSERT_EQ(set->size(), 5);
-  EXPECT_EQ(set->read(4, 0).label, 6);
-  options_.train.samples = 7;
-  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+  set("train.files=[a.bin, b.bin]");
+  set("train.samples=5");
+  const auto records = source()->open(Split::kTrain);
+  ASSERT_EQ(records->size(), 5);
+  EXPECT_EQ(records->read(4, 0).label, 6);
+  set("train.samples=7");
+  EXPECT_THROW(source()->open(Split::kTrain), DataError);
 }
 
 TEST_F(Cifar, OpensOnlyTheSplitAskedFor) {
   write("v.bin", 2, 0);
-  options_.train.files = Files{"missing.bin"};
-  options_.valid.files = Files{"v.bin"};
-  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->size(), 2);
-  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+  set("train.files=[missing.bin]");
+  set("valid.files=[v.bin]");
+  EXPECT_EQ(source()->open(Split::kValid)->size(), 2);
+  EXPECT_THROW(source()->open(Split::kTrain), DataError);
 }
 
 TEST_F(Cifar, OpensTheOfficialFilesByDefault) {
@@ -111,22 +115,22 @@ TEST_F(Cifar, OpensTheOfficialFilesByDefault) {
     write("data_batch_" + std::to_string(batch) + ".bin", batch, 0);
   }
   write("test_batch.bin", 7, 0);
-  EXPECT_EQ(CifarSource(options_).open(Split::kTrain)->size(), 15);
-  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->size(), 7);
-  options_.classes = 100;
+  EXPECT_EQ(source()->open(Split::kTrain)->size(), 15);
+  EXPECT_EQ(source()->open(Split::kValid)->size(), 7);
+  set("classes=100");
   write("train.bin", 4, 90, 100);
   write("test.bin", 2, 50, 100);
-  EXPECT_EQ(CifarSource(options_).open(Split::kTrain)->size(), 4);
-  EXPECT_EQ(CifarSource(options_).open(Split::kValid)->read(1, 0).label, 51);
+  EXPECT_EQ(source()->open(Split::kTrain)->size(), 4);
+  EXPECT_EQ(source()->open(Split::kValid)->read(1, 0).label, 51);
 }
 
 TEST_F(Cifar, TellsShapeAndClassesWithoutOpeningAnything) {
-  options_.path = (folder_ / "nowhere").string();
-  options_.classes = 100;
-  const CifarSource source(options_);
-  EXPECT_EQ(source.shape().image, (ImageShape{3, 32, 32}));
-  EXPECT_EQ(source.shape().classes, 100);
-  EXPECT_EQ(source.image_transform()->stats.mean.size(), 3u);
+  set("path=" + (folder_ / "nowhere").string());
+  set("classes=100");
+  const auto images = source();
+  EXPECT_EQ(images->shape().image, (ImageShape{3, 32, 32}));
+  EXPECT_EQ(images->shape().classes, 100);
+  EXPECT_EQ(images->image_transform()->stats.mean.size(), 3u);
 }
 
 TEST_F(Cifar, GivesViewsWithTransformsOfTheirOwn) {
@@ -136,16 +140,15 @@ TEST_F(Cifar, GivesViewsWithTransformsOfTheirOwn) {
     file.put(static_cast<char>(is_label ? 3 : i * i * 7 % 251));
   }
   file.close();
-  options_.train.files = Files{"colours.bin"};
-  options_.images.augment = {.crop_padding = 4,
-                             .flip = true,
-                             .transforms = {{"grey", {.views = {1.0, 0.0}}}, {"blur", {}}}};
-  options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
-  const CifarSource source(options_);
+  set("train.files=[colours.bin]");
+  set("augment={crop_padding: 4, flip: true, transforms: [{name: grey, probability: {views: [1.0, "
+      "0.0]}}, {name: blur}]}");
+  set("normalise={mean: [0, 0, 0], std: [1, 1, 1]}");
+  const auto images = source();
   LoaderSettings settings{
-      .cut = {8, 1, 1}, .shape = source.shape(), .images = source.image_transform(), .views = 2};
-  const auto set = source.open(Split::kTrain);
-  const torch::Tensor image_bVCHW = TrainLoader(*set, settings).next().image_bVCHW;
+      .cut = {8, 1, 1}, .shape = images->shape(), .images = images->image_transform(), .views = 2};
+  const auto records = images->open(Split::kTrain);
+  const torch::Tensor image_bVCHW = TrainLoader(*records, settings).next().image_bVCHW;
   ASSERT_EQ(image_bVCHW.sizes(), (at::IntArrayRef{8, 2, 3, 32, 32}));
   const auto channel = [&](int64_t view, int64_t c) {
     return image_bVCHW.select(1, view).select(1, c);
@@ -157,21 +160,22 @@ TEST_F(Cifar, GivesViewsWithTransformsOfTheirOwn) {
 
 TEST_F(Cifar, CropsAndResizesWhereToldTo) {
   write("a.bin", 4, 1);
-  options_.train.files = options_.valid.files = Files{"a.bin"};
-  EXPECT_EQ(CifarSource(options_).image_transform()->train_crop, nullptr) << "taken as they are";
-  options_.train.crop = "random_resized";
-  EXPECT_NE(CifarSource(options_).image_transform()->train_crop, nullptr);
-  EXPECT_EQ(CifarSource(options_).image_transform()->valid_crop, nullptr);
-  options_.image_size = 48;
-  options_.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
-  const CifarSource source(options_);
-  EXPECT_EQ(source.shape().image, (ImageShape{3, 48, 48}));
+  set("train.files=[a.bin]");
+  set("valid.files=[a.bin]");
+  EXPECT_EQ(source()->image_transform()->train_crop, nullptr) << "taken as they are";
+  set("train.crop={name: random_resized}");
+  EXPECT_NE(source()->image_transform()->train_crop, nullptr);
+  EXPECT_EQ(source()->image_transform()->valid_crop, nullptr);
+  set("image_size=48");
+  set("normalise={mean: [0, 0, 0], std: [1, 1, 1]}");
+  const auto images = source();
+  EXPECT_EQ(images->shape().image, (ImageShape{3, 48, 48}));
   LoaderSettings settings{
-      .cut = {4, 1, 1}, .shape = source.shape(), .images = source.image_transform(), .views = 2};
-  const auto set = source.open(Split::kTrain);
-  const Batch batch = TrainLoader(*set, settings).next();
+      .cut = {4, 1, 1}, .shape = images->shape(), .images = images->image_transform(), .views = 2};
+  const auto records = images->open(Split::kTrain);
+  const Batch batch = TrainLoader(*records, settings).next();
   ASSERT_EQ(batch.image_bVCHW.sizes(), (at::IntArrayRef{4, 2, 3, 48, 48}));
-  const auto valid = source.open(Split::kValid);
+  const auto valid = images->open(Split::kValid);
   const torch::Tensor image = EvalLoader(*valid, settings).next()->image_bCHW();
   for (int64_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(at::equal(image[i], torch::full({3, 48, 48}, (i + 1) / 255.0))) << i;
@@ -181,7 +185,7 @@ TEST_F(Cifar, CropsAndResizesWhereToldTo) {
 TEST_F(Cifar, NamesTheMissingFile) {
   write("data_batch_1.bin", 1, 0);
   try {
-    CifarSource(options_).open(Split::kTrain);
+    source()->open(Split::kTrain);
     FAIL() << "opened";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no 'data_batch_2.bin' in"));
@@ -196,20 +200,20 @@ TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
   };
   damage(19998);
   damage(19999);
-  options_.train.files = Files{"a.bin"};
-  EXPECT_THROW(CifarSource(options_).open(Split::kTrain), DataError);
+  set("train.files=[a.bin]");
+  EXPECT_THROW(source()->open(Split::kTrain), DataError);
 
-  options_.on_corrupt = OnCorrupt::kSkip;
-  const auto set = CifarSource(options_).open(Split::kTrain);
-  EXPECT_EQ(set->size(), 20000);
-  EXPECT_THAT(set->substituted(), ElementsAre(19998, 19999));
-  EXPECT_EQ(set->read(19997, 0).label, 7);
-  EXPECT_EQ(set->read(19998, 0).label, 0);  // record 0, after the end
-  EXPECT_EQ(set->read(19999, 0).label, 0);
+  set("on_corrupt=skip");
+  const auto records = source()->open(Split::kTrain);
+  EXPECT_EQ(records->size(), 20000);
+  EXPECT_THAT(records->substituted(), ElementsAre(19998, 19999));
+  EXPECT_EQ(records->read(19997, 0).label, 7);
+  EXPECT_EQ(records->read(19998, 0).label, 0);  // record 0, after the end
+  EXPECT_EQ(records->read(19999, 0).label, 0);
 
   damage(5);
   try {
-    CifarSource(options_).open(Split::kTrain);
+    source()->open(Split::kTrain);
     FAIL() << "accepted more than 1e-4 of corrupt records";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr("a.bin: record 5 (byte 15365): label 200"));
@@ -218,60 +222,41 @@ TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
 }
 
 TEST(CifarOptions, DefaultToTheArchivesFolder) {
-  CifarSource::Options options;
-  EXPECT_EQ(options.paths(Split::kValid), Files{"cifar-10-batches-bin/test_batch.bin"});
-  options.classes = 100;
-  EXPECT_EQ(options.paths(Split::kTrain), Files{"cifar-100-binary/train.bin"});
-  EXPECT_THAT(problems_of({}), ElementsAre());
+  EXPECT_EQ(cifar({})->files().back(), "cifar-10-batches-bin/test_batch.bin");
+  EXPECT_EQ(cifar({"classes=100"})->files().front(), "cifar-100-binary/train.bin");
 }
 
 TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
-  const auto training_problems = [](const CifarSource::Options& options) {
-    EXPECT_THAT(problems_of(options), ElementsAre());
-    return testing::training_mistakes_of(CifarSource(options));
+  const auto training_problems = [](const std::vector<std::string>& changes) {
+    return testing::training_mistakes_of(*cifar(changes));
   };
-  CifarSource::Options options;
-  EXPECT_THAT(training_problems(options), ElementsAre());
-  options.path = "data";
-  options.train.files = Files{"a.bin", "b.bin"};
-  options.valid.files = Files{"c.bin", "./b.bin"};
-  EXPECT_THAT(training_problems(options),
+  EXPECT_THAT(training_problems({}), ElementsAre());
+  EXPECT_THAT(training_problems(
+                  {"path=data", "train.files=[a.bin, b.bin]", "valid.files=[c.bin, ./b.bin]"}),
               ElementsAre(HasSubstr("valid.files: data/b.bin is trained on")));
-  options.train.files.reset();
-  options.valid.files = Files{"data_batch_5.bin"};
-  EXPECT_THAT(training_problems(options), ElementsAre(HasSubstr("set train.files without it")));
+  EXPECT_THAT(training_problems({"path=data", "valid.files=[data_batch_5.bin]"}),
+              ElementsAre(HasSubstr("set train.files without it")));
 }
 
 TEST(CifarOptions, RefuseAFileNamedTwice) {
-  CifarSource::Options options;
-  options.train.files = Files{"a.bin", "a.bin"};
-  options.valid.files = Files{"v.bin", "x/../v.bin"};
-  EXPECT_THAT(problems_of(options),
+  EXPECT_THAT(problems_of({"train.files=[a.bin, a.bin]", "valid.files=[v.bin, x/../v.bin]"}),
               ElementsAre(HasSubstr("train.files: cifar-10-batches-bin/a.bin is named twice"),
                           HasSubstr("valid.files: cifar-10-batches-bin/v.bin is named twice")));
 }
 
 TEST(CifarOptions, RefuseOtherClassCounts) {
-  CifarSource::Options options;
-  options.classes = 20;
-  EXPECT_THAT(problems_of(options), ElementsAre("classes: must be 10 or 100"));
+  EXPECT_THAT(problems_of({"classes=20"}), ElementsAre(HasSubstr("classes: must be 10 or 100")));
 }
 
-TEST(CifarOptions, AreRegisteredAsCifar) {
-  const Choice<DataSource> choice("cifar");
-  EXPECT_EQ(Registry<DataSource>::create(choice, {})->shape().classes, 10);
-}
+TEST(CifarOptions, AreRegisteredAsCifar) { EXPECT_EQ(cifar({})->shape().classes, 10); }
 
 /// Runs where CIFAR10 names the folder of the real files.
 TEST(CifarData, HoldsTheRealImages) {
   const char* folder = std::getenv("CIFAR10");
   ASSERT_NE(folder, nullptr) << "set CIFAR10 to the folder of the binary version";
-  CifarSource::Options options;
-  options.path = folder;
-  options.valid.files = Files{"data_batch_5.bin"};
-  options.train.files = Files{"data_batch_1.bin"};
-  const CifarSource source(options);
-  const auto set = source.open(Split::kTrain);
+  const auto source = cifar({std::string("path=") + folder, "valid.files=[data_batch_5.bin]",
+                             "train.files=[data_batch_1.bin]"});
+  const auto set = source->open(Split::kTrain);
   ASSERT_EQ(set->size(), 10000);
   // Mean over one batch is near that over all.
   std::vector<double> sum(3, 0.0);
@@ -283,10 +268,10 @@ TEST(CifarData, HoldsTheRealImages) {
   }
   for (size_t channel = 0; channel < 3; ++channel) {
     EXPECT_NEAR(sum[channel] / (255.0 * 1024 * 10000),
-                source.image_transform()->stats.mean[channel], 5e-3);
+                source->image_transform()->stats.mean[channel], 5e-3);
   }
   for (const int64_t count : of_class) EXPECT_NEAR(static_cast<double>(count), 1000.0, 100.0);
-  EXPECT_EQ(source.open(Split::kValid)->size(), 10000);
+  EXPECT_EQ(source->open(Split::kValid)->size(), 10000);
 }
 
 }  // namespace

@@ -73,10 +73,10 @@ ParsedNode parse_all(const std::vector<int64_t>& tokens) {
   return node;
 }
 
-using Keys = std::vector<std::string>;
+using ListOpsKeys = std::vector<std::string>;
 
 /// Expressions of 4 to 39 tokens, at most 4 deep, operators of at most 5 arguments.
-std::shared_ptr<DataSource> tiny_listops(int64_t samples = 300, const Keys& changes = {}) {
+std::shared_ptr<DataSource> tiny_listops(int64_t samples = 300, const ListOpsKeys& changes = {}) {
   return testing::source_of(
       fmt::format("{{source: listops, min_length: 3, max_length: 40, max_depth: 4, max_args: 5, "
                   "train: {{samples: {0}}}, valid: {{samples: {0}}}}}",
@@ -301,7 +301,7 @@ TEST(ListOps, RefusesANumberOfSamplesBesideFiles) {
 }
 
 TEST(ListOps, RefusesToTrainWhereSplitsMayShareExpressions) {
-  const auto refused = [](const Keys& files) {
+  const auto refused = [](const ListOpsKeys& files) {
     return testing::training_mistakes_of(*testing::source_of("{source: listops}", files));
   };
   const std::string train_a = "train.files=[a]", valid_b = "valid.files=[b]";

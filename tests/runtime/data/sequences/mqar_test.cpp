@@ -19,16 +19,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using Keys = std::vector<std::string>;
+using MqarKeys = std::vector<std::string>;
 
-std::shared_ptr<DataSource> small_mqar(const Keys& changes = {}) {
+std::shared_ptr<DataSource> small_mqar(const MqarKeys& changes = {}) {
   return testing::source_of(
       "{source: mqar, sequence: 32, vocabulary: 64, pairs: 4, train: {samples: 500}, valid: "
       "{samples: 500}}",
       changes);
 }
 
-Sample mqar_sample(const Keys& changes, Split split, int64_t index) {
+Sample mqar_sample(const MqarKeys& changes, Split split, int64_t index) {
   return small_mqar(changes)->open(split)->read(index, 0);
 }
 
@@ -80,7 +80,7 @@ TEST(Mqar, AreAFunctionOfSeedSplitAndIndex) {
 }
 
 /// The share of samples that ask for pair 0 at each place.
-std::vector<double> places_of_first_pair(const Keys& changes) {
+std::vector<double> places_of_first_pair(const MqarKeys& changes) {
   const auto set = small_mqar(changes)->open(Split::kTrain);
   constexpr size_t begin = 2 * 4;  // behind the pairs
   std::vector<double> share((32 - begin) / 2, 0.0);
@@ -140,7 +140,7 @@ TEST(Mqar, TellsItsShape) {
 }
 
 TEST(Mqar, FillsASequenceToTheLastPlace) {
-  const Keys tight{"sequence=16", "vocabulary=10"};  // four keys
+  const MqarKeys tight{"sequence=16", "vocabulary=10"};  // four keys
   for (int64_t index = 0; index < 50; ++index) {
     const Sample sample = mqar_sample(tight, Split::kValid, index);
     for (size_t i = 8; i < 16; ++i) EXPECT_EQ(sample.token_label_S[i] != kNoLabel, i % 2 == 0);
