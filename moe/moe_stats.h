@@ -15,25 +15,24 @@
 namespace shoal {
 
 // A unit is an expert or a memory unit (a table of keys and values). A choice is one of the K units
-// that a token is routed to. The router may mask it or capacity drop it; else it becomes a row.
+// that a token is routed to. A router may mask a token, such as the least important ones: none of
+// its choices is sent. Capacity may drop other choices. The rest become rows.
 
 /// Sums over this rank's tokens of one forward pass through a MoE layer, for make_stats.
 struct StatSums {
   torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked tokens
   int64_t tokens = 0;
-  int64_t choices = 0;  ///< sent, dropped and masked ones
-  /// int64 scalar: choices that were sent; undefined means all.
-  torch::Tensor kept;
-  /// int64 scalar: tokens without a row; undefined means 0.
-  torch::Tensor unrouted;
+  int64_t choices = 0;     ///< all choices: sent, dropped and masked
+  torch::Tensor kept;      ///< int64 scalar: choices that were sent; undefined means all
+  torch::Tensor unrouted;  ///< int64 scalar: tokens without a row; undefined means 0
   /// float64 scalar: entropy of the router scores without noise, in nats; undefined without scores.
   torch::Tensor entropy;
   /// float64 [U]: sum of each unit's router scores without noise; undefined without scores.
   torch::Tensor score_U;
   double multiply_adds = 0;  ///< work of the units for these tokens; 0 means not counted
-  /// Scalars: each balance loss, unweighted, summed over items: tokens or samples (Scope::total).
+  /// Scalars: each balance loss, unweighted, times the number of items that it covers, summed.
   std::vector<torch::Tensor> losses;
-  int64_t items = 0;  ///< number of items of the losses; 0 means `tokens`
+  int64_t items = 0;  ///< samples if samples differ in length; 0: items are tokens
 };
 
 /// Statistics of a MoE layer on this rank: sums that add up over ranks and micro-steps.
@@ -45,7 +44,7 @@ struct MoeStats {
   bool has_scores = false;              ///< true if the router computes scores; equal on all ranks
   /// True if rows are the samples' tokens in order, false if channels or mixed tokens (Sparse-MLP).
   bool rows_are_tokens = true;
-  /// True if a unit's work is proportional to its load; else MoeReport::rank_overload_E is empty.
+  /// True if a unit's work is proportional to its load; false in a Nexus layer (soft routing).
   bool load_is_work = true;
   int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
   /// In evaluation: int64 [T], the best choice of each token; -1 if it has none.
@@ -74,16 +73,14 @@ struct MoeReport {
   double router_entropy = 0;                         ///< mean over tokens of H(scores) / ln U
   std::vector<double> mean_score_U;                  ///< mean over tokens; empty without scores
   /// I(token; unit) = H(mean score) - mean over tokens of H(scores), in nats: 0 if all tokens have
-  /// equal scores, ln U if all scores are 0 or 1 and units get equally many tokens. Unset without
-  /// scores or without tokens.
+  /// equal scores, at most ln U. Unset without scores or without tokens.
   std::optional<double> mutual_information;
   int64_t dead_units = 0;  ///< units that no token chose
-  double dropped = 0;      ///< share of choices that were not sent, [0, 1]
+  double dropped = 0;      ///< share of choices not sent, dropped or masked, [0, 1]
   double unrouted = 0;     ///< share of tokens that no unit computed, [0, 1]
   int64_t tokens = 0;
   std::optional<double> multiply_adds;  ///< work of the units per token; unset if not counted
-  /// Choices of each rank's units over the mean of the ranks. Empty if work does not follow load,
-  /// as in a Nexus layer (soft routing), whose units all compute equally many mixtures of tokens.
+  /// Choices of each rank's units over the mean of the ranks; empty unless MoeStats::load_is_work.
   std::vector<double> rank_overload_E;
   std::vector<std::pair<std::string, double>> losses;  ///< unweighted, mean over tokens or samples
 
@@ -101,7 +98,7 @@ struct ReducedStats {
   torch::Tensor numbers;  ///< [N], on the CPU
   std::vector<MoeReport> layers;
 };
-/// Collective. Sums `numbers` [N] (float64) and statistics over `world`. Waits for the GPU.
+/// Collective. Sums statistics and other `numbers` [N] (float64) over `world`. Waits for the GPU.
 ReducedStats reduce(const torch::Tensor& numbers, const std::vector<MoeStats>& layers,
                     Communicator& world);
 

@@ -17,31 +17,32 @@
 namespace shoal {
 
 /// Adds the low-rank products U V that some patterns have beside their masks to the planned layers,
-/// as submodules `low_rank`. Then list the parameters anew, and construct SparseModel. `scope`: the
-/// model with its parameters. Throws ConfigError for a layer that cannot have one, such as a stack
-/// of experts, and for a task with a momentum encoder, which would not follow them.
+/// as submodules `low_rank`. Afterwards list the parameters anew for SparseModel. Throws
+/// ConfigError for a layer that cannot have one, such as a stack of experts, and for a task with a
+/// momentum encoder, which would not follow U and V.
 void add_low_rank_branches(const SparsePlan& plan, const SparseScope& scope);
 
-/// The sparse layers of a model with all that sparse training gives them: masks; permutations of
-/// their inputs or outputs; and soft cells. A cell is a set of weights that are on or off together.
-/// A soft cell has a trained score, which sets its weights' factor in products; in the end
-/// the cells with the highest scores become the mask. Permutations and soft cells are forms:
-/// functions of a weight, applied before its product. Order of calls in training: constructor,
-/// make_rules, loading of a checkpoint, run_by; without training: constructor, run_by, loading.
+/// The sparse layers of a model with their masks, permutations of inputs or outputs, and soft
+/// cells. A cell is a set of weights that are on or off together; a soft cell has a trained score,
+/// which sets the factor of its weights in products, until the best cells become the mask.
+/// Permutations and soft cells are forms: functions of a weight, applied before its product.
+///
+/// Order of calls in training: constructor, make_rules, loading of a checkpoint, run_by. Without
+/// training: constructor, run_by, loading; the kernels of run_by follow masks that come later.
 class SparseModel {
  public:
-  /// Gives the layers of the plan permutations and soft cells in their first state, but no masks.
-  /// Nothing is allocated for a model on `meta`. Throws ConfigError for frozen layers, and for
-  /// sizes that cannot be permuted.
+  /// Gives the layers of `plan` (names, densities, patterns) permutations and soft cells in their
+  /// first state, but no masks. `scope`: the model with its parameters; on `meta` nothing is
+  /// allocated. Throws ConfigError for frozen layers, and for sizes that cannot be permuted.
   SparseModel(const SparsityOptions& options, SparsePlan plan, const SparseScope& scope);
   SparseModel(const SparseModel&) = delete;  // step rules hold references to its masks
 
   const SparsePlan& plan() const { return plan_; }
   const std::vector<SparseLayer>& layers() const { return masks_.layers(); }
   SparseMasks& masks() { return masks_; }
-  /// All permutations and soft cells, without the masks; to be saved with the weights.
+  /// All permutations and soft cells, saved with the weights; masks are saved with the step rules.
   const SparseState& forms() const { return forms_; }
-  /// Permutations, soft cells, and the masks of all layers.
+  /// Permutations, soft cells and all masks, to be loaded where no training is resumed.
   SparseState state();
   /// True while a permutation is a trained matrix or a layer's cells are not chosen yet.
   bool has_soft_forms() const;
@@ -57,15 +58,14 @@ class SparseModel {
   void require_masks_fit() const;
 
   /// Chooses how products of the layers are computed, by sparsity.execution: by default with sparse
-  /// kernels where `break_evens` say that they are faster. A layer without a mask, or
-  /// with a soft permutation, takes dense products. Throws ConfigError for layers that must be
-  /// sparse and cannot.
+  /// kernels where `break_evens` say that they are faster, and always dense while a layer has no
+  /// mask or a soft permutation. Throws ConfigError for layers that must be sparse and cannot.
   void run_by(const BreakEvens& break_evens);
 
   /// Returns the step rules, which act beside the optimizer in each step, in the order of their
-  /// calls: permutations, soft cells, masks. Draws the first masks, and calls run_by with the
-  /// built-in break-evens. `average`: averages of the weights, may be null; it and this object must
-  /// outlive the rules. Throws ConfigError for a duration that `scale` cannot convert to steps, and
+  /// calls: permutations, soft cells, masks. Draws the first masks, and calls run_by with built-in
+  /// break-evens; a later run_by replaces them. `average`: may be null; must outlive the rules,
+  /// like this object. Throws ConfigError for a duration that `scale` cannot convert to steps, and
   /// for a permutation or soft cells that would still be soft at the end of the training.
   std::vector<std::unique_ptr<StepRule>> make_rules(const StepScale& scale,
                                                     const WeightAverage* average);

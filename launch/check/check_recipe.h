@@ -26,14 +26,14 @@ struct ModelCounts {
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
   /// Kinds of optimizer state (m, v, t), one number per parameter element each: to estimate memory.
-  /// entry_kinds: those that count an element's updates (t): noted as useless without sparsity.
+  /// entry_kinds: the kinds that count an element's updates since sparse training regrew it (t).
+  /// Without sparsity these counts are all equal; recipe_notes() then remarks that they do nothing.
   std::vector<std::string> state_kinds, entry_kinds;
   CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
 };
 
-/// A recipe without mistakes, as far as can be told before data is opened. Code that needs the
-/// model's shapes reads `model` instead of building another one.
+/// A recipe without mistakes, as far as can be told before data is opened.
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read

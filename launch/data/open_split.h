@@ -17,14 +17,14 @@ namespace shoal {
 struct OpenSplit {
   std::shared_ptr<const DataSource> source;
   std::unique_ptr<const SampleSet> samples;
-  int64_t workers = 1;           ///< threads that read samples where data.workers is auto
+  int64_t workers = 1;           ///< threads that read samples if data.workers is auto
   std::string fingerprint = {};  ///< names, sizes and a hash of the files; "": no files
   std::string tokenizer = {};    ///< identity of the tokenizer that made the ids; "": unknown
   /// Called with a warning if data.workers is auto and the system refuses some of the threads.
   std::function<void(const std::string& line)> warn = [](const std::string&) {};
 };
 
-/// The data that a training reads: the samples to train on, and those to evaluate on.
+/// The data of a training run.
 struct JobData {
   OpenSplit train, valid;
 };
@@ -34,19 +34,20 @@ inline constexpr const char* kDataFingerprint = "data.fingerprint";
 /// Name under which a checkpoint stores OpenSplit::tokenizer.
 inline constexpr const char* kDataTokenizer = "data.tokenizer";
 
-/// Opens the files of a split, to be read by `workers` threads. Throws DataError.
+/// Opens the files of a split. `workers`: threads that read samples if recipe key data.workers is
+/// auto, a number that choose_workers (launch_info.h) computes. Throws DataError.
 OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int64_t workers = 1);
 
-/// Opens both splits; `console` shows their warnings, each once. Collective. Throws DataError, and
-/// Error (exit 14) on every rank if the ranks' data differ.
+/// Opens both splits, with `workers` as in open_split. `console` shows each of their warnings once.
+/// Collective. Throws DataError, and Error (exit 14) on every rank if the ranks' data differ.
 JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
                   Communicator& world, Console& console);
 
-/// Number of different corrupt samples that any rank has read and replaced by others so far
-/// (on_corrupt: skip). Collective.
+/// Number of distinct corrupt samples replaced so far on any rank (on_corrupt: skip). Collective.
 int64_t count_substituted(const SampleSet& samples, Communicator& world);
 
-/// How this rank reads its part of a split. `views`: augmented copies of each training image.
+/// How this rank reads its part of a split: with data.workers threads, or with OpenSplit::workers
+/// if that key is auto. `views`: augmented copies of each training image.
 LoaderSettings loader_settings(const Recipe& recipe, const OpenSplit& data, const RankGrid& grid,
                                int64_t views = 1);
 

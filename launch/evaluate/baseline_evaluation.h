@@ -9,13 +9,13 @@
 
 namespace shoal {
 
-/// Fits a task's baselines (simple predictors to compare the model with) on samples of data.train
-/// without augmentation. Collective. If data.train cannot be read, throws DataError on every rank
-/// and fits nothing.
+/// Fits a task's baselines (simple predictors to compare the model with) on samples of the training
+/// split, data.train. Opens this split from `parts.data.source` and reads it without augmentation.
+/// Collective. Throws DataError on every rank, and fits nothing, if it cannot be read or is empty.
 void fit_baselines(Baselines& baselines, const EvaluationParts& parts);
 
-/// Evaluates the baselines on the split `parts.data`. Leaves out baselines that need fitting and
-/// that fit_baselines has not fitted. Collective; every rank gets the same numbers.
+/// Evaluates the baselines on the split `parts.data`, with the `parts` of fit_baselines. Leaves out
+/// baselines that need fitting and are not fitted. Collective; every rank gets the same numbers.
 std::vector<BaselineScore> evaluate_baselines(const Baselines& baselines,
                                               const EvaluationParts& parts);
 

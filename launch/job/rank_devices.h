@@ -35,17 +35,18 @@ void check_precision(Precision precision, const c10::Device& device,
 /// if `tf32` is true, and bfloat16 products are accumulated in float32.
 void set_gpu_precision(bool tf32);
 
-/// Time limits of NCCL's calls, for run.hang_timeout; unset: a century, in place of none.
+/// Time limits of NCCL's transfers, their start and barriers, by run.hang_timeout; unset: no limit.
 NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout);
 
 /// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
-/// uses the one whose index is its local rank; a requested GPU is never silently replaced.
-/// Collective over `world`, which moves CPU tensors and outlives the result. Call it before
-/// anything that may ask LibTorch for CUDA. If an NCCL transfer fails later, the result's `watch`
-/// ends the job with the failure's exit code.
+/// uses the one whose index is its local rank. Collective over `world`, which moves CPU tensors and
+/// outlives the result. Call it before anything that may ask LibTorch for CUDA. If an NCCL transfer
+/// fails later, the result's `watch` ends the job with the failure's exit code.
 ///
-/// Throws Error (exit 11) without plug-in, GPU or NCCL, if ranks share a GPU and parallel.share_gpu
-/// or NCCL's version forbids it, or if only some have a GPU; Error (exit 14) if plug-ins differ.
+/// All CUDA kernels are in the plug-in libshoal_cuda.so, which builds without CUDA lack. Throws
+/// Error (exit 11) if a rank that is to use a GPU lacks the plug-in, a GPU or NCCL; if ranks share
+/// a GPU and parallel.share_gpu or NCCL's version forbids it; if only some ranks have a GPU; and as
+/// check_precision. Throws Error (exit 14) if ranks have plug-ins of different builds.
 RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communicator& world);
 
 }  // namespace shoal

@@ -17,19 +17,19 @@ struct CoreUse {
   int64_t ranks = 1;      ///< ranks of this job on these cores
   int64_t threads = 1;    ///< threads per rank
   double cores = 1;       ///< usable CPUs, within container limits
-  double core_share = 1;  ///< measured CPU time over the time the threads could have used
+  double core_share = 1;  ///< CPU time of the threads over the time that they could have used
 };
 
 /// CPU limit of this process's control groups, in CPUs: the lowest of all levels; nullopt: no
 /// limit. `proc`, `sys`: /proc and /sys, replaceable in tests.
 std::optional<double> cpu_limit(const std::string& proc, const std::string& sys);
 
-/// Determines the CoreUse of this rank's machine, all but core_share, which time_products measures.
-/// `threads`: threads of this rank; `proc`, `sys`: /proc and /sys, replaceable in tests.
+/// Determines the CoreUse of this rank's machine. core_share stays 1; a caller may set it to the
+/// one that time_products (peak_rate.h) measures. `threads`: of this rank; `proc`, `sys`: as above.
 CoreUse look_at_cores(const LaunchInfo& launch, int64_t threads, const std::string& proc = "/proc",
                       const std::string& sys = "/sys");
 
-/// Warnings about slow training: more threads than cores, or other programs on the cores.
+/// Warnings about slow training: more threads than cores, or core_share below kLeastCoreShare.
 std::vector<std::string> core_warnings(const CoreUse& use);
 
 }  // namespace shoal

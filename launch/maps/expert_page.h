@@ -8,6 +8,7 @@
 #include "launch/pages/picture.h"
 #include "runtime/files/file_system.h"
 
+// N patches of an image
 namespace shoal {
 
 /// The first expert that each patch of the images is routed to in one MoE layer.
@@ -15,7 +16,9 @@ struct ExpertMap {
   std::string layer;
   int64_t rows = 0, columns = 0;             ///< grid of patches in an image
   std::vector<std::vector<int64_t>> unit_N;  ///< [drawn image][patch]: expert id; -1: not routed
-  RegionTable regions;  ///< features of each expert's patches, over all measured images
+  /// Mean brightness, contrast, edges and vertical position of each expert's patches over all
+  /// measured images, from a RegionCounter (image_regions.h).
+  RegionTable regions;
 };
 
 /// Contents of the page that shows what experts specialise in.
@@ -29,12 +32,11 @@ struct ExpertMaps {
 /// Colour of the expert with this id, clearly different from those of its neighbours.
 Rgb unit_colour(int64_t unit);
 
-/// The image in grey, each patch tinted with its expert's colour; patches without one stay grey.
+/// The image in grey, each patch tinted with its expert's colour; unrouted patches stay grey.
 Picture tinted(const Picture& image, const ExpertMap& map, const std::vector<int64_t>& unit_N);
 
-/// Writes `index.html` into an existing folder, with a PNG for each image and map; the page shows
-/// them side by side with a legend, the experts' shares of patches, and the features of the patches
-/// routed to each expert. Throws StorageError.
+/// Writes `index.html` into an existing folder, with a PNG for each image and map. The page shows
+/// these with a legend, the experts' shares of patches, and `regions`. Throws StorageError.
 void write_expert_page(FileSystem& files, const std::string& folder, const std::string& title,
                        const ExpertMaps& maps);
 

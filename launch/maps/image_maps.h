@@ -24,7 +24,8 @@ struct TokenGrid {
 /// width / p, with or without a class token. Returns nullopt if there is no such p.
 std::optional<TokenGrid> find_token_grid(int64_t num_tokens, const ImageShape& image);
 
-/// Arguments of draw_activation_maps and draw_expert_maps.
+/// Arguments of draw_activation_maps (image tokens that Nexus layers, OneSparse's soft MoE layers,
+/// mix) and draw_expert_maps (experts that image patches are routed to).
 struct ImageMapsArguments {
   CheckpointChoice checkpoint;
   std::string folder = {};  ///< empty or new folder
@@ -32,13 +33,14 @@ struct ImageMapsArguments {
   bool json = false;
 };
 
-/// A model of images in one process, to draw pictures of. The caller loads its weights
-/// (load_model). Not copyable or movable, since `model` points into `checkpoint`.
+/// A checkpoint's model of images, which these two functions run in one process. The caller loads
+/// its weights (load_model). Not copyable or movable, since `model` points into `checkpoint`.
 struct ImageModel {
   OpenedCheckpoint checkpoint;
   BuiltModel model;
 
-  /// `pictures` names the drawing in errors. Throws Error (exit 2) if the data are not images.
+  /// `environment`: for `${env:X}` in the recipe. `pictures` names the drawing in errors. Throws
+  /// Error (exit 2) if the data are not images, and as open_checkpoint_alone.
   ImageModel(const CheckpointChoice& choice, const Environment& environment,
              const std::string& pictures);
   ImageModel(const ImageModel&) = delete;
@@ -52,7 +54,7 @@ struct LabelledImages {
 };
 
 /// Calls `use` with batches of the validation split until `num_images` images are covered. `shape`:
-/// of the images. `first`: the first images of the batch, as many as are needed.
+/// of one image. `first`: the first images of the batch, as many as are needed.
 void for_first_images(const ImageModel& opened, int64_t num_images,
                       const std::function<void(const Batch& batch, const ImageShape& shape,
                                                const LabelledImages& first)>& use);

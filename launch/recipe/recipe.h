@@ -67,8 +67,10 @@ struct EnumNames<OnExisting> {
 inline constexpr double kMostSamples = 1 << 30;
 
 /// Section `run` of a recipe, the YAML file that configures a run: where and how to run. In
-/// fields(), on_resume() marks keys that a resumed run may change; keeps_evaluation() marks keys
-/// that an evaluation of trained weights does not depend on.
+/// fields(), on_resume() is the rule for a resumed run with another value: kFixed refuses it unless
+/// --override is given, kWarned warns, kFree accepts it. changes_scores() is kWarned for keys that
+/// only evaluations read. A key without a rule has that of its section, or else kFixed.
+/// keeps_evaluation(): what given weights compute in an evaluation does not depend on the key.
 struct RunOptions {
   std::string name = "run";
   std::string root = "runs";
@@ -342,7 +344,7 @@ Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "
 
 /// The dtype of weights, gradients and all state, by train.precision: float32 or float64.
 torch::Dtype dtype_of(const Recipe& recipe);
-/// The dtype of activations: dtype_of, or bfloat16.
+/// The dtype of activations: bfloat16 if train.precision is, else dtype_of.
 torch::Dtype compute_dtype_of(const Recipe& recipe);
 
 }  // namespace shoal

@@ -18,11 +18,12 @@ struct StepSpan {
   double begin = 0, end = 0;
 };
 
-/// Returns the range of steps that each value stands for. `logged`, ascending: first and last step
-/// of each value, which is a mean over them. A value's distance is its first step minus the last
-/// step of the previous value (or minus 0). A range begins by this distance before the first step,
-/// or by the larger of the two neighbours' distances if that is less, and ends at the last step. So
-/// values at steps 10, 20, 50 and 60 stand for (0, 10], (10, 20], (40, 50] and (50, 60].
+/// Returns the range of steps that each logged value stands for. `logged`, ascending: `begin` and
+/// `end` are the first and last step that a value averages, both included. A range runs from the
+/// end of the previous value, or 0, to the value's own end. If the gap before a value is longer
+/// than the gaps before both neighbours, records are missing; the range then covers only the end of
+/// the gap, as much as the longer of these two gaps. So values at steps 10, 20, 50 and 60 stand for
+/// (0, 10], (10, 20], (40, 50] and (50, 60].
 std::vector<StepSpan> spans_of(const std::vector<StepSpan>& logged);
 
 /// Columns of a heat map over steps: equal parts of 0 to `last_step`, one per step, at most kMost.

@@ -10,24 +10,23 @@
 
 namespace shoal {
 
-/// Compares the plan of a resumed run with the plan of the run so far. The plans differ if the
-/// training becomes longer, for example. Returns a line for the log for each difference in:
-/// - Schedules at steps from `steps_done` to the earlier of the two planned ends: the learning rate
-///   and the courses that `rules` report, such as MoCo v3's momentum.
-/// - Steps that recipe keys give in percent of the training, unless both plans put the step at or
-///   before `steps_done`. Keys below `schedule`, which the learning rate covers, and keys that any
-///   resumed run may change (OnResume::kFree) are left out.
-/// `before`: the checkpoint's recipe, after `steps_done` steps. `now`, `rules` and `scale`, which
-/// converts durations to steps, are the resumed run's.
+/// Compares the recipe `before` of a checkpoint at `steps_done` steps with the recipe `now` of the
+/// run that resumes it. Returns a line for the log for each:
+/// - Course (a quantity scheduled over the training: the learning rate, or one of `rules`, such as
+///   MoCo v3's momentum) that differs at a coming step, up to the earlier of the two planned ends.
+/// - Key in percent of the training that means another step than before, if either step is still to
+///   come. Leaves out keys of `schedule`, which the learning rate shows, and OnResume::kFree keys.
+/// `rules` and `scale`, which converts durations to steps, are the resumed run's.
 std::vector<std::string> describe_course_changes(const Recipe& before, const Recipe& now,
                                                  const StepRules& rules, const StepScale& scale,
                                                  int64_t steps_done);
 
 /// Call after `session` has loaded the checkpoint `resumed`. Passes each line of
-/// describe_course_changes to writer.warn. If the run so far planned to end the updates of sparse
-/// masks before the end of training and has made the last one, but `recipe` plans later updates,
-/// freezes the masks in `session`, warns, and records the step in writer.written_by, so that later
-/// resumes freeze the masks too. With `override_fixed` (--override) masks follow `recipe` instead.
+/// describe_course_changes to writer.warn, the log. A recipe may end the updates of sparse masks
+/// before the end of the training. If the run so far has passed that step, but `recipe` plans later
+/// updates, freezes the masks in `session`, warns, and stores the step in writer.written_by, which
+/// every later checkpoint keeps for the next resume. With `override_fixed` (--override) masks
+/// follow `recipe` instead.
 void resume_courses(const Manifest& resumed, const Recipe& recipe, Session& session,
                     bool override_fixed, CheckpointWriter::Options& writer);
 

@@ -24,8 +24,8 @@ struct RunOrigin {
   int64_t first_step = 0;  ///< steps done before this start
 };
 
-/// True if this process trained no step of a run that had more steps than train.duration, or just
-/// as many and a summary in its folder. The run's records must then stay as they are.
+/// True if a resume found nothing to do: it trained no step and ended in order, past train.duration
+/// or at its end with a summary in the folder. Summary and report must then stay as they are.
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
@@ -44,14 +44,15 @@ struct RunStart {
   const Session& session;
   const JobData& data;
   bool has_loads = false;      ///< earlier expert loads are known, for parallel.placement
-  const std::string& weights;  ///< checkpoint that weights were loaded from; "": none
+  const std::string& weights;  ///< what load_initial_weights returned; "": nothing loaded
 };
 
 /// Logs devices, notes and warnings on the recipe, the placement of experts, where the training
 /// begins and ends, and what is wrong with the data.
 void log_start(const RunStart& start, Log& log);
 
-/// True if the folder holds no summary of a run that ended in order at this step. Collective.
+/// True if the folder holds no summary of a run that ended in order at this step; train() then
+/// makes up the last evaluation of a finished run. Collective.
 bool lacks_summary(const RunFolder& folder, int64_t step, Communicator& world);
 
 /// Numbers of corrupt samples, over all ranks, that were replaced by other samples.
@@ -59,9 +60,9 @@ struct Substituted {
   int64_t train = 0, valid = 0;
 };
 
-/// Writes summary.json, including `notes`, and returns the final text for the user: a table with
-/// loss, the task's metrics and expert load, and the paths of written files. If leaves_run_alone,
-/// writes nothing and returns why. Rank 0 only.
+/// Writes summary.json, with `notes` on recipe and training, and returns the final text for the
+/// user: a table with loss, the task's metrics and expert load, and the paths of written files. If
+/// leaves_run_alone, writes nothing and returns why. Rank 0 only.
 std::string write_summary(const RunFolder& folder, const TrainingResult& result,
                           const Substituted& substituted, const std::vector<std::string>& notes);
 

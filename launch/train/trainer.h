@@ -39,8 +39,7 @@ struct TrainingResult {
   std::vector<std::string> notes;        ///< problems that did not end the run
 };
 
-/// Runs a session (a training in memory) to its end, or until a stop is requested: steps,
-/// evaluations, checkpoints, logs.
+/// Runs a session (a training in memory) with evaluations, saves and logs to its end or a stop.
 class Trainer {
  public:
   /// What the references refer to must outlive the trainer.
@@ -52,7 +51,7 @@ class Trainer {
     Console& console;
     Log& log;
     const StopSignals& signals;
-    bool evaluates_first = false;      ///< true if the evaluation of a finished run is missing
+    bool evaluates_first = false;      ///< true if a finished run lacks its last evaluation
     std::optional<MfuBasis> mfu = {};  ///< default: not reported
   };
   /// Collective. The session has been resumed or initialised.
@@ -67,19 +66,19 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  StepFlags requests();
-  StepFlags stop_requests() const;
+  StepFlags requests();             ///< of this rank in a step: to stop, evaluate or save
+  StepFlags stop_requests() const;  ///< a caught signal; on rank 0 the end of run.stop_after
   void after_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
   bool evaluate_now(bool is_logged = true);
-  void make_up_evaluation();
+  void make_up_evaluation();  ///< runs the owed evaluation before the first step
   void warn_of_nonfinite(const std::string& what, double value);
   bool ends_finite() const;
   bool is_best(double score) const;
   void begin_save();
   void commit_save(bool is_final);
   void record_save(const SaveOutcome& outcome, bool is_final);
-  bool has_grace(Clock::time_point begin);
+  bool has_grace(Clock::time_point begin);  ///< run.grace allows another try to save; collective
   void finish();
   bool evaluates_at(int64_t step) const;
   bool reached_stop_step() const;
@@ -92,15 +91,15 @@ class Trainer {
   const StopSignals& signals_;
   Clock::time_point start_;
   Recurrence evaluations_, saves_;
-  const bool owes_score_;       ///< the resumed checkpoint lacks the score of its evaluation
-  const bool owes_evaluation_;  ///< an evaluation is missing, for that score or the summary
+  const bool owes_score_;  ///< the resumed checkpoint lacks the score of an evaluation due there
+  const bool owes_evaluation_;  ///< owes_score_ or Parts::evaluates_first
   PosixFileSystem files_;
   CheckpointWriter writer_;
   SaveFailures failures_;
   TrainingLog training_log_;
   const std::optional<MfuBasis> mfu_;
   std::optional<ComputedWork> computed_;  ///< unset without mfu_
-  RouterAgreement agreement_;
+  RouterAgreement agreement_;  ///< compares tokens' first experts with the previous evaluation's
   TrainingResult result_;
   const char* pause_ = nullptr;  ///< the evaluation or save that runs between steps, or null
   int64_t evaluated_step_ = -1;  ///< the step of result_.evaluation

@@ -35,18 +35,17 @@ bool has_averages(const Manifest& checkpoint);
 /// Checkpoints store a stack of experts one by one, so pass the name of a single expert's weight.
 std::string averaged_name(const Manifest& checkpoint, const std::string& weight);
 
-/// Fills `weights`, whose entries are named as in the checkpoint, and loads no other state. Loads
-/// each weight's average where there is one, unless `raw_weights`. Sparse layers also get their
-/// masks, permutations, and trained scores of mask cells that are not chosen yet. Callers check
-/// tokenizer and seed first, by require_own_tokenizer and require_own_seed. Collective. Throws
-/// Error (exit 12) if names or shapes differ, or if the model has no place for a weight's
-/// permutation, scores or low-rank term U V; CheckpointError if the checkpoint is corrupt.
+/// Fills the model's tensors in `weights`: `list` (parameters and buffers, named as in the
+/// checkpoint) and `sparse` (masks, permutations, scores of unchosen mask cells). What the
+/// checkpoint lacks of `sparse` stays as it is in the model: layers without a mask stay dense.
+/// Loads a weight's average if there is one, unless `raw_weights`. Call require_own_tokenizer and
+/// require_own_seed first. Collective. Throws Error (exit 12) if names or shapes differ, or if the
+/// model lacks a weight's permutation, scores or low-rank term U V; CheckpointError for a bad file.
 void load_weights(const std::string& checkpoint, ModelWeights weights, Communicator& world,
                   bool raw_weights = false);
 
-/// Fills `weights` as load_weights does, but takes weights.sparse as it is, while load_weights
-/// first leaves out the masks and permutations that the checkpoint lacks (taken_state). For callers
-/// that choose or rename weights. Collective. Throws as load_weights.
+/// Fills `weights` as load_weights does, but the checkpoint must have all of weights.sparse. For
+/// callers that choose or rename weights, after taken_state. Collective. Throws as load_weights.
 void load_tensors(const std::string& checkpoint, const Manifest& manifest, ModelWeights weights,
                   Communicator& world, bool raw_weights);
 

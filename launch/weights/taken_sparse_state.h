@@ -8,9 +8,10 @@
 #include "runtime/module/parameter.h"
 #include "sparse/layers/sparse_state.h"
 
-// Order of calls: taken_state, require_whole_stacks, by_source_names, load_tensors, and at the end
-// tensors_loaded() of the taken state; load_weights calls only taken_state. A SparseState refers to
-// the model's own objects, so loading fills the model; it has one name for a stack of experts.
+// Order of calls, for weights that are chosen or renamed: taken_state, require_whole_stacks,
+// by_source_names, load_tensors (load_weights.h), tensors_loaded() of the taken state. load_weights
+// changes no names: it calls taken_state, and load_checkpoint does the rest. A SparseState refers
+// to the model's own objects, so loading fills the model. It has one name for a stack of experts.
 namespace shoal {
 
 /// The weights to take from a checkpoint, expert by expert: model's name -> checkpoint's name.
@@ -32,7 +33,8 @@ SparseState taken_state(const SparseState& offered, const SourceOf& source_of,
 void require_whole_stacks(const SparseState& taken, const std::vector<std::string>& missing);
 
 /// Makes `taken`, and with it the model, soft (trained matrices and scores) or final
-/// (permutations and masks) like the checkpoint. Returns the tensors to fill, by checkpoint name.
+/// (permutations and masks) like the checkpoint. Returns the tensors to fill by checkpoint name,
+/// one for each expert of a stack: `sparsity.mask.` + source_of[the expert's weight], for example.
 std::vector<Parameter> by_source_names(SparseState& taken, const SourceOf& source_of,
                                        const Manifest& checkpoint);
 

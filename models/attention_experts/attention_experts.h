@@ -42,7 +42,7 @@ struct EnumNames<Mixing> {
                                     std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
 };
 
-/// How many keys each query of one attention expert attends to, and among which candidates.
+/// Number of keys that a query of one expert attends to (`k` or `share`, not both), and candidates.
 struct AttentionExpertOptions {
   std::optional<int64_t> k;
   std::optional<double> share;
@@ -131,20 +131,21 @@ class AttentionExperts : public MoeStage, public HasSparsePlaces, public CountsP
   Weights weights_of(const Routing& routing, bool is_soft) const;
   ImageExchange exchange_of(const torch::Tensor& x_BND, const torch::Tensor& is_routed_TU,
                             const StepContext& step) const;
-  /// Queries, keys and values of this rank's experts, in the form top_k_attention_of takes.
+  /// Queries, keys and values of this rank's experts, to be passed to top_k_attention_of.
   struct Projections {
     std::vector<torch::Tensor> rows;  ///< projected rows, shared keys and values first
-    std::vector<TopKPart> experts;
+    std::vector<TopKPart> experts;    ///< which columns of which `rows` an expert reads
     size_t add(const torch::Tensor& of_experts) {
       rows.push_back(of_experts);
       return rows.size() - 1;
     }
   };
+  /// Calls the next three functions; tokens_u: the tokens routed to each expert of this rank.
   Projections project(const torch::Tensor& x_IND, const ImageExchange& exchange) const;
   /// Adds all projections that read every row of x, computed as one matrix product.
   void project_all_rows(const torch::Tensor& x_IND, const std::vector<UnitTokens>& tokens_u,
                         Projections& to) const;
-  /// Adds the queries of experts that only some tokens are routed to.
+  /// Adds the queries of experts that only some tokens are routed to. x_TD: here T = I N.
   void project_chosen_queries(const torch::Tensor& x_TD, const std::vector<UnitTokens>& tokens_u,
                               Projections& to) const;
   /// Adds the keys and values of experts that need only some of the images.

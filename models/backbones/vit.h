@@ -37,15 +37,15 @@ struct EnumNames<TokenPositions> {
                                     std::pair{TokenPositions::kSinCos, "sin_cos"}};
 };
 
-/// Vision Transformer without classifier: stem, positions, blocks, norm, pooling. Experts or Nexus
-/// layers (experts and key-value memory units behind one soft router; OneSparse) may replace MLPs.
-/// Defaults: ViT-B/16. Sources: Dosovitskiy et al. 2021, Riquelme et al. 2021 (V-MoE).
+/// Vision Transformer without classifier: stem, positions, blocks, norm, pooling. MoE layers or
+/// Nexus layers (experts and key-value memory units behind one soft router; OneSparse) may replace
+/// MLPs. Defaults: ViT-B/16. Sources: Dosovitskiy et al. 2021, Riquelme et al. 2021 (V-MoE).
 ///
-/// Own parameters: cls [C], only with `pool: cls`, and learned positions [S, C], both from N(0,
-/// 0.02). Weight decay applies to positions, a matrix, but not to cls, a vector. With `positions:
-/// sin_cos` positions are not a parameter, and zero for the class token, as in MoCo v3.
+/// Own parameters, from N(0, 0.02): cls [C], without weight decay, if `pool: cls`; positions [S, C]
+/// if `positions: learned`. Fixed positions are those of MoCo v3, zero for the class token.
 class Vit : public Backbone, public CountsProducts {
  public:
+  /// keeps_evaluation() marks options that act in training only or only set initial values.
   struct Options {
     int64_t patch = 16;
     int64_t width = 768;
@@ -98,6 +98,7 @@ class Vit : public Backbone, public CountsProducts {
           "  pool: mean                     # or cls: a class token\n"};  ///< for `shoal new`
 
   Vit(const Options& options, const Context& context);
+  /// Returns features [b, C] or, for Features::kTokens, [b, S, C] (no logits). Collective.
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;
   int64_t feature_width() const override { return width_; }
   /// Default of the recipe's sparsity.layers: experts, and the layers of PA-DST (paper: "Efficient

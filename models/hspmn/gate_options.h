@@ -40,8 +40,8 @@ struct EnumNames<GateSelection> {
                                     std::pair{GateSelection::kRandom, "random"}};
 };
 
-/// Temperature of the gate's gradient: 1, or learned.
-enum class GateTemperature { kFixed, kLearned };
+/// Temperature of the gradient, that of sigma((logit - threshold + noise) / temperature).
+enum class GateTemperature { kFixed, kLearned };  // kFixed: 1
 
 template <>
 struct EnumNames<GateTemperature> {
@@ -49,9 +49,10 @@ struct EnumNames<GateTemperature> {
                                     std::pair{GateTemperature::kLearned, "learned"}};
 };
 
-/// Options of a token gate, which selects the tokens that attend (HSPMN v2.1; section
-/// `model.gate`). Anchors, one in `anchor_every` tokens, always attend. keeps_evaluation() marks
-/// options that an evaluation of trained weights does not depend on.
+/// Options of a token gate (HSPMN v2.1; section `model.gate`). The gate selects the tokens that
+/// attend: only these make a query and get an attention output, but all tokens are keys and values.
+/// Anchors, one in `anchor_every` tokens, always attend. A gate's probability is sigma(logit),
+/// without noise, threshold and temperature. keeps_evaluation() marks options of training only.
 struct GateOptions {
   double rate = 0.2;
   double first_rate = 0.8;

@@ -18,9 +18,8 @@
 // b sequences on this rank  S tokens  D width  R tokens of all sequences with computed attention
 namespace shoal {
 
-/// State of a gate for sequences being decoded, int64 [b, 2]. Column 0: 1 if the last token's block
-/// (a run of tokens that share a gate) is open, else 0. Column 1: number of the sequence's tokens
-/// so far whose gate was open, without anchors.
+/// State of a gate for sequences being decoded, int64 [b, 2]: 1 if the last token's block (a run of
+/// tokens that share a gate) is open, else 0; number of open tokens so far, without anchors.
 using GateState = torch::Tensor;
 
 /// The tokens that a gate decides on.
@@ -36,8 +35,8 @@ struct GateInput {
 struct OpenTokens {
   torch::Tensor row_R;             ///< int64, ascending: their indices among all b S tokens
   std::vector<int64_t> offset_b1;  ///< sequence i has the rows offset_b1[i] to offset_b1[i + 1] - 1
-  /// Factors of the attention outputs; undefined: all 1. Exploring tokens, whose gates are closed,
-  /// have factor 0 with a gradient; open ones have 1.
+  /// Factors of the attention outputs; undefined: all 1. Open tokens have 1. In training a share of
+  /// the closed tokens is computed with factor 0, so that closed gates get gradients (exploring).
   torch::Tensor weight_R;
   torch::Tensor auxiliary_loss;  ///< rank's share of the loss; undefined: evaluation, random gates
   torch::Tensor is_open_bS;      ///< bool: true for tokens that attend with weight 1
@@ -55,24 +54,27 @@ struct GateReport {
   std::vector<double> rate_by_position = {};  ///< rate in kPositionBins equal parts of the context
 };
 
-/// Token gate: a learned linear layer, with straight-through gradients, selects tokens to attend.
+/// Token gate: a learned linear layer selects the tokens that attend. A block of HSPMN v2.1 calls
+/// open() and multiplies its attention outputs by OpenTokens::weight_R.
 ///
-/// A block of tokens shares the gate of its first token, whose logit is l = w u + b, in float32
-/// (float64 in a float64 model). Training adds noise to l. With `select: threshold` a gate is open
-/// if its logit is above a threshold: the moving average of the (1 - target rate) quantile of
-/// logits. Training and evaluation have separate thresholds, for logits with and without noise.
-/// With top k the highest logits of a sequence are open. Causal models, which decode, refuse top k,
-/// since later tokens decide too; they may use its predictor. Training multiplies attention outputs
-/// by straight_through of the gate. The rate loss uses sigma(l), without noise and threshold, as in
-/// the paper. Random gates have no gradient or loss. Anchors, one in anchor_every tokens, are open
-/// without a gradient and not counted in rates. Sparse training leaves gates dense (StaysDense).
+/// A run of tokens (GateOptions::block) shares the gate of its first token, whose logit is l = w u
+/// + b, in float32 (float64 in a float64 model). Training adds noise to l. GateOptions::select:
+/// - threshold: a gate is open if its logit is above the moving average of the (1 - target rate)
+///   quantile of logits. Training and evaluation have separate thresholds, for logits with and
+///   without noise. GateOptions::capacity may limit a sequence's open tokens: it closes later ones.
+/// - top k: the highest logits of a sequence are open. Causal models refuse this.
+/// - top-k predictor: training as top k. A second linear layer of u is trained to predict whether a
+///   token is among the top k; in evaluation this layer decides, which is causal.
+/// - random: draws without gradient or loss.
+/// Training multiplies attention outputs by 1 or 0, but with the gradient of sigma((l - threshold +
+/// noise) / temperature) (straight-through). The rate loss uses sigma(l), as in the paper. Anchors,
+/// one in anchor_every tokens, are open without a gradient and not counted in rates.
 ///
-/// Noise and the choice of exploring tokens are keyed by (seed, path, step, global token id):
-/// row_ids in runtime/random/step_context.h. Parameters: weight [D], bias [1], none for random
-/// gates; with a learned temperature log_temperature [1]; with a predictor predictor_weight [D] and
-/// predictor_bias [1]. Buffers of a threshold: threshold, noisy_threshold, num_updates. Sources:
-/// HSPMN v2.1 (Jędryczko 2025), section 3.1 and equations 1 to 3; for the threshold Raposo et al.
-/// 2024 (Mixture-of-Depths), section 3.5, and Sun et al. 2026 (Expert Threshold routing).
+/// Noise and exploring tokens are keyed by (seed, path, step, global token id). Parameters, none
+/// for random gates: weight [D], bias [1]; with a learned temperature log_temperature [1]; with a
+/// predictor predictor_weight [D], predictor_bias [1]. Buffers of a threshold: threshold,
+/// noisy_threshold, num_updates. Sources: HSPMN v2.1 (Jędryczko 2025), 3.1, equations 1 to 3;
+/// threshold: Raposo et al. 2024 (Mixture-of-Depths), 3.5; Sun et al. 2026 (Expert Threshold).
 class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  public:
   static constexpr int64_t kPositionBins = 16;
@@ -94,8 +96,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
  private:
   struct Decision;
   Decision decide(const GateInput& input) const;
-  // Value of the first token of each token's block. Unspecified where a decoding block began in an
-  // earlier call; decide() then reads GateState.
+  // Value of the first token of each token's block; unspecified if it came in an earlier call.
   torch::Tensor of_block(const torch::Tensor& value_bS, const GateInput& input) const;
   torch::Tensor logits_of(const GateInput& input) const;
   torch::Tensor predictor_logits(const GateInput& input) const;
@@ -108,8 +109,7 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   /// Closes gates beyond the capacity; the first tokens stay open.
   void apply_capacity(Decision& decision, const GateInput& input) const;
   void remember(const Decision& decision, const GateState& state) const;
-  /// Random closed tokens, a share explore_fraction. The sum of their gate gradients is on average
-  /// that share of the sum over all closed gates.
+  /// Returns where a token explores: random closed tokens, a share explore_fraction.
   torch::Tensor explored(const Decision& decision, const GateInput& input) const;
   torch::Tensor weights(const Decision& decision, const torch::Tensor& row_R) const;
   torch::Tensor losses(const Decision& decision, const GateSums& sums,

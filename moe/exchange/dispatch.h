@@ -9,7 +9,8 @@
 /// The two all-to-alls of a MoE layer: dispatch sends each token's rows to the ranks of their units
 /// (experts), combine returns the units' outputs and sums them by token. A row is one token on its
 /// way to one unit. Combine weights travel with the rows and are applied by the units, so that no
-/// outputs are stored for the weights' gradients. Rows travel in chunks, each along a RowRoute.
+/// outputs are stored for the weights' gradients. Rows travel in chunks, each along a RowRoute from
+/// start_routes: one level (all-to-all), or a first level between nodes and one inside each node.
 ///
 /// Every function is collective over the route's ranks, forward and backward, even without rows.
 // T tokens of the chunk  A its rows  D width  W weights sent  R rows received  u units on this rank
@@ -24,11 +25,10 @@ struct Dispatched {
 };
 
 /// Sends the chunk's rows to the ranks of their units. weight_A: the chunk's combine weights, one
-/// for each row of its TokenAssignments. Differentiable in x_TD and weight_A.
+/// for each row, sorted by unit (TokenAssignments). Differentiable in x_TD and weight_A.
 Dispatched dispatch(const torch::Tensor& x_TD, const torch::Tensor& weight_A,
                     const RowRoute& route);
-/// Sends weighted outputs back and returns their sums by token, [T, D]. A token without rows gets
-/// zeros. Differentiable.
+/// Returns the weighted outputs' sums by token, [T, D]; zeros without rows. Differentiable.
 torch::Tensor combine(const torch::Tensor& weighted_RD, const RowRoute& route);
 
 /// A dispatch that was started.
@@ -44,7 +44,8 @@ struct CombineInFlight {
 };
 
 /// dispatch and combine in two halves: computation between start and finish overlaps with the
-/// exchange, forward and backward. Call each half once. `first`: the route's first level.
+/// exchange, forward and backward. Call each half once. `first`: the route's first level, which
+/// alone is in flight between halves. The halves that take `route` run the level inside the node.
 DispatchInFlight start_dispatch(const torch::Tensor& x_TD, const torch::Tensor& weight_A,
                                 const RowRoute::Level& first);
 Dispatched finish_dispatch(DispatchInFlight flight, const RowRoute& route);

@@ -13,7 +13,8 @@
 #include "parallel/comm/communicator.h"
 
 /// Plans for one all-to-all of a MoE layer and back: which row goes where, in which order, computed
-/// from counts without communication. A row is one token on its way to one unit (expert).
+/// from counts without communication. A row is one token on its way to one unit (expert) with one
+/// combine weight or, between nodes, to one node with the weights of all its units there.
 // A rows this rank sends  R rows it receives  U units  V units in the order of their ranks
 // u units on this rank  E ranks  C pieces
 namespace shoal {
@@ -22,16 +23,16 @@ namespace shoal {
 struct DispatchPlan {
   RowIndex index;  ///< token of each row, in the order sent
   /// int64: the i-th combine weight sent is the chunk's weight order_A[i]; undefined: weight i.
-  /// Weights are sent in the order of the rows. In a two-level exchange a row travels once to each
-  /// node, with the weights of all its units there.
+  /// Weights are sent in the order of the rows.
   torch::Tensor order_A;
-  /// Number of rows by rank. In a group of one rank trailing padding rows (GPU) count too.
+  /// Number of rows by rank. In a group of one rank on a GPU, trailing padding rows count too: they
+  /// stand for dropped choices, whose number is not copied to the host.
   RowCounts send_rows, recv_rows;
   RowCounts send_weights, recv_weights;  ///< number of combine weights by rank
   UnitRows rows_u;                       ///< rows of each unit on this rank
-  torch::Tensor
-      to_units_R;  ///< permutation from order of arrival to unit order; undefined: identity
-  torch::Tensor to_arrival_R;      ///< its inverse
+  /// Permutation from order of arrival to unit order; undefined: identity.
+  torch::Tensor to_units_R;
+  torch::Tensor to_arrival_R;      ///< inverse of to_units_R
   PackedLayout to_send, received;  ///< buffers of the dispatch; not in a group of one rank
 };
 
@@ -51,7 +52,7 @@ std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
                                    const UnitPlacement& placement, int64_t num_parts);
 
 /// Optional: makes the index of a piece before the counts are known, if its rows are sent in the
-/// order of the units. Otherwise make_plans makes it.
+/// order of the units. Without this call make_plans makes the index.
 void index_rows(Piece& piece, const UnitPlacement& placement);
 
 /// Numbers of rows that this rank sends and receives.
@@ -70,8 +71,7 @@ bool has_known_counts(const std::vector<Piece>& pieces);
 DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacement& placement,
                             int64_t rank);
 
-/// Makes a plan for each piece, of rows and weights of a type. A token's outputs are summed in unit
-/// order, for any placement.
+/// Makes a plan for each piece, of rows and weights of a type. Outputs are summed in unit order.
 std::vector<DispatchPlan> make_plans(const std::vector<Piece>& pieces,
                                      const UnitPlacement& placement, const DispatchCounts& counts,
                                      const PackedType& type);

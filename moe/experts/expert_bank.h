@@ -61,13 +61,17 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   /// `has_gate`: true for gated MLPs, (act(x Wg + bg) * (x W1 + b1)) W2 + b2.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
+  /// Returns each row's output, [R, D]. Rows are sorted by expert; expert i has rows_u[i] of them.
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// Gradients of the parts are written directly into the gradients of the stacked parameters.
+  /// Returns forward_weighted for each of `num_parts` runs of experts, to overlap with exchanges.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
-  /// forward_weighted and forward_local save less for the backward pass than separate steps would.
+  /// Returns forward() with each row times its combine weight.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
+  /// For a rank with all experts: returns the tokens' weighted sums of expert outputs, [T, D].
+  /// `rows`: each row's token and combine weight, and each expert's number of rows (UnitRows).
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
+  /// Returns the experts' hidden width, activation, and whether they have biases and gates.
   std::optional<MlpForm> mlp_form() const override;
   const UnitPlacement& placement() const override { return placement_; }
   // For sparse training. A form is a function of a parameter, such as a permutation; products use
@@ -86,11 +90,8 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   std::array<std::shared_ptr<const WeightForm>, ExpertWeights::members().size()> forms_;
 };
 
-/// Experts that are gated MLPs: (act(x Wg + bg) * (x W1 + b1)) W2 + b2; with silu, SwiGLU.
-///
-/// Parameters, stacked by expert: `gate.weight` [u, D, H], `gate.bias` [u, H] and ExpertBank's
-/// parameters, initialised alike. With 2/3 of the hidden width an expert has as many parameters as
-/// an ungated one. Source: Shazeer 2020 (GLU variants), equation 6.
+/// An ExpertBank of gated MLPs, with silu SwiGLU. With 2/3 of the hidden width an expert has as
+/// many parameters as an ungated one. Source: Shazeer 2020 (GLU variants), equation 6.
 class GatedExpertBank : public ExpertBank {
  public:
   using Options = ExpertOptions<ExpertDefaults{1, 8, Activation::kSilu, false}>;

@@ -27,7 +27,8 @@ struct MlpForm {
 };
 
 /// The units of a MoE layer (MLP experts, memory units) that this rank holds. A row is a token
-/// routed to one unit. Registered for `experts` of a MoE layer in the YAML recipe.
+/// routed to one unit. Registered for `experts` of a MoE layer in the YAML recipe. A bank overrides
+/// forward() and placement(); all other methods have defaults.
 class UnitBank : public ModuleBase {
  public:
   /// The layer that a bank is built for.
@@ -53,11 +54,12 @@ class UnitBank : public ModuleBase {
                                          const torch::Tensor& weight_R);
   using ForwardWeighted = std::function<torch::Tensor(
       const torch::Tensor& rows_RD, const UnitRows& rows_u, const torch::Tensor& weight_R)>;
-  /// Cuts this rank's units into `num_parts` >= 2 runs and returns forward_weighted for each, so
-  /// that one can compute while the rows of the next are exchanged. Call each function once per
+  /// Cuts this rank's units into `num_parts` >= 2 runs and returns forward_weighted for each run,
+  /// so that one run computes while rows of the next are exchanged. Call each function once per
   /// forward pass, with counts on the host. Each rows_u lists all units, 0 for units of other runs.
   virtual std::vector<ForwardWeighted> split(int64_t num_parts);
-  /// For a rank that has all units: gathers rows, applies units, sums by token: [T, D].
+  /// For a rank that has all units: returns sums by token of outputs times combine weights, [T, D].
+  /// `rows`: each row's token and combine weight, and each unit's number of rows.
   virtual torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows);
   /// True if units are memory units (key-value tables), not experts.
   virtual bool are_memory_units() const { return false; }

@@ -13,8 +13,8 @@ namespace shoal::top_k_cuda {
 inline constexpr int64_t kMostChoices = 8;
 
 /// Writes the units of the k highest scores of each row, best first, ties to the lower unit; NaN
-/// counts as -inf. With score_TK, for memory_lookup, also writes the scores. Choices of -inf then
-/// get the units 0, 1, ..., as memory_lookup's do on the CPU: a row may have a unit twice.
+/// counts as -inf. With score_TK also writes the scores; the first choice of score -inf then gets
+/// unit 0, the next unit 1, as in memory_lookup on CPUs: a row may have a unit twice.
 template <class Real>
 struct TopK {
   const Real* score_TU;

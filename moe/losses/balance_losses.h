@@ -38,7 +38,9 @@ class BalanceLosses {
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
-    /// Each loss, unweighted, summed over this rank's items: tokens or samples (Scope::total).
+    /// Each loss, unweighted, as a sum over its scope's sets of tokens (a sample, a routing group,
+    /// or a micro-step over all ranks) of the set's loss times its number of items on this rank.
+    /// Items are tokens, or samples if samples differ in length.
     std::vector<torch::Tensor> values;
     torch::Tensor auxiliary_loss;  ///< this rank's share of the step's weighted losses
   };

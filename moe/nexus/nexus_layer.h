@@ -24,6 +24,7 @@ namespace shoal {
 
 /// YAML recipe options of a Nexus layer. A memory unit is a learned table of keys and values.
 struct NexusOptions {
+  /// Experts: at least 0, by default 12, with ReLU, without biases.
   using Experts = ExpertOptions<ExpertDefaults{0, 12, Activation::kRelu, false}>;
   struct Memory {
     int64_t count = 4;
@@ -41,8 +42,10 @@ struct NexusOptions {
   Experts experts;
   Memory memory;
   int64_t slots = 4;
+  /// kNormalised: logits are a learned scale times cosine(token, query of a slot). kPaper: inner
+  /// products over a temperature, initial values N(0, 1).
   NexusVariant variant = NexusVariant::kNormalised;
-  std::optional<double> router_scale;  ///< default: √D
+  std::optional<double> router_scale;  ///< default: √D; refused with kPaper
 
   static constexpr auto fields() {
     return std::tuple{
@@ -69,9 +72,8 @@ struct NexusOptions {
 /// load. Parameters: `<path>.router.*`, `<path>.experts.*` (ExpertBank), `<path>.memory.*`
 /// (MemoryBank, which counts its units from 0). Initial values of experts: He-normal fc1 and
 /// LeCun-normal fc2 (variant `paper`: N(0, 1)), zero biases. The normalised variant expects the
-/// output of a layer norm as input. No residual connection, balance loss, capacity or drops;
-/// training and evaluation compute the same. Statistics: a unit's load is the sum of its combine
-/// weights; entropies are over units.
+/// output of a layer norm as input. No residual connection, balance loss, capacity, drops or
+/// difference in evaluation. In statistics a unit's load is the sum of its combine weights.
 class NexusLayer : public MoeStage, public CountsProducts {
  public:
   /// `width`: D; `path`: the module's path in the model. context.grid may be null for a layer that
@@ -85,9 +87,8 @@ class NexusLayer : public MoeStage, public CountsProducts {
   MoeStageInfo info() const override;
   /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;
-  /// Passes the dispatch weights of each following forward pass to the observer, for maps of what
-  /// units see: each token's weight in each slot, [B, N, U, s], summing to 1 over N, without
-  /// gradients. An empty observer ends the calls.
+  /// Passes each later forward pass's dispatch weights to the observer, without gradients: each
+  /// token's weight in each slot, [B, N, U, s], summing to 1 over N. An empty observer ends this.
   using Observer = std::function<void(const torch::Tensor& dispatch_BNUs)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 

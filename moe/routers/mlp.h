@@ -33,11 +33,13 @@ class MlpRouter : public ScoreRouter {
   };
 
   MlpRouter(const Options& options, const Context& context);
-  /// For hard routing, the paper's losses: `switch` (even loads) and `entropy` (peaked scores).
+  /// Returns `switch` (even loads) and `entropy` (peaked scores) or, if scores_only (all units
+  /// compute each token, weighted by its scores), `kl_uniform`; none with a selection bias.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
 
  protected:
   torch::Tensor logits(const torch::Tensor& x_TD) const override;
+  /// Kind of scores, so that on a GPU one kernel may compute scores and choices.
   std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
 
  private:

@@ -30,7 +30,7 @@ class Router : public ModuleBase, public StaysDense {
     int64_t width = 0;                    ///< D, of the tokens
     int64_t num_units = 0;                ///< U, over all ranks
     torch::TensorOptions tensor_options;  ///< for the router's own parameters
-    std::string layer = {};               ///< module path of the MoE layer; empty if never run
+    std::string layer = {};  ///< module path of the MoE layer; empty: built for checks, never run
   };
   static constexpr std::string_view kNameKey = "name";  ///< recipe key that names the choice
   static constexpr std::string_view kNoun = "router";   ///< in error messages
@@ -38,7 +38,9 @@ class Router : public ModuleBase, public StaysDense {
   /// `k`: units per token. In expert choice (units choose tokens) the mean if `factor` is 1.
   Router(int64_t k, const Context& context) : k_(k), num_units_(context.num_units) {}
 
-  /// Chooses units for this rank's T tokens. Adds noise only while training. Not collective.
+  /// Chooses units for this rank's T tokens: returns units and combine weights [T, K], and scores
+  /// and logits [T, U] for balance losses. `context`: the tokens' samples, groups and noise keys.
+  /// Adds noise only while training. Not collective.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
   /// Updates state (a bias) after each optimizer step that was not skipped. Collective.
   virtual void after_step(Communicator& world) { (void)world; }
@@ -54,9 +56,8 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool takes_balance_losses() const { return true; }
   /// True if all tokens may come to choose the same units unless a balance loss prevents it.
   virtual bool needs_balance_loss() const { return takes_balance_losses(); }
-  /// Returns the balance losses usual for this router, from its paper or from common use, which the
-  /// recipe's `losses: auto` selects; default: none. `scores_only`: for a layer that computes every
-  /// token by all units, weighted by its scores, and ignores choices.
+  /// Returns the balance losses that the recipe's `losses: auto` selects; default: none.
+  /// `scores_only`: for a layer that computes every token by all units, weighted by its scores.
   virtual std::vector<UsualLoss> usual_losses(bool scores_only) const {
     (void)scores_only;
     return {};

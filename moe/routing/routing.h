@@ -24,9 +24,8 @@ struct TokenContext {
 
   int64_t num_samples() const { return static_cast<int64_t>(sample_offsets.size()) - 1; }
   int64_t num_tokens() const { return sample_offsets.back(); }
-  /// Returns a sample's number of items, over which balance losses are averaged. Items are tokens.
-  /// If samples differ in length, items are samples (returns 1), since the number of tokens is then
-  /// unknown until the optimizer step ends.
+  /// Returns a sample's number of items, over which balance losses are averaged. Items are tokens,
+  /// or samples if samples differ in length (returns 1).
   int64_t items_per_sample() const { return step.length_b.defined() ? 1 : rows_per_sample; }
   /// Removes padding: [b R, ...] -> [T, ...], differentiable.
   torch::Tensor take_tokens(const torch::Tensor& rows) const;
@@ -44,14 +43,14 @@ inline torch::Tensor token_ids(const TokenContext& context) {
 }
 
 /// A router's output, before capacity limits the rows of a unit (expert or memory unit). Balance
-/// losses and apply_capacity read it. A selection bias affects the choices, not their weights.
+/// losses read it, and apply_capacity, which drops choices and returns the final combine weights. A
+/// selection bias affects the choices, not their weights.
 struct Routing {
   int64_t num_units = 0;
-  /// int64: the unit of each choice, best first; -1 if the token is masked (not to be sent).
-  torch::Tensor unit_TK;
+  torch::Tensor unit_TK;  ///< int64: unit of each choice, best first; -1: token masked, not sent
   /// int64: unit_TK before masking, for balance losses; -1 if fewer than K units chose the token.
   torch::Tensor choice_TK;
-  torch::Tensor weight_TK;  ///< combine weights, differentiable
+  torch::Tensor weight_TK;  ///< combine weights before renorm_after_drop and weight_scale
   torch::Tensor score_TK;   ///< scores of choices without bias, detached; capacity may sort by them
   /// The token's importance: its highest score without bias over all units that it may be routed
   /// to, detached; if undefined, over its choices. Drops and batch priority use it.
@@ -60,12 +59,12 @@ struct Routing {
   torch::Tensor noisy_TU;   ///< with this step's noise, differentiable; logits_TU without noise
   /// Scores without noise, differentiable; rows sum to 1 or underflow to 0. May be undefined.
   torch::Tensor prob_TU;
-  double noise_std = 0.0;              ///< standard deviation of the noise; 0: none, or learned
-  torch::Tensor count_U;               ///< int64: choices of each unit in choice_TK, if counted
-  torch::Tensor noise_std_TU;          ///< standard deviation of learned noise, differentiable
+  double noise_std = 0.0;      ///< standard deviation of the noise; 0: none, or learned
+  torch::Tensor count_U;       ///< int64: choices of each unit in choice_TK; may be undefined
+  torch::Tensor noise_std_TU;  ///< standard deviation of learned noise, differentiable
   std::vector<int64_t> group_offsets;  ///< [G + 1], first token of each routing group, then T
-  bool renorm_after_drop = false;      ///< a token's surviving weights are divided by their sum
-  double weight_scale = 1.0;           ///< factor applied last to all weights
+  bool renorm_after_drop = false;      ///< apply_capacity divides surviving weights by their sum
+  double weight_scale = 1.0;           ///< apply_capacity multiplies all weights by it, last
 
   int64_t num_tokens() const { return unit_TK.size(0); }
   int64_t choices_per_token() const { return unit_TK.size(1); }

@@ -21,8 +21,7 @@ struct Course {
 };
 
 /// What an optimizer step does beside the optimizer's update, like a callback: sparse masks that
-/// are pruned and grown, momentum encoders, averages of weights. Not to be confused with the
-/// recipe's `optimizer.rules`, which set options of the optimizer for some parameters.
+/// are pruned and grown, momentum encoders, averages of weights.
 ///
 /// The training loop (Session) calls the methods below in every optimizer step, on all ranks, for
 /// every rule in a fixed order. The state that a rule lists in visit_state is saved in checkpoints;
@@ -30,16 +29,19 @@ struct Course {
 /// (one matrix for each expert) are saved expert by expert. Random numbers must not depend on the
 /// rank: all copies of a parameter must change alike. `step` is the optimizer step, counted from 0.
 /// A step is skipped, without update, if the gradient norm is not finite.
+/// StepTensors gives, by parameter name, weights (writable in after_update), summed gradients
+/// (writable in before_norm) and optimizer state.
 class StepRule : public Stateful {
  public:
   /// Returns the parameters whose whole gradients the rule reads in this step; equal on all ranks.
+  /// With sharded optimizer state (ZeRO-1), StepTensors::gradient gives only this rank's range.
   virtual std::vector<std::string> needs_whole_gradients(int64_t step) {
     (void)step;
     return {};
   }
-  /// Called before the forward passes of a step. May change no saved state but buffers and
-  /// moved_weights(). If the step is skipped, both get back their values from before this call. A
-  /// skipped step 0 instead keeps the values that this call set, since the rule starts from them.
+  /// Called before the forward passes of a step. Of the saved state it may change only the model's
+  /// buffers and moved_weights(). If the step is skipped, both get back their values from before
+  /// this call. A skipped step 0 keeps what this call set, such as a momentum encoder's first copy.
   virtual void before_forward(int64_t step) { (void)step; }
   /// Returns the frozen weights that before_forward changes, such as a momentum encoder's.
   virtual std::vector<torch::Tensor> moved_weights() const { return {}; }

@@ -13,6 +13,7 @@ namespace shoal {
 /// Cuts a list of tensors, such as all weights of an optimizer, into chunks for parallel loops on
 /// CPUs. A chunk lies within one matrix: a tensor, or one expert's part of a stack of weights. Sums
 /// taken per chunk and added in order do not depend on the number of threads.
+/// TensorChunk::begin counts within the chunk's tensor, TensorChunk::offset over the whole list.
 class MatrixChunks {
  public:
   static constexpr int64_t kElements = 8192;  ///< most elements of a chunk; fits a core's cache
@@ -35,7 +36,7 @@ class MatrixChunks {
   /// over a group stay in the cache. A larger matrix is a group by itself.
   std::vector<Group> groups_of(int64_t elements) const;
 
-  /// Calls body(index of the chunk) for each chunk, of the list or of a group, on all threads.
+  /// Calls body(i) for each chunk (*this)[i], of the list or of a group, on all threads.
   void for_each(const std::function<void(size_t)>& body) const { for_each({0, size()}, body); }
   void for_each(const Group& group, const std::function<void(size_t)>& body) const;
 

@@ -19,11 +19,12 @@ struct TensorChunk {
 enum class ValueType : int64_t { kFloat, kDouble, kBfloat16 };
 
 /// One or more lists of tensors, such as weights and gradients, cut into the same chunks. Tensor i
-/// has the same size in each list. All pointers are to GPU memory.
+/// has the same size in each list. Its type is recorded for the first list only: a kernel must know
+/// the types in other lists. All pointers are to GPU memory.
 struct TensorChunks {
   void* const* pointer;        ///< [number of lists, num_tensors]: data of the tensors
   const ValueType* type;       ///< [num_tensors], types of the first list
-  const int64_t* first_chunk;  ///< [num_matrices + 1]: first chunk of each matrix
+  const int64_t* first_chunk;  ///< [num_matrices + 1]: first chunk of each matrix, for norms
   const TensorChunk* chunk;    ///< [num_chunks]
   int64_t num_tensors, num_matrices, num_chunks;
 };

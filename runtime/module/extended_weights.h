@@ -15,15 +15,18 @@
 namespace shoal {
 
 /// Base of linear layers, with one W [out, in] and one b [out], which may be undefined. Sparse
-/// training extends it at three places: W may get a form, a function that is applied to W in each
-/// forward pass (such as a learned permutation); another kernel may compute x Wᵀ; and a branch,
-/// such as a low-rank product, may run beside it. plan_sparsity finds W by sparse_places().
+/// training extends it at three places. W may get a form, a function applied to W in each forward
+/// pass, such as a learned permutation. A sparse kernel (product) may compute x Wᵀ. A branch, such
+/// as a low-rank product, may run beside it. Masked elements of W are zeros, with and without such
+/// a kernel. plan_sparsity finds W by sparse_places().
 class ExtendedWeights : public ModuleBase, public HasWeightForms, public HasSparsePlaces {
  public:
   bool set_form(const torch::Tensor& parameter, std::shared_ptr<const WeightForm> form) override;
+  /// Returns the form's own trained tensors, beside W; empty without a form.
   std::vector<torch::Tensor> form_leaves() const override;
-  /// Makes `product` compute x Wᵀ while product->is_on(), such as once W has a mask. `product` gets
-  /// W without the form, and applies a permutation itself. Returns false unless `parameter` is W.
+  /// Makes `product` compute x Wᵀ while product->is_on(), such as once W has a mask; else W with
+  /// its form is multiplied densely. `product` gets W without the form, and applies a permutation
+  /// of W itself. Returns false unless `parameter` is W.
   bool set_product(const torch::Tensor& parameter, std::shared_ptr<const LinearProduct> product);
   /// Adds `branch` as a submodule `name`. Returns false unless `parameter` is W.
   bool set_branch(const torch::Tensor& parameter, const std::string& name,

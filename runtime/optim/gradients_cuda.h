@@ -4,12 +4,12 @@
 
 struct CUstream_st;
 
-// T tensors  C chunks of them
+// T tensors  C chunks of their elements, each for one thread block
 namespace shoal {
 
-/// Writes the sum of squares of each tensor of the first list to sum_T, for the gradient norm.
-/// `tensors` must be cut with one matrix per tensor. part_C is scratch memory. Summed in double in
-/// a fixed order. Pointers are to GPU memory; the call is queued on the stream.
+/// Writes the sum of squares of each gradient to sum_T, in double and in a fixed order. `tensors`
+/// describes one list, the gradients, each as one matrix, even a stack of experts: the kernel sums
+/// by matrix. part_C: scratch memory. Pointers are to GPU memory; the call is queued on the stream.
 void launch_square_sums(const TensorChunks& tensors, double* part_C, double* sum_T,
                         CUstream_st* stream);
 

@@ -29,7 +29,7 @@ class MetricsRecord {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-/// The value; if it is NaN, without the sign, which differs between machines.
+/// Returns the value. A NaN loses its sign, which differs between machines.
 double without_sign_if_nan(double value);
 
 /// The value as a C99 hex float, `0x1.8p+1`; `nan`, `inf` or `-inf` if it is not finite.
@@ -38,34 +38,32 @@ std::string hex_float(double value);
 /// A text file to which whole lines are appended.
 class LineFile : public GrowingFile {
  public:
-  /// Throws StorageError if the file cannot be opened.
-  LineFile(std::string path, SharedFileSystem files);
-  /// Appends `line` and a line end. Throws StorageError while lines wait for disk space.
+  LineFile(std::string path, SharedFileSystem files);  ///< throws StorageError if it cannot open
+  /// Appends `line` and a line end. Throws StorageError while lines wait in memory for disk space:
+  /// the next call writes them, also the line of this call, so do not append it again.
   void append(const std::string& line);
 };
 
 /// Appends records to a file, one JSON object per line.
 class JsonLines : public LineFile {
  public:
-  /// Removes the lines of an existing file whose "step" is above `last_step`, and broken ones: a
-  /// resumed run writes them again. Throws StorageError, also if `path` is not a regular file.
+  /// Removes broken lines, and lines whose "step" is above `last_step`, which a resumed run writes
+  /// again. Throws StorageError, also if `path` is not a regular file.
   JsonLines(const std::string& path, int64_t last_step,
             SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError while records wait for disk space.
-  void write(const MetricsRecord& record);
+  void write(const MetricsRecord& record);  ///< throws like append()
 };
 
-/// Writes records as comma-separated values. The columns are fixed: other keys of a record are left
-/// out, and a cell is empty if a record lacks its key.
+/// Writes records as comma-separated values. The columns are fixed: a cell is empty if a record
+/// lacks its key, and values of other keys are left out.
 class CsvTable : public LineFile {
  public:
   /// `columns` must include "step". Removes rows of an existing file after `last_step`. If the file
-  /// has other columns, its rows are rewritten to `columns` followed by those that only the file
-  /// has, so that no value is lost. Throws StorageError.
+  /// has other columns, its rows are rewritten to `columns`, followed by the file's other columns,
+  /// so that no value is lost. Throws StorageError.
   CsvTable(const std::string& path, std::vector<std::string> columns, int64_t last_step,
            SharedFileSystem files = std::make_shared<PosixFileSystem>());
-  /// Throws StorageError while records wait for disk space.
-  void write(const MetricsRecord& record);
+  void write(const MetricsRecord& record);  ///< throws like append()
 
  private:
   std::vector<std::string> columns_;

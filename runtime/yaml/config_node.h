@@ -70,23 +70,24 @@ const Node* find_node(const Node& root, std::string_view path);
 /// A value in words, for errors: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 
-/// Mistakes found so far; a recipe is read to its end before they are thrown together.
+/// Mistakes found so far. A recipe is read to its end, then all mistakes are thrown together.
 class Diagnostics {
  public:
+  /// Adds a mistake in the value at `path`, and touches `path`. Beyond kMaxShown, only counts it.
   void add(const Position& position, std::string_view path, const std::string& what);
-  /// Counts a mistake beyond kMaxShown, for a caller that collects mistakes and adds them later.
+  /// Counts a mistake without a line, for a caller that holds kMaxShown mistakes to add later.
   void add_hidden() { ++num_hidden_; }
-  /// Marks the value at `path` as unreliable because of a mistake that is reported elsewhere.
+  /// Makes has_mistake_in() true for the section of `path`, without a line. Readers call it when
+  /// they skip a broken node (Node::is_broken), whose mistake has its line already.
   void touch(std::string_view path);
-  /// Sets the top-level keys that a recipe may have.
-  void set_sections(const std::vector<std::string>& names);
-  /// True if a mistake lies in this section, or outside of all known sections. An unknown top-level
-  /// key or a broken override, for example, may have been meant for this section.
+  void set_sections(const std::vector<std::string>& names);  ///< top-level keys of recipes
+  /// True if a path was touched in this section, or outside of all sections of set_sections(). An
+  /// unknown top-level key or a broken override, for example, may have been meant for this section.
   bool has_mistake_in(std::string_view section) const;
   std::size_t size() const { return mistakes_.size(); }
   /// One line for each mistake in the order of the files: `FILE:LINE:COL: PATH: what`. For an
   /// override: `command line: KEY=VALUE: what`, or `command line: KEY=VALUE: PATH: what` if the
-  /// mistake is not at KEY itself. After 100 mistakes, a last line gives the number of the others.
+  /// mistake is not at KEY itself. A last line gives the number of mistakes beyond kMaxShown.
   std::vector<std::string> lines() const;
   /// Throws ConfigError with lines() if there are any.
   void throw_if_any(ExitCode code = ExitCode::kRecipe) const;

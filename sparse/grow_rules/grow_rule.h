@@ -18,14 +18,15 @@
 // C cells of a pattern: sets of weights of a matrix that a mask switches on or off together
 namespace shoal {
 
-/// What a rule reads of one matrix, by cell: the current mask, weights and gradients.
+/// What a rule reads of one matrix. Pattern::pool makes one number of a cell's weights or
+/// gradients: the L2 norm, or the value itself, with its sign, if the cell is one weight.
 struct CellState {
   torch::Tensor is_on_C = {};     ///< bool
-  torch::Tensor weight_C = {};    ///< Pattern::pool of the weights, one number per cell
-  torch::Tensor gradient_C = {};  ///< pool of the gradient of all weights, if needs_gradient()
+  torch::Tensor weight_C = {};    ///< pooled weights
+  torch::Tensor gradient_C = {};  ///< pooled gradients of all weights, if needs_gradient()
   Stream stream = {};             ///< key of the random draws of this matrix and step
   int64_t rows = 0, columns = 0;  ///< outputs m and inputs n of the matrix
-  /// bool: cells left after this update's drops; set for grow_score() if reads_kept().
+  /// bool: cells still on after the drops of this update; set for grow_score() if reads_kept().
   torch::Tensor is_kept_C = {};
 };
 
@@ -34,27 +35,28 @@ struct CellTotals {
   int64_t on = 0, target = 0, all = 0;
 };
 
-/// Numbers of cells that an update drops and grows.
 struct CellCounts {
   int64_t drop = 0, grow = 0;
 };
 
-/// Schedule by which the rule `soft_top_k` learns first masks: every cell is trained and weighted
-/// by a softmax of its score, whose temperature falls until each layer keeps its best cells.
+/// Schedule by which the rule `soft_top_k` learns first masks. Products use each cell's weights
+/// times a factor, from a softmax of the cells' scores, whose temperature falls until a layer keeps
+/// its K best cells. Distance from this choice: sum of |factor - (1 if kept, else 0)| / K.
 struct SoftChoice {
   double first_temperature = 0.0, last_temperature = 0.0;
   double lr = 0.0;          ///< learning rate of the cells' scores
-  double threshold = 0.0;   ///< SoftCells::distance() below which a layer's choice becomes hard
-  int64_t check_every = 0;  ///< steps between checks of that distance
-  int64_t until = 0;        ///< step at which the choice of every layer becomes hard
+  double threshold = 0.0;   ///< distance below which a layer makes its choice
+  int64_t check_every = 0;  ///< steps between checks of the distance
+  int64_t until = 0;        ///< step by which every layer makes its choice
 
   /// Softmax temperature at a step, counted from 0: cosine decay, first to last at `until`.
   double temperature(int64_t step) const;
 };
 
 /// Rule of dynamic sparse training, such as RigL or SET: when masks are updated, how many cells are
-/// dropped and grown, and which. Registered under `rule`. Scores must be >= 0, and finite for
-/// finite weights and gradients. All random numbers come from the stream of the matrix and step.
+/// dropped and grown, and which. Registered under `rule`. An update of a matrix calls counts(),
+/// keep_score() and grow_score(). Scores must be >= 0, and finite for finite weights and gradients.
+/// All random numbers come from the stream of the matrix and step.
 class GrowRule {
  public:
   struct Context {
@@ -76,26 +78,27 @@ class GrowRule {
   virtual bool excludes_dropped() const { return false; }
   /// True if scores read the gradient of all weights, including those that are off.
   virtual bool needs_gradient() const { return false; }
-  /// True if grow_score() reads CellState::is_kept_C.
+  /// True if updates compute the mask between their drops and their growth, CellState::is_kept_C.
   virtual bool reads_kept() const { return false; }
-  /// True if an update also removes all outgoing weights of neurons that lost all incoming ones, or
-  /// vice versa, and grows that many more cells (chain_removal.h). Requires reads_kept().
+  /// True if updates, after their drops, remove all outgoing weights of neurons without incoming
+  /// ones, or vice versa, and grow as many more cells (chain_removal.h). Requires reads_kept().
   virtual bool removes_chains() const { return false; }
-  /// Early stop: a matrix keeps its mask for good after an update that had dropped this share, or
-  /// more, of the cells that it grew; nullopt: never. Requires reads_kept().
+  /// Early stop: if at least this share of the cells that an update grows are cells that it has
+  /// just dropped, the matrix keeps its mask from then on. Nullopt: never. Requires reads_kept().
   virtual std::optional<double> stop_overlap() const { return std::nullopt; }
-  /// True if masks may have more cells than the target density until the last update.
+  /// True if masks may have more than CellTotals::target cells until the last update (MEST's em_s).
   virtual bool may_exceed_density() const { return false; }
   /// True if the optimizer is skipped in steps that update masks (as in RigL).
   virtual bool replaces_step() const { return false; }
-  /// Scores [C] of cells that are on; the lowest are dropped. Default: magnitude of the weights.
+  /// Scores [C]; of the cells that are on, those with the lowest are dropped. Default: |weight_C|.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Scores [C]; of the cells not kept, those with the highest are grown. Default: uniformly
-  /// random.
+  /// Scores [C]; of the cells not kept, those with the highest are grown. Default: random, uniform.
   virtual torch::Tensor grow_score(const CellState& cells) const;
-  /// Numbers of cells that the update at `step` drops and grows. Default: none.
+  /// Numbers of cells that the update at `step` drops and grows. Default: none. At most
+  /// cells.target cells may be on afterwards, unless may_exceed_density().
   virtual CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const { return {}; }
-  /// Schedule by which first masks are learned; null: first masks are random.
+  /// Schedule by which first masks are learned; null: first masks are random. A rule with a
+  /// schedule must not be due before the choice, as there is no mask.
   virtual const SoftChoice* soft_choice() const { return nullptr; }
 };
 
@@ -108,7 +111,6 @@ struct EnumNames<FractionDecay> {
                                     std::pair{FractionDecay::kConstant, "constant"}};
 };
 
-/// Options of rules that replace a share of the active cells.
 struct ReplaceOptions {
   Duration every = Duration::steps(100);
   double fraction = 0.3;
@@ -146,8 +148,7 @@ class ReplaceRule : public GrowRule {
   }
   int64_t rests_from() const override { return until_; }
   bool excludes_dropped() const override { return options_.exclude_dropped; }
-  /// The share f at a step.
-  double fraction(int64_t step) const;
+  double fraction(int64_t step) const;  ///< f at a step
   /// Drops and grows floor(f · active cells) cells.
   CellCounts counts(int64_t step, const CellTotals& cells) const override;
 

@@ -9,24 +9,26 @@
 // T tokens  m outputs  n inputs
 namespace shoal {
 
-/// Base of SparseLayouts, sparse matrices with their products, on a GPU. LibTorch operators compute
-/// the index tensors once, on the GPU; orders may be on any device. Values are contiguous
-/// [num_weights()]. Products call operators of the CUDA plug-in, except without tokens or weights.
+/// Base of layouts on a GPU: a layout stores the values, the weights of a sparse S that are on, as
+/// contiguous [num_weights()], and multiplies tokens by P S Q. SparseOrder has P (outputs) and Q
+/// (inputs) as index tensors, on any device. A subclass applies P and Q. It makes its own indices
+/// once, by LibTorch operators, for operators of the CUDA plug-in. This class adds the bias, and
+/// returns zeros without tokens or weights.
 class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
 
-  torch::Tensor pack(const torch::Tensor& weight_mn) const override;
-  torch::Tensor unpack(const torch::Tensor& values) const override;
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override;  ///< gathers values from S
+  torch::Tensor unpack(const torch::Tensor& values) const override;   ///< scatters them to S
   torch::Tensor value_gradient(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const final;
 
  protected:
   torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
                         const torch::Tensor& bias, bool is_transposed) const final;
-  /// x (P S Q)ᵀ or, if is_transposed, x P S Q, for at least one token and weight.
+  /// x (P S Q)ᵀ [T, m] or, if is_transposed, x P S Q [T, n], for at least one token and weight.
   virtual torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
                                       bool is_transposed) const = 0;
-  /// Gradient of the values, for at least one token and weight.
+  /// Gradient of the values, for at least one token and weight. x and dy are not permuted yet.
   virtual torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const = 0;
 
   torch::Tensor place_;  ///< flat index in S of each value, int64; undefined where not needed

@@ -22,8 +22,9 @@ inline IndexRange piece_of(int64_t total, int64_t pieces, int64_t i, int64_t uni
 
 inline int64_t divide_up(int64_t total, int64_t part) { return (total + part - 1) / part; }
 
-/// Number of ranges to cut `outputs` into, so that parts x ranges pieces give work to all threads;
-/// fewer if ranges would have less than `least` outputs. Results are independent of this number.
+/// Work is cut into parts x ranges pieces: `parts` of the tokens, by ranges of a matrix's outputs.
+/// Returns the number of ranges that gives each thread a piece, or less if ranges would have less
+/// than `least` outputs. Results do not depend on this number.
 inline int64_t ranges_beside(int64_t parts, int64_t outputs, int64_t least) {
   const int64_t wanted = divide_up(at::get_num_threads(), std::max<int64_t>(1, parts));
   return std::clamp<int64_t>(outputs / least, 1, wanted);

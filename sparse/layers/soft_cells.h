@@ -13,10 +13,11 @@
 namespace shoal {
 
 /// Soft cells: learns which cells of a sparse weight V to keep. A cell is a set of elements that
-/// are on or off together, such as a diagonal. Until the choice all cells are trained, and products
-/// use V times a weight for each cell c, a_c = min(K softmax(score / T)_c, 1). The lower the
-/// temperature T, the nearer the weights of the K best cells are to 1 and the others to 0. After
-/// the choice, products use V, which masks restrict to the K best cells, and the scores are freed.
+/// are on or off together, such as a diagonal. Until the choice all cells are trained, and layers
+/// call apply(), which returns V times a weight for each cell c, a_c = min(K softmax(score / T)_c,
+/// 1). The lower the temperature T, the nearer the weights of the K best cells are to 1 and the
+/// others to 0. After the choice, products use V, which masks restrict to the K best cells, and the
+/// scores are freed.
 ///
 /// In each matrix, cell weights beyond the 2 K largest are set to 0 if together they are less than
 /// 1 % of the sum of all. Source: Tyagi et al. 2025 (DynaDiag), with cells in place of diagonals.
@@ -37,17 +38,17 @@ class SoftCells : public WeightForm, public Stateful {
 
   /// Cell weights a [u, C], differentiable.
   torch::Tensor cell_weights() const;
-  /// The cells with the K highest scores of each matrix: bool [u, C].
+  /// The cells with the K highest scores of each matrix, while soft: bool [u, C].
   torch::Tensor best() const;
   /// Distance of the weights a from a choice, [u]: sum over cells of |a - (1 for the K best, 0 for
   /// others)| / K; 0 once chosen.
   torch::Tensor distance() const;
-  /// Makes the choice: multiplies V by the weights of its cells and frees the scores; the caller
-  /// masks cells outside best(). Returns the factor of each element of V.
+  /// Makes the choice: multiplies V by its cells' weights and frees the scores. The caller takes
+  /// best() before, to mask the other cells. Returns the factor of each element, for V's averages.
   torch::Tensor harden();
 
   torch::Tensor apply(const torch::Tensor& parameter) const override;
-  std::vector<torch::Tensor> leaves() const override;
+  std::vector<torch::Tensor> leaves() const override;  ///< the scores, while soft
 
   /// Names of the tensors saved beside the weight while soft: prefix + the weight's name.
   static constexpr const char* kScorePrefix = "sparsity.cells.";

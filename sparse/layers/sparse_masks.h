@@ -14,14 +14,14 @@
 namespace shoal {
 
 /// Masks of a model's sparse layers, true where a weight is on, and the sparse kernels that follow
-/// them. Training, evaluation and the export of weights share them.
-///
-/// All weights of a layer are on until its mask is drawn, loaded or, after soft training of its
-/// cells (SoftCells), chosen. With a mask, weights that are off are zero.
+/// them. Training, evaluation and the export of weights share them. With a mask, weights that are
+/// off are zero. All weights of a layer are on until its mask is drawn, loaded or chosen. A choice
+/// ends soft training (SoftCells), where each cell, a set of weights that are on or off together,
+/// has a trained score.
 class SparseMasks : public Stateful {
  public:
-  /// `are_chosen`: true if cells are chosen by soft training, so that a layer has no mask before
-  /// the choice. If true, loading a checkpoint without a mask of a layer removes the layer's mask.
+  /// `are_chosen`: true if masks are chosen by soft training. Then loading a checkpoint without a
+  /// layer's mask removes the mask that the layer has.
   explicit SparseMasks(std::vector<SparseLayer> layers, bool are_chosen = false);
 
   const std::vector<SparseLayer>& layers() const { return layers_; }
@@ -39,17 +39,17 @@ class SparseMasks : public Stateful {
   /// Number of layers that use sparse kernels, be it only for some numbers of tokens.
   int64_t run_by_kernels() const;
 
-  /// Keeps the masks as they are from this step on, also if the rule's `until` is later.
+  /// Keeps the masks from this step on, also if the grow rule's `until` is later, as when a longer
+  /// run resumes. PruneGrow, which updates masks, asks rest_at().
   void rest_from(int64_t step) { rest_from_ = step; }
   bool rest_at(int64_t step) const { return step >= rest_from_; }
 
   /// Throws Error (exit 12) if a mask does not fit its pattern and density, such as one loaded from
-  /// another recipe's checkpoint. `may_exceed`: GrowRule::may_exceed_density.
+  /// another recipe's checkpoint. `may_exceed`: true to accept masks of a higher density.
   void require_fit(bool may_exceed) const;
 
   void visit_state(StateVisitor& visitor) override;
-  /// Lists the mask of one layer; nothing without one.
-  void visit_mask(size_t layer, StateVisitor& visitor);
+  void visit_mask(size_t layer, StateVisitor& visitor);  ///< lists the mask of a layer, if any
   /// Gives each layer a mask, to be loaded, if the checkpoint has one.
   void fit_to(const SavedNames& saved) override;
   void fit_to(size_t layer, const SavedNames& saved);

@@ -19,7 +19,7 @@ namespace shoal {
 /// (a trained matrix), and for numbers of tokens for which the dense product is faster (BreakEven).
 class SparseProduct : public LinearProduct {
  public:
-  /// The layer's permutation and mask storage, which must not be MaskStorage::kNone.
+  /// The layer's permutation and mask storage: rows, diagonals or blocks, not kNone (Pattern).
   struct Layer {
     MaskStorage storage = MaskStorage::kRows;
     int64_t block_size = 1;
@@ -36,13 +36,15 @@ class SparseProduct : public LinearProduct {
   void set_mask(const torch::Tensor& mask);
   /// Drops the cached packed weights. Call after changes that autograd's version counter misses.
   void weights_changed() { kept_values_ = torch::Tensor(); }
-  /// Forces dense products, until it is called with false.
-  void set_dense(bool is_dense) { is_dense_ = is_dense; }
+  void set_dense(bool is_dense) { is_dense_ = is_dense; }  ///< true: forces dense products
 
-  /// True with a mask, if its density is below a break-even density and no permutation is soft.
+  /// True if kernels run for some numbers of tokens: with a mask whose density is below a
+  /// break-even density, and without a soft permutation. For logs; a layer asks is_on().
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
-  /// True if is_taken(), unless set_dense(true) holds. multiply() is dense where that is faster.
+  /// True if the layer must call multiply(): is_taken(), unless set_dense(true) holds.
   bool is_on() const override;
+  /// x [..., n], stored weight [m, n], not permuted yet, and bias [m] or undefined -> [..., m].
+  /// Uses the dense product for numbers of tokens for which it is faster.
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                          const torch::Tensor& bias) const override;
 

@@ -24,12 +24,14 @@ struct SparseState : Stateful {
     for (const auto& cells : soft_cells) cells->visit_state(visitor);
     for (const size_t layer : masked) masks->visit_mask(layer, visitor);
   }
+  /// Called before a checkpoint is loaded. Gives objects the tensors that it has, and no others.
   void fit_to(const SavedNames& saved) override {
     for (const auto& permutation : permutations) permutation->fit_to(saved);
     for (const auto& cells : soft_cells) cells->fit_to(saved);
     for (const size_t layer : masked) masks->fit_to(layer, saved);
   }
-  /// Applies all masks to the loaded weights, those of layers outside `masked` too.
+  /// Called after loading. Zeroes weights that are off, also in layers outside `masked`, whose
+  /// weights may have been loaded without a mask. Soft cells use their loaded tensors as they are.
   void tensors_loaded() override {
     for (const auto& permutation : permutations) permutation->tensors_loaded();
     if (masks != nullptr) masks->tensors_loaded();

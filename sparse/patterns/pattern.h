@@ -53,21 +53,19 @@ class Pattern {
   virtual bool can_change() const { return true; }
   /// True if cells are single weights, and any num_on() of them form a mask (unstructured).
   virtual bool takes_any_weights() const { return false; }
-  /// True if a mask may temporarily have more than num_on() cells.
+  /// True if a mask may temporarily have more than num_on() cells, as with the rule `mest` (em_s).
   virtual bool can_exceed_density() const { return true; }
-  /// True if the bound on linear regions of PA-DST (Efficient Dynamic Structured Sparse Training
-  /// with Learned Shuffles), section 3.4, limits a layer with this pattern, such as a band, to as
-  /// many input directions as a row has weights.
+  /// True if rows of this pattern, such as a band, span only as many input directions as a row has
+  /// weights. `shoal check` uses it to bound the linear regions of a ReLU MLP (linear_regions.h).
+  /// Source: PA-DST (sparse training with learned permutations), section 3.4.
   virtual bool limits_span() const { return false; }
   virtual MaskStorage storage() const { return MaskStorage::kRows; }
   /// Side of the blocks with MaskStorage::kBlocks, in weights.
   virtual int64_t block_size() const { return 1; }
-  /// C, the number of cells.
-  virtual int64_t num_cells() const { return rows() * columns(); }
+  virtual int64_t num_cells() const { return rows() * columns(); }  ///< C
   /// Maximum number of active cells at the target density.
   virtual int64_t num_on() const = 0;
-  /// Number of weights in num_on() cells.
-  virtual int64_t num_weights() const { return num_on(); }
+  virtual int64_t num_weights() const { return num_on(); }  ///< of num_on() cells
   /// Rank of a dense product U V that is added to the masked one (low_rank_branch.h); 0: none. The
   /// target density includes the (m + n) rank weights of U and V.
   virtual int64_t low_rank() const { return 0; }
@@ -81,8 +79,8 @@ class Pattern {
   virtual torch::Tensor expand(const torch::Tensor& value_C) const {
     return value_C.view({rows(), columns()});
   }
-  /// True if choose() or update() could return this mask. Default: choose() returns
-  /// it if its cells have the highest scores.
+  /// True if choose() or update() could return this mask. Default: choose() returns it if its cells
+  /// have the highest scores.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// True if a mask of weights [m, n] consists of whole cells and holds() accepts them.
   /// `may_exceed`: also true with more than num_on() cells, if the pattern can_exceed_density().

@@ -23,8 +23,8 @@ struct EnumNames<FirstSwitches> {
                                     std::pair{FirstSwitches::kRandom, "random"}};
 };
 
-/// Options of a family of switches, with `mix` from LearningOptions. The default lr is higher than
-/// for matrices, whose entries move by at most 1: a flip moves a logit by about 3, by `lr` a step.
+/// Options of a family of switches. The default lr is higher than for matrices, whose entries move
+/// by at most 1: a logit moves by about `lr` a step, and by about 3 until its switch flips.
 struct SwitchOptions : LearningOptions {
   SwitchOptions() { lr = 0.02; }
 
@@ -39,26 +39,26 @@ struct SwitchOptions : LearningOptions {
   }
 };
 
-/// Base of soft permutations that compose soft switches: P is a product of factors p Π + (1 - p) I,
-/// each of which applies a fixed permutation Π with probability p = sigmoid(logit). The parameter
-/// holds these logits, the switches: logit_uG [u, G, two dimensions that the family chooses], or
-/// logit_G [G, ...] for one matrix. P is always doubly stochastic, and decoded by rounding each p.
-/// P is never formed: time and memory grow with the weight. The penalty is the mean of 4 p (1 - p).
+/// Base of soft permutations that compose soft switches. A switch is a fixed permutation Π of a
+/// group's members, such as an exchange of two, that is applied with probability p =
+/// sigmoid(logit): the factor p Π + (1 - p) I. P is the product of a group's factors. The parameter
+/// holds the logits: logit_uG [u, G, two dimensions that the family chooses], or logit_G [G, ...]
+/// for one matrix. P is always doubly stochastic, and decoded by rounding each p. P is never
+/// formed: products apply switch after switch. The penalty is the mean of 4 p (1 - p).
 ///
-/// Each p starts near 0, or near 1 if the first permutation uses the switch. Before random noise, a
-/// switch is set as in the first permutation with probability mix^(1 / num_passed), so that this
-/// permutation has a share `mix` of P. p = 0 or 1 has no gradient; all p = 1/2 average groups.
+/// P starts with a share `mix` of a first permutation (FirstSwitches). A member passes num_passed
+/// switches, so each is set as in that permutation with probability mix^(1 / num_passed); then
+/// noise is added to its logit. So p starts near 0 or 1, not at them: there it has no gradient.
 class SwitchFamily : public SoftFamily {
  public:
   using Options = SwitchOptions;
   static constexpr bool kIsMatrix = false;
   explicit SwitchFamily(const Options& options) : near_(options.near) {}
 
-  // The following functions are those of SoftFamily. misfit() returns why switches cannot permute G
-  // groups of s members, usual_mix() the default of `mix`. `factor`: P x or x P, with P or Pᵀ.
-  std::string misfit(const Grouping& grouping) const override;
+  std::string misfit(const Grouping& grouping) const override;  ///< why groups do not fit; or ""
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
   double usual_mix(int64_t /*side*/) const override { return 0.5; }
+  /// P X for X [u, G, s, b] if factor.is_left, else X P for X [u, G, a, s]; of Pᵀ if is_transposed.
   torch::Tensor product(const torch::Tensor& logit_uG, const torch::Tensor& x_uG,
                         Factor factor) const override;
   torch::Tensor penalty(const torch::Tensor& logit_uG) const override;
@@ -72,10 +72,10 @@ class SwitchFamily : public SoftFamily {
   virtual int64_t least_side() const = 0;
   /// The group size s, from the last two dimensions of a parameter.
   virtual int64_t side_of(const torch::Tensor& logit_uG) const = 0;
-  /// Number of switches that each member passes through.
+  /// Number of switches that each member passes through, one after the other.
   virtual int64_t num_passed(int64_t side) const = 0;
-  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b], for the p of each
-  /// switch. The other dimension of a matrix is b for P X (a = 1), and a for X P (b = 1).
+  /// P x, or Pᵀ x if is_transposed, along dimension s of x [u, G, a, s, b], from the p of each
+  /// switch. For a product P X, x is X with a = 1; for X P, x is X with b = 1.
   virtual torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                                  bool is_transposed) const = 0;
   /// Switch settings, 0 or 1, for a random permutation of each group; shaped like logit_G.

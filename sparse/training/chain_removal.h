@@ -26,18 +26,19 @@ struct LayerChain {
   bool is_soft() const;
 };
 
-/// Links of one matrix to the neurons of a chain.
+/// Links of one matrix to the neurons of a chain; PruneGrow makes one for each side of the chain.
 struct NeuronLinks {
   torch::Tensor is_on;     ///< bool, a row for each neuron; a view, changed in place
   torch::Tensor row_of_h;  ///< row in is_on of each neuron, int64; undefined: in order
-  bool may_change = true;  ///< false: links are only read
+  bool may_change = true;  ///< false: links are only read, since this update grows none
 };
 
-/// Row of each neuron in matrix `matrix` of a side that is not soft; undefined: in order.
+/// Row of each neuron in matrix (expert) `matrix` of a side that is not soft; undefined: in order.
 torch::Tensor row_of_neurons(const LayerChain::Side& side, int64_t matrix);
 
-/// Removes all links of each neuron that has none in at least one of a chain's matrices: a neuron
-/// without incoming links loses its outgoing ones, and vice versa. Source: Zhang et al. 2024 (CHT).
+/// Removes all links of each neuron that has none in one or more of `matrices`, the sides of a
+/// chain (in stacks, of one expert): a neuron without incoming links loses its outgoing ones, and
+/// vice versa. Source: Zhang et al. 2024 (CHT).
 void remove_chains(const std::vector<NeuronLinks>& matrices);
 
 }  // namespace shoal

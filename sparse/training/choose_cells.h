@@ -11,12 +11,12 @@
 namespace shoal {
 
 /// Step rule for sparsity.rule: soft_top_k. Trains the scores of soft cells (weights of a matrix
-/// that will be on or off together, such as a diagonal), and chooses the cells that stay on.
-///
-/// Each step sets the temperature of the next one. A layer makes its choice once the distance of
-/// its cells' weights from a hard top-k mask (SoftCells::distance) is below `threshold`, at the
-/// latest at `until`; both are keys of the rule. Stacks of experts wait for `until`, because ranks
-/// do not exchange the distances of their experts. PruneGrow masks the cells that are not chosen.
+/// that will be on or off together, such as a diagonal), and chooses the cells that stay on. The
+/// base class sums the gradients of scores over ranks, and saves Adam's states. A layer makes its
+/// choice once its cells' factors, a softmax of the scores, are nearer than `threshold` to 1 or 0
+/// (SoftCells::distance), at the latest at `until`; both are keys of the rule. Stacks of experts
+/// wait for `until`, because ranks do not exchange the distances of their experts. PruneGrow masks
+/// the cells that are not chosen.
 class ChooseCells : public SoftTraining {
  public:
   /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this
@@ -24,12 +24,14 @@ class ChooseCells : public SoftTraining {
   ChooseCells(const std::vector<std::shared_ptr<SoftCells>>& cells, const SoftChoice& choice,
               int64_t total_steps, PruneGrow& prune_grow);
 
+  /// Updates scores by Adam, lowers the temperature, which moves the factors to 0 or 1, and makes
+  /// the choices that are due: masks weights and, by `tensors`, optimizer state. Collective.
   void after_update(int64_t step, StepTensors& tensors) override;
 
   /// Prefixes of the names of Adam's saved states, before the weight's name.
   static constexpr const char* kMomentPrefix = "sparsity.cells.m.";
   static constexpr const char* kSquarePrefix = "sparsity.cells.v.";
-  static constexpr const char* kUpdates = "sparsity.cells.updates";
+  static constexpr const char* kUpdates = "sparsity.cells.updates";  ///< saved number of updates
 
  private:
   bool is_ready(const SoftCells& cells, int64_t step) const;

@@ -22,8 +22,8 @@ namespace shoal {
 /// First masks and every draw are keyed by (seed, matrix, step), and updates read weights and
 /// summed gradients; so all replicas of a matrix, on any rank grid, have the same masks. Each rank
 /// prunes and grows its own experts. A weight that is regrown in the update that dropped it keeps
-/// its value and state; any other starts from zero. With a rule that first trains a factor of each
-/// cell (weights that are on or off together; SoftCells) a layer has no mask until keep_cells.
+/// its value and state; any other starts from zero. With the rule soft_top_k, which first trains a
+/// factor of each cell (weights that are on or off together), a layer has no mask until keep_cells.
 class PruneGrow : public StepRule {
  public:
   /// Draws the first masks and zeroes weights outside masks. `rescales`: multiplies weights inside
@@ -33,10 +33,10 @@ class PruneGrow : public StepRule {
   /// Makes updates zero the averages (EMA) of dropped weights too. `average` must outlive this.
   void keep_sparse(const WeightAverage& average) { average_ = &average; }
 
-  /// Multiplies the average of a layer's weight, if there is one, by `factor`, elementwise.
+  /// Multiplies a layer's averaged weight, if any, by `factor`, as ChooseCells does the weight.
   void scale_average(size_t layer, const torch::Tensor& factor) const;
-  /// Sets a layer's final mask to these cells, bool [u matrices, C cells]. Collective over the
-  /// replicas of the weight; throws CommError if they differ.
+  /// Called by ChooseCells: sets a layer's final mask to these cells, bool [u matrices, C cells].
+  /// Collective over the replicas of the weight; throws CommError if they differ.
   void keep_cells(size_t layer, const torch::Tensor& is_on_uC, int64_t step, StepTensors& tensors);
 
   /// Sets the chains, layers that share hidden neurons, for rules that remove chains: a neuron
@@ -46,14 +46,14 @@ class PruneGrow : public StepRule {
   /// Prefix of the saved flags of matrices that keep their masks, for rules with early stop.
   static constexpr const char* kStoppedPrefix = "sparsity.stopped.";
 
-  /// Returns the weights whose gradient grow scores read, as a copy before before_norm masks it.
+  /// Returns the weights whose gradient grow scores read; the trainer copies it before before_norm.
   std::vector<std::string> needs_whole_gradients(int64_t step) override;
-  bool replaces_update(int64_t step) override;
+  bool replaces_update(int64_t step) override;  ///< true: no optimizer update, as in RigL
   /// Makes layers use dense products in steps whose rule reads gradients of weights that are off.
   void before_forward(int64_t step) override;
-  void before_norm(int64_t step, StepTensors& tensors) override;
-  void after_update(int64_t step, StepTensors& tensors) override;
-  void visit_state(StateVisitor& visitor) override;  ///< lists the masks first
+  void before_norm(int64_t step, StepTensors& tensors) override;   ///< masks the gradients
+  void after_update(int64_t step, StepTensors& tensors) override;  ///< updates masks that are due
+  void visit_state(StateVisitor& visitor) override;                ///< lists the masks first
   void fit_to(const SavedNames& saved) override { masks_.fit_to(saved); }
   void tensors_loaded() override { masks_.tensors_loaded(); }
 
@@ -66,12 +66,12 @@ class PruneGrow : public StepRule {
   bool is_stopped(size_t layer, int64_t index) const;
   CellState cells_of(size_t layer, int64_t index, int64_t step) const;
   CellCounts counts(const Pattern& pattern, int64_t step, const CellState& cells) const;
-  /// The cells of each mask that this step's updates keep, for rules that read them; else empty.
+  /// The masks between this step's drops and its growth, if the rule reads_kept(); else empty.
   std::vector<torch::Tensor> kept_masks(int64_t step) const;
   void remove_chain(const LayerChain& chain, int64_t step, std::vector<torch::Tensor>& kept) const;
   torch::Tensor updated_cells(const Pattern& pattern, int64_t step, const CellState& cells) const;
   torch::Tensor draw_mask(const SparseLayer& layer) const;
-  /// Stops the matrix if at least the share stop_overlap() of the grown cells was just dropped.
+  /// Stops the matrix if the share stop_overlap(), or more, of its grown cells was just dropped.
   void stop_if_settled(const torch::Tensor& stopped, const CellState& cells,
                        const torch::Tensor& updated_C) const;
   /// `kept`: kept_masks for the layer, or undefined.

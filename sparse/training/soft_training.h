@@ -14,12 +14,11 @@
 namespace shoal {
 
 /// Adam for one tensor that is trained beside a weight for a part of the training. Betas 0.9 and
-/// 0.999, epsilon 1e-8, no weight decay. The state is freed with the tensor.
-///
-/// The model's optimizer does not train such tensors: they have their own learning rate, are
-/// projected after each update and end early; and they would change how gradients are clipped.
+/// 0.999, epsilon 1e-8, no weight decay. The state is freed with the tensor. The model's optimizer
+/// does not train such tensors: they have their own learning rate, are projected after each update,
+/// end early, and would change how gradients are clipped.
 struct SoftAdam {
-  torch::Tensor m, v;  ///< shaped like the tensor, [u, ...]; undefined without a state
+  torch::Tensor m, v;  ///< shaped like the tensor, [u matrices, ...]; undefined: no state
 
   /// Starts with a state of zeros, shaped like `like`.
   void begin(const torch::Tensor& like) {
@@ -53,10 +52,11 @@ struct SoftAdam {
 };
 
 /// Base of step rules that train WeightForms, functions applied to sparse weights in each forward
-/// pass, while these are soft: soft permutations, scores of soft cells.
-///
-/// Each step takes their gradients, summed over the replicas of the weight, for Adam. These
-/// gradients are neither measured nor clipped with those of the weights.
+/// pass, while they are soft: permutations while relaxed matrices, and cells while their scores are
+/// trained. The base takes the forms' gradients, summed over the replicas of the weight, and saves
+/// Adam's states. These gradients are neither measured nor clipped with those of the weights. A
+/// subclass implements after_update(): it counts num_updates_, calls SoftAdam::update, projects,
+/// makes forms hard when due, and calls follow_forms().
 class SoftTraining : public StepRule {
  public:
   void before_norm(int64_t step, StepTensors& tensors) override;

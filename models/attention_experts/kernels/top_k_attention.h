@@ -34,18 +34,18 @@ struct Columns {
 /// One expert in a call of top_k_attention_of.
 struct TopKPart {
   Columns query;
-  int64_t first_query = 0;  ///< the first of its R rows in the query's tensor
-  Columns key, value;       ///< one row per token of its images
+  int64_t first_query = 0;  ///< first of its R rows in that tensor, where parts may be stacked
+  Columns key, value;       ///< all rows of their tensors: one per token of the part's images
   ImageQueries queries;
   TopKOptions options;
-  std::optional<Columns> weight = {};  ///< a column [R] that scales the outputs; unset: 1
+  std::optional<Columns> weight = {};  ///< a column of R rows, scales outputs; unset: 1
 };
 
 /// Computes top_k_attention for several experts of width D as one autograd node. Queries, keys and
 /// values are columns of the tensors `rows`, so that experts can share one matrix product. Parts
 /// with the same key columns must have the same value columns and images; their gradients are
-/// added. Any other column may be read by one part only (not checked); unread columns get zero
-/// gradients. Results of a part are equal to those of a call of its own.
+/// added. Any other entry of `rows` may be read by one part only (not checked); unread entries get
+/// zero gradients. Results of a part are equal to those of a call of its own.
 ///
 /// Returns the parts' outputs concatenated along dim 0, [sum of R, D], or, if all parts have R
 /// queries, along dim 1, [R, parts D].

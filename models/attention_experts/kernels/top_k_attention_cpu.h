@@ -4,6 +4,9 @@
 
 #include "models/attention_experts/kernels/key_candidates.h"
 
+// CPU kernel of top_k_attention (top_k_attention.h): softmax over the k highest logits
+// q kᵀ / sqrt(D / heads) of a query, among the keys of its image or those in a window around it.
+// ImageQueries has the query rows of each image; TopKOptions has k, heads and candidate keys.
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
@@ -22,10 +25,10 @@ struct TopKTensors {
 void attend_top_k_cpu(const TopKTensors& tensors, const ImageQueries& queries,
                       const TopKOptions& options, const torch::Tensor& out_RD);
 
-/// Gradients, laid out like the inputs; those of queries and weights are overwritten.
+/// Gradients, laid out like the inputs. Gradients of queries and weights are overwritten.
 struct GradTensors {
   TopKTensors tensors;
-  bool adds_to_keys = false;  ///< gradients of keys and values are added; else they overwrite
+  bool adds_to_keys = false;  ///< adds to the gradients of keys and values; else overwrites them
 };
 
 /// Gradients of top_k_attention from the gradient of its output, whose rows must be dense.

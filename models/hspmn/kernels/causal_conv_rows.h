@@ -6,6 +6,7 @@
 namespace shoal {
 
 /// Input sequence, taps [3, C] (weights of the token two before, one before and itself), output.
+/// Tokens outside the sequence count as 0. A caller that has tokens before it prepends them.
 template <class Real>
 struct ConvRows {
   const Real* from_SC;
@@ -23,7 +24,7 @@ struct TapGradient {
   int64_t tokens, channels;
 };
 
-// Loops of causal_conv over tokens [first, last) of a sequence, on one thread.
+// Loops of causal_conv over one thread's tokens [first, last). Each thread has its own grad_3C.
 
 template <class Real>
 void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last);

@@ -12,15 +12,17 @@
 #include "runtime/base/integers.h"
 #include "runtime/device/real_types.h"
 
-/// Tiles of the CPU kernels of sparse_query_attention.h. The forward pass gathers and scatters the
-/// rows of query_tiles(). The backward pass makes own tiles per range of keys, and only gathers.
+/// Tiles of the CPU kernels of sparse_query_attention.h: some tokens, the queries, attend to all
+/// keys up to a limit. The forward pass calls gather_rows and gather_limits for each tile of
+/// query_tiles(), and scatter_rows for its outputs. The backward pass makes tiles of the queries
+/// that reach a range of keys, gathers them alike, and adds up gradients by its own loops.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
 // Q rows of a tile: the G heads of some queries  K keys of a tile
 namespace shoal::sparse_query_tiles {
 
 // factor_rows and vector_rows (padded to whole vectors of kLanes) turn strided rows (RowsAt) into
-// rows in the type to compute in (RealRows, scratch TileMemory); real_of and put convert a value.
+// rows in the type to compute in (RealRows, scratch TileMemory). Key limits are Integer, as wide.
 using attention_tiles::factor_rows;
 using attention_tiles::for_each_by_cost;
 using attention_tiles::Integer;
@@ -56,7 +58,7 @@ struct HeadRows {
   RowsAt<std::remove_const_t<Value>> rows(const QueryTile& tile, int64_t s, int64_t count) const {
     return {row(tile.b, tile.m, s), row_stride, count, width};
   }
-  /// Rows to prefetch, from s on; they may lie past the end.
+  /// Rows that a matrix product prefetches, from key s on; they may lie past the end.
   attention_tiles::Ahead ahead(const QueryTile& tile, int64_t s) const {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
     return {row(tile.b, tile.m, s), row_stride * kBytes, width * kBytes};
@@ -106,14 +108,14 @@ struct SparseShape {
   int64_t most_rows() const { return round_up(positions * G, kLanes<Real>); }
 };
 
-/// Destinations of a tile's rows: a row-major copy padded with zeros, and a transposed one.
+/// Destinations of a tile's rows, where Q = padded_rows_of(tile).
 template <class Real>
 struct GatheredRows {
-  Real* rows_QW;  ///< null: not needed
-  Real* rows_HQ;
+  Real* rows_QW;  ///< a row-major copy, each row padded with zeros to W; null: not needed
+  Real* rows_HQ;  ///< a transposed copy; columns of padding rows are zeros
 };
 
-/// Copies a tile's rows from [R, N, H], multiplied by `factor`; padding rows are zeros.
+/// Copies a tile's rows from [R, N, H], multiplied by `factor`.
 template <class Value>
 void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const Value* from_RNH,
                  vector_math::Real<Value> factor,
@@ -145,7 +147,7 @@ void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
   }
 }
 
-/// Copies the key limits of a tile's rows; padding rows repeat the last limit.
+/// Copies the key limits of a tile's padded_rows_of(tile) rows; padding rows repeat the last limit.
 template <class Value, class Index>
 void gather_limits(const SparseShape<Value>& shape, const QueryTile& tile, int64_t padded_rows,
                    Index* limit_Q) {

@@ -9,7 +9,10 @@ struct CUstream_st;
 /// CUDA kernels that look up rows in memory units (moe/nexus/kernels/memory_lookup.h). A memory
 /// unit is a table of K keys and values; a row's result is the weighted sum of the values of its k
 /// best keys. Each of these (row, key) pairs is a hit. Pointers are to GPU memory; each call is
-/// queued on the stream. Rows are sorted by unit; those of unit i end before end_u[i].
+/// queued on the stream. Rows are sorted by unit; the rows of unit i end before row end_u[i].
+/// The caller finds the k best keys (launch_top_k), best first. NaN counts as -inf. If fewer than k
+/// scores are above -inf, the missing hits have score -inf and placeholder keys 0, 1, ..., which
+/// the backward kernels treat as any key; weights, result and gradients of the row are then NaN.
 namespace shoal::memory_lookup_cuda {
 
 template <class Real>
@@ -21,17 +24,17 @@ struct Tables {
   int64_t num_rows, num_keys, width, k;
 };
 
-/// Softmax of a row's k scores, NaN if fewer keys were found, and weighted sum of the values.
+/// Softmax of a row's k scores, times the unit's scale, and weighted sum of the values.
 template <class Real>
 struct Sums {
   const int64_t* chosen_Rk;  ///< the keys chosen for each row, numbered within its unit
-  const Real* score_Rk;      ///< <query, key> of these, not scaled
+  const Real* score_Rk;      ///< <query, key> of these keys, not scaled
   Real *weight_Rk, *y;       ///< output: softmax weights, and sums [R, D]
 };
 template <class Real>
 void launch_sums(const Tables<Real>& tables, const Sums<Real>& job, CUstream_st* stream);
 
-/// Backward pass of Sums to scores and queries; also writes each hit's key, counted over all units.
+/// Backward pass of Sums to scores and queries.
 template <class Real>
 struct RowsBackward {
   const Real* y_grad;
@@ -39,14 +42,13 @@ struct RowsBackward {
   const Real* weight_Rk;
   Real* score_grad_Rk;  ///< gradient of scale * score
   Real* query_grad;     ///< nullptr: not computed
-  int64_t* key_H;
+  int64_t* key_H;       ///< output: each hit's key, counted over all units
 };
 template <class Real>
 void launch_rows_backward(const Tables<Real>& tables, const RowsBackward<Real>& job,
                           CUstream_st* stream);
 
-/// Gradients of keys and values: sums over each key's hits, in the order of the rows. There are
-/// fewer than 2^32 hits.
+/// Gradients of keys and values: sums over each key's hits, fewer than 2^32, in row order.
 template <class Real>
 struct TablesBackward {
   const Real *y_grad, *query;

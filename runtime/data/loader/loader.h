@@ -18,9 +18,10 @@
 
 namespace shoal {
 
-/// Everything that determines a rank's batches.
+/// Everything that determines a rank's batches. A routing group is a fixed number of samples whose
+/// tokens compete for experts, all on one rank.
 struct LoaderSettings {
-  StepCut cut;
+  StepCut cut;  ///< samples in an optimizer step and in a routing group; micro-steps in a step
   int64_t rank = 0;
   int64_t world = 1;  ///< number of ranks that share the samples
   uint64_t seed = 0;
@@ -72,9 +73,8 @@ class BatchMaker {
   std::unique_ptr<WorkerPool> workers_;
 };
 
-/// The endless training stream of one rank, prepared ahead by a thread. The only state to save is
-/// `data.cursor`, the number of samples that all ranks together have taken; batches that are
-/// prepared but not yet taken do not count.
+/// The endless training stream of one rank, prepared ahead by a thread. Saves only `data.cursor`,
+/// the number of samples that all ranks have taken; prepared batches do not count.
 class TrainLoader : public Stateful {
  public:
   /// `samples` must outlive the loader. Throws TORCH_CHECK if there are no samples, or if
@@ -85,8 +85,8 @@ class TrainLoader : public Stateful {
   /// The next micro-batch; waits until it is ready. Rethrows exceptions of its preparation.
   Batch next();
   int64_t cursor() const { return cursor_; }
-  /// Moves to position `cursor` of the stream. Throws: ConfigError (recipe and checkpoint do not
-  /// fit) unless an optimizer step starts there.
+  /// Moves to position `cursor` of the stream. Throws ConfigError unless an optimizer step starts
+  /// there, that is unless `cursor` is a multiple of settings.cut.batch.
   void seek(int64_t cursor);
   void visit_state(StateVisitor& visitor) override;
 
@@ -97,12 +97,12 @@ class TrainLoader : public Stateful {
 };
 
 /// Gives one rank its batches of an evaluation: one pass over a split, each sample once and in
-/// order, spread over ranks in routing groups. All ranks get the same number of batches, some with
-/// fewer samples or none. StepContext::samples_in_step of each batch is the size of the split.
+/// order. Each batch's routing groups are spread over ranks: all get the same number of batches,
+/// some with fewer samples or none. StepContext::samples_in_step is the split's size.
 class EvalLoader {
  public:
-  /// `samples` may be empty and must outlive the loader. settings.cut.micro_samples() is the number
-  /// of samples of a batch over all ranks. Images get the crop of evaluation and no augmentation.
+  /// `samples` may be empty and must outlive the loader. settings.cut.micro_samples(), a multiple
+  /// of the group, is the samples of a batch over all ranks. Images are cropped but not augmented.
   EvalLoader(const SampleSet& samples, const LoaderSettings& settings);
   EvalLoader(const EvalLoader&) = delete;  // nor moved: a thread works on it
 

@@ -14,8 +14,8 @@ struct BlockProgram {
   int64_t num_block_rows = 0;
   const int32_t* start = nullptr;
   const int32_t* block_column = nullptr;  ///< column of each block
-  const int32_t* input_at = nullptr;      ///< column of x for each input; null: the same
-  const int32_t* output_at = nullptr;     ///< column of y for each output; null: the same
+  const int32_t* input_at = nullptr;      ///< column of x that input i reads; null: i
+  const int32_t* output_at = nullptr;     ///< column of y that output i writes; null: i
 };
 
 template <class Real>
@@ -25,12 +25,14 @@ struct BlockProduct {
   const Real* bias;     ///< by column of y; may be null
   int64_t first, last;  ///< rows of blocks
 };
-/// Computes y for rows of blocks [first, last) and all tokens of x, on one thread.
+/// Computes y for rows of blocks [first, last) and all tokens of x, on one thread, by input_at and
+/// output_at. TokenRows: a row of `width` elements for each token, `stride` elements apart.
 template <class Real>
 void multiply_blocks(const BlockProduct<Real>& product, const TokenRows<const Real>& x,
                      const TokenRows<Real>& y);
 
-/// Arguments for the gradient of the values; columns of dy are in the program's order of outputs.
+/// Arguments for the gradient of the values. x is read by input_at. dy, read in whole vectors, is
+/// not read by output_at: the caller puts its columns in the matrix's order of outputs.
 template <class Real>
 struct BlockDots {
   const BlockProgram& program;

@@ -16,7 +16,7 @@ struct Diagonals {
   const int32_t* offset_K;
 };
 
-/// Dense matrix of `width` columns, a row per token. Logical column i is stored at at[i]; null: i.
+/// Tokens: a row each, of `width` = D or P elements. Element i is in column at[i]; null: column i.
 template <class Real>
 struct Side {
   Real* data;
@@ -24,7 +24,7 @@ struct Side {
   const int32_t* at;
 };
 
-/// Product of the matrix, or of its transpose, with the tokens `from`.
+/// Product of the matrix, or of its transpose, with the tokens `from`. Overwrites `to`.
 template <class Real>
 struct Product {
   Diagonals diagonals;
@@ -37,8 +37,8 @@ struct Product {
 template <class Real>
 void launch_product(const Product<Real>& job, CUstream_st* stream);
 
-/// Gradient of the values: shorter[j] longer[j + offset] summed over tokens, separately for each
-/// part of `part_tokens` tokens: [parts, K, D].
+/// Gradient of the values: shorter[j] longer[j + offset] summed over tokens, for each part of
+/// `part_tokens` tokens. Overwrites sum [parts, K, D]. The caller permutes x and dy, if needed.
 template <class Real>
 struct Dots {
   Diagonals diagonals;
