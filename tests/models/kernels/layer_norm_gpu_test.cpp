@@ -105,8 +105,8 @@ class LayerNormGpu : public testing::OnGpu {
 
 TEST_F(LayerNormGpu, IsThePlainNorm) {
   for (const auto dtype : kTypes) {
-    for (const int64_t width : {1, 7, 20, 33, 100, 256, 1030}) {
-      for (const int64_t rows : {0, 1, 5, 70}) {
+    for (const int64_t width : {1, 7, 20, 33, 256, 1030}) {
+      for (const int64_t rows : {0, 1, 37}) {
         SCOPED_TRACE(::testing::Message() << dtype << " " << rows << " rows of " << width);
         // One value deviates by nothing: it is divided by 1e-3.
         const double roundings = width == 1 ? 64e3 : 64;
