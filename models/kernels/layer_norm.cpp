@@ -1,10 +1,7 @@
 #include "models/kernels/layer_norm.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/_fused_rms_norm.h>
-#include <ATen/ops/_fused_rms_norm_backward.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +11,7 @@
 #include "models/kernels/partial_sums.h"
 #include "models/kernels/tile_kernels.h"
 #include "runtime/device/autograd_function.h"
+#include "runtime/device/operator.h"
 #include "runtime/device/real_types.h"
 #include "runtime/kernels/bfloat16_rows.h"
 
@@ -129,50 +127,28 @@ Tensors3 norm_backward_cpu(const BranchGradient& grad, const variable_list& save
   return {dx, totals[0], totals[1]};
 }
 
-// LibTorch's GPU kernels need x and the parameters in one dtype. They run in that of parameters;
-// bfloat16 costs a temporary float32 copy, but tensors saved for backward stay bfloat16.
-
-Tensors3 norm_on_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     const NormForm& form) {
-  if (form.is_centred()) return at::native_layer_norm(x, {x.size(-1)}, weight, bias, form.eps);
-  const auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, form.eps);
-  return {y, torch::Tensor(), rstd};
+Tensors3 norm_forward_gpu(const torch::Tensor& x, const torch::Tensor& weight,
+                          const torch::Tensor& bias, const NormForm& form) {
+  static const Operator<Tensors3(const torch::Tensor&, const torch::Tensor&,
+                                 const std::optional<torch::Tensor>&, bool, double)>
+      op("shoal::layer_norm_forward");
+  const auto [y, mean, rstd] = op(x, weight, optional_of(bias), form.is_centred(), form.eps);
+  return {form.transposed ? y.transpose(1, 2).contiguous() : y, mean, rstd};
 }
 
-Tensors3 norm_backward_on_gpu(const torch::Tensor& grad, const torch::Tensor& x,
-                              const variable_list& saved, const NormForm& form) {
-  const torch::Tensor &weight = saved[1], &mean = saved[2], &rstd = saved[3];
-  if (form.is_centred()) {  // the bias is only asked for its dtype
-    return at::native_layer_norm_backward(grad, x, {x.size(-1)}, mean, rstd, weight,
-                                          /*bias=*/weight, {true, true, true});
-  }
-  const auto [x_grad, weight_grad] =
-      at::_fused_rms_norm_backward(grad, x, {x.size(-1)}, rstd, weight, {true, true});
-  return {x_grad, weight_grad, torch::Tensor()};
-}
-
-Tensors3 forward_gpu(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     const NormForm& form) {
-  auto [y, mean, rstd] = norm_on_gpu(x.to(weight.scalar_type()), weight, bias, form);
-  if (form.transposed) y = y.transpose(1, 2).contiguous();
-  return {y.to(x.scalar_type()), mean, rstd};
-}
-
-Tensors3 backward_gpu(const BranchGradient& grad, const variable_list& saved,
-                      const NormForm& form) {
-  const torch::Tensor &x = saved[0], &weight = saved[1];
-  const torch::Dtype dtype = weight.scalar_type();
+Tensors3 norm_backward_gpu(const BranchGradient& grad, const variable_list& saved,
+                           const NormForm& form) {
+  static const Operator<Tensors3(const torch::Tensor&, const std::optional<torch::Tensor>&,
+                                 at::TensorList, bool)>
+      op("shoal::layer_norm_backward");
   const torch::Tensor y_grad =
       form.transposed ? grad.normed.transpose(1, 2).contiguous() : grad.normed;
-  auto [x_grad, weight_grad, bias_grad] =
-      norm_backward_on_gpu(y_grad.to(dtype), x.to(dtype), saved, form);
-  x_grad = x_grad.to(x.scalar_type());
-  return {grad.residual.defined() ? x_grad + grad.residual : x_grad, weight_grad, bias_grad};
+  return op(y_grad, optional_of(grad.residual), saved, form.is_centred());
 }
 
 Tensors3 norm_forward(const torch::Tensor& x, const torch::Tensor& weight,
                       const torch::Tensor& bias, const NormForm& form) {
-  return (x.is_cpu() ? norm_forward_cpu : forward_gpu)(x, weight, bias, form);
+  return (x.is_cpu() ? norm_forward_cpu : norm_forward_gpu)(x, weight, bias, form);
 }
 
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
@@ -191,7 +167,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     const BranchGradient grad{grads[0].contiguous(),
                               grads[1].defined() ? grads[1].contiguous() : torch::Tensor()};
     const auto form = saved_value<NormForm>(ctx);
-    const auto [x, weight, bias] = (grad.normed.is_cpu() ? norm_backward_cpu : backward_gpu)(
+    const auto [x, weight, bias] = (grad.normed.is_cpu() ? norm_backward_cpu : norm_backward_gpu)(
         grad, ctx->get_saved_variables(), form);
     return {x, weight, form.has_bias ? bias : torch::Tensor(), {}};
   }
@@ -250,6 +226,16 @@ NormedBranch LayerNormImpl::branch(const torch::Tensor& x) const {
 
 NormedBranch LayerNormImpl::branch_transposed(const torch::Tensor& x_BSC) const {
   return start_branch(x_BSC, weight, bias, {norm_.kind, norm_.eps, true, bias.defined()});
+}
+
+// `saved`: x, weight, mean, rstd. backward: gradients of x with the residual's, weight and bias.
+TORCH_LIBRARY_FRAGMENT(shoal, m) {
+  m.def(
+      "layer_norm_forward(Tensor x, Tensor weight, Tensor? bias, bool centred, float eps) -> "
+      "(Tensor, Tensor, Tensor)");
+  m.def(
+      "layer_norm_backward(Tensor grad, Tensor? residual, Tensor[] saved, bool centred) -> "
+      "(Tensor, Tensor, Tensor)");
 }
 
 }  // namespace shoal

@@ -52,6 +52,27 @@ struct alignas(sizeof(Real) * kCount) Pack {
 template <class Real>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(Real));
 
+/// The pack at place `pack` of a row, or zeros without a row, in the type in which values are
+/// computed.
+template <int kCount, class Real>
+__device__ inline Pack<Sum<Real>, kCount> load_wide(const Real* row, int64_t pack) {
+  Pack<Sum<Real>, kCount> wide = {};
+  if (row == nullptr) return wide;
+  const auto values = reinterpret_cast<const Pack<Real, kCount>*>(row)[pack];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) wide.value[i] = widen(values.value[i]);
+  return wide;
+}
+
+/// Rounds a pack to the type of a row and stores it at place `pack`.
+template <int kCount, class Real>
+__device__ inline void store_narrow(Real* row, int64_t pack, const Pack<Sum<Real>, kCount>& wide) {
+  Pack<Real, kCount> values;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values.value[i] = narrow<Real>(wide.value[i]);
+  reinterpret_cast<Pack<Real, kCount>*>(row)[pack] = values;
+}
+
 /// True if rows of `bytes` bytes from these pointers can be read 16 bytes at a time.
 template <class... Pointers>
 bool is_aligned(int64_t bytes, const Pointers*... pointers) {

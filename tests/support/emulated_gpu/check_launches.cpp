@@ -4,7 +4,11 @@
 #include <iostream>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "models/decoder/causal_attention.h"
+#include "models/decoder/rotary.h"
+#include "models/kernels/layer_norm.h"
 #include "moe/exchange/dispatch.h"
 #include "moe/experts/expert_mlp.h"
 #include "tests/moe/routing/make_routing.h"
@@ -14,7 +18,8 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/ranks.h"
 
-// What the exchange of a MoE layer costs a GPU beside products, losses and transfers.
+// Numbers of launches of parts of a model: the exchange of a MoE layer without products, losses and
+// transfers, products of experts, norms, rotary positions.
 namespace shoal::testing {
 namespace {
 
@@ -132,6 +137,42 @@ TEST(EmulatedGpuLaunches, ManyExpertsShareProducts) {
   std::cout << emulated_gpu::table_of(
       {{"256 experts, float32", made}, {"256 experts, bfloat16, 12", filled}});
   for (const Counts& each : {made, filled}) EXPECT_LE(each.num_launches(), 40);
+}
+
+TEST(EmulatedGpuLaunches, NormsArePassesOfOneKernelAndSumsOfParameters) {
+  for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
+    for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {
+      const torch::TensorOptions options(emulated_gpu::kDevice);
+      const LayerNorm norm(20, options.dtype(torch::kFloat32), NormOptions{kind, 1e-5});
+      const torch::Tensor x = torch::ones({50, 20}, options.dtype(dtype)).set_requires_grad(true);
+      NormedBranch y;
+      const Counts forward = counts_of([&] { y = norm->branch(x); });
+      const std::vector<torch::Tensor> upstream{torch::ones_like(x), torch::ones_like(x)};
+      std::vector<torch::Tensor> leaves = norm->parameters();
+      leaves.push_back(x);
+      const Counts backward = counts_of([&] {
+        torch::autograd::grad({y.normed, y.residual}, leaves, upstream);
+      });
+      EXPECT_EQ(forward.num_launches(), 1) << emulated_gpu::table_of({{"forward", forward}});
+      EXPECT_EQ(backward.num_launches(), kind == NormKind::kLayer ? 3 : 2)
+          << emulated_gpu::table_of({{"backward", backward}});
+    }
+  }
+}
+
+TEST(EmulatedGpuLaunches, HeadsAreRotatedWhereTheyAreByOneKernel) {
+  constexpr int64_t kTokens = 5, kHeadWidth = 8;
+  const torch::TensorOptions options(emulated_gpu::kDevice);
+  const torch::Tensor qkv = torch::ones({2, kTokens, 48}, options.dtype(torch::kBFloat16));
+  const torch::Tensor key = split_heads(qkv.chunk(3, 2)[1], kHeadWidth).set_requires_grad(true);
+  const Rotation rotation =
+      rotation_at(torch::arange(kTokens, options), kHeadWidth, 100.0, torch::kBFloat16);
+  torch::Tensor y;
+  const Counts forward = counts_of([&] { y = rotate(key, rotation); });
+  const torch::Tensor upstream = torch::ones_like(y);
+  const Counts backward = counts_of([&] { torch::autograd::grad({y}, {key}, {upstream}); });
+  EXPECT_EQ(forward.num_launches(), 1) << emulated_gpu::table_of({{"forward", forward}});
+  EXPECT_EQ(backward.num_launches(), 1) << emulated_gpu::table_of({{"backward", backward}});
 }
 
 }  // namespace

@@ -328,17 +328,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
         .recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
   });
   m.impl("_grouped_mm", &grouped_product);
-  // LibTorch has it for GPUs alone.
-  m.impl("_fused_rms_norm_backward", [](const Tensor& grad, const Tensor& x, at::IntArrayRef,
-                                        const Tensor& rstd, const MaybeTensor& weight,
-                                        std::array<bool, 2>) {
-    count_launch("aten::_fused_rms_norm_backward");
-    const Uncounted parts;
-    const Tensor x_hat = x * rstd, x_hat_grad = grad * weight.value();
-    const Tensor x_grad = rstd * (x_hat_grad - x_hat * (x_hat_grad * x_hat).mean({-1}, true));
-    const Tensor weight_grad = (grad * x_hat).flatten(0, -2).sum(0);
-    return std::tuple(x_grad.to(x.scalar_type()), weight_grad.to(weight->scalar_type()));
-  });
   // Else LibTorch goes on to parts that are CUDA's alone.
   m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
   m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
