@@ -83,7 +83,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     PosixFileSystem files;
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
-  result.evaluation = *evaluate(parts, result.step);
+  result.evaluation = evaluate(parts, result.step);
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
   if (arguments.baselines) result.baselines = find_baselines(parts);

@@ -250,4 +250,8 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   return result;
 }
 
+Evaluation evaluate(const EvaluationParts& parts, int64_t step) {
+  return *evaluate(parts, step, nullptr, {});
+}
+
 }  // namespace shoal

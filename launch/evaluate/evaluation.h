@@ -59,8 +59,9 @@ using Interrupted = std::function<bool()>;
 /// compares the routing with the previous evaluation's and stores it; null on all ranks or on none.
 /// Collective; every rank gets the same result, nullopt if interrupted.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
-                                   RouterAgreement* agreement = nullptr,
-                                   const Interrupted& interrupted = {});
+                                   RouterAgreement* agreement, const Interrupted& interrupted);
+/// Evaluates without interruption or comparison with earlier routing.
+Evaluation evaluate(const EvaluationParts& parts, int64_t step);
 
 /// Adds a batch's sums for metrics to `totals`, which is empty for the first batch. TORCH_CHECK
 /// that the number of sums is the same for all batches.

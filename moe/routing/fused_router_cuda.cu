@@ -15,8 +15,8 @@ namespace shoal::fused_router_cuda {
 namespace {
 
 using device::kThreads;
-using device::LaneBest;
 using device::RowLaunch;
+using device::Scored;
 
 constexpr int kMostUnits = 256;
 constexpr unsigned kMostBlocks = 528;  // four for each multiprocessor of the largest Hopper
@@ -66,6 +66,27 @@ __device__ Units<kPerLane, Real> scores(const Shape& shape, const Units<kPerLane
   return result;
 }
 
+/// The best units of a row, one after the other.
+template <int kPerLane, class Real>
+struct Selection {
+  Units<kPerLane, Real> worth;
+  unsigned taken = 0;
+
+  __device__ Scored<Real> take(int num_units) {
+    Scored<Real> best;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const Scored<Real> own{worth.value[i], worth.unit(i)};
+      if (own.unit < num_units && (taken >> i & 1) == 0 && own.goes_before(best)) best = own;
+    }
+    best = device::best_of_lanes(best);
+    const int lanes = static_cast<int>(blockDim.x);
+    if ((best.unit & (lanes - 1)) == static_cast<int>(threadIdx.x))
+      taken |= 1u << best.unit / lanes;
+    return best;
+  }
+};
+
 /// The weight of this lane's choice; `score` and `logit` are that choice's.
 template <class Real>
 __device__ Real weight_of(const Shape& shape, Real score, Real logit) {
@@ -103,20 +124,19 @@ __global__ void forward_kernel(Shape shape, Forward<Real> job) {
       logits.value[i] = is_there && unit < shape.num_units ? job.logits_TU[at + unit] : Real(0);
     }
     const Units<kPerLane, Real> score = scores(shape, logits);
-    LaneBest<kPerLane, Real> best;
+    Selection<kPerLane, Real> selection;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int unit = logits.unit(i);
       if (unit >= shape.num_units) continue;
       if (is_there) job.score_TU[at + unit] = score.value[i];
-      const Real worth =
-          job.bias_U == nullptr ? logits.value[i] : score.value[i] + job.bias_U[unit];
-      best.enter({device::ordered(worth), unit});
+      selection.worth.value[i] = device::ordered(
+          job.bias_U == nullptr ? logits.value[i] : score.value[i] + job.bias_U[unit]);
     }
     int own_unit = 0;
     Real own_score = 0, own_logit = 0;
     for (int j = 0; j < shape.k; ++j) {
-      const int unit = best.take().unit;
+      const int unit = selection.take(shape.num_units).unit;
       const Real unit_score = score.of(unit), unit_logit = logits.of(unit);
       if (lane != j) continue;
       own_unit = unit;

@@ -235,7 +235,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
   }
   trace.weights = merge(weights, *grid.world);
   trace.outputs = outputs(session, recipe, valid_data);
-  trace.eval_loss = evaluate({session.task(), recipe, valid_data, grid}, steps)->value("loss");
+  trace.eval_loss = evaluate({session.task(), recipe, valid_data, grid}, steps).value("loss");
   // Of equal bits on all ranks.
   merge({{"losses", torch::tensor(trace.losses, torch::kFloat64)},
          {"gradient norms", torch::tensor(trace.grad_norms, torch::kFloat64)},

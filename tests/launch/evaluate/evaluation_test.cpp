@@ -26,7 +26,7 @@ Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides
   const auto data = open_split(source, Split::kTrain), valid = open_split(source, Split::kValid);
   Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
   testing::fill_parameters(session.task());
-  return *evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures}, 0);
+  return evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures}, 0);
 }
 
 TEST(Evaluation, TellsHowTheWholeSplitWasRouted) {

@@ -182,7 +182,7 @@ TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
   run.session.step({});
   const OpenSplit valid = open_split(make_source(run.recipe), Split::kValid);
   Task& task = run.session.task();
-  const Evaluation evaluation = *evaluate({task, run.recipe, valid, run.grid}, 1);
+  const Evaluation evaluation = evaluate({task, run.recipe, valid, run.grid}, 1);
   EXPECT_EQ(evaluation.samples, 11);
   // By hand: the 15 training samples, then each batch of validation.
   const torch::NoGradGuard no_grad;

@@ -73,7 +73,7 @@ Curve curve_of(const Overrides& overrides, int64_t num_steps, c10::Device device
   curve.eval_loss =
       evaluate({training.session.task(), training.recipe, training.valid_data, training.grid},
                num_steps)
-          ->value("loss");
+          .value("loss");
   if (const auto& sparse = training.session.model().sparse) {
     curve.num_by_kernels = sparse->masks().run_by_kernels();
   }

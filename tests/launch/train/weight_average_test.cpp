@@ -359,7 +359,7 @@ double loss_of(const std::string& checkpoint, const Recipe& recipe, bool raw_wei
   const auto data = open_split(make_source(recipe), Split::kValid);
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, torch::kCPU});
   load_weights(checkpoint, weights_of(model), *grid.world, raw_weights);
-  return evaluate({*model.task, recipe, data, grid}, /*step=*/6)->value("loss");
+  return evaluate({*model.task, recipe, data, grid}, /*step=*/6).value("loss");
 }
 
 TEST(WeightAverage, IsWhatEvaluationsUse) {

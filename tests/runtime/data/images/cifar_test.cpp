@@ -239,13 +239,15 @@ TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
 }
 
 TEST(CifarOptions, RefuseAFileNamedTwice) {
-  EXPECT_THAT(problems_of({"train.files=[a.bin, a.bin]", "valid.files=[v.bin, x/../v.bin]"}),
-              ElementsAre(HasSubstr("train.files: cifar-10-batches-bin/a.bin is named twice"),
-                          HasSubstr("valid.files: cifar-10-batches-bin/v.bin is named twice")));
+  EXPECT_THAT(
+      problems_of({"train.files=[a.bin, a.bin]", "valid.files=[v.bin, x/../v.bin]"}),
+      ElementsAre(
+          HasSubstr("train.files=[a.bin, a.bin]: cifar-10-batches-bin/a.bin is named twice"),
+          HasSubstr("valid.files=[v.bin, x/../v.bin]: cifar-10-batches-bin/v.bin is named twice")));
 }
 
 TEST(CifarOptions, RefuseOtherClassCounts) {
-  EXPECT_THAT(problems_of({"classes=20"}), ElementsAre(HasSubstr("classes: must be 10 or 100")));
+  EXPECT_THAT(problems_of({"classes=20"}), ElementsAre(HasSubstr("classes=20: must be 10 or 100")));
 }
 
 TEST(CifarOptions, AreRegisteredAsCifar) { EXPECT_EQ(cifar({})->shape().classes, 10); }

@@ -264,7 +264,7 @@ TEST_F(ImageFolder, DecodesAtAReducedSizeWhenTold) {
   EXPECT_EQ(shape_of(), (ImageShape{3, 10, 10}));
   set("decode_side=7");
   EXPECT_THAT(testing::mistakes_of([this] { source(); }),
-              ElementsAre(HasSubstr("decode_side: 7 is below image_size, 8; raise it")));
+              ElementsAre(HasSubstr("decode_side=7: 7 is below image_size, 8; raise it")));
 }
 
 TEST_F(ImageFolder, RefusesACropSmallerThanImages) {

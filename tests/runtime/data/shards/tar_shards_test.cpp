@@ -258,7 +258,7 @@ TEST_F(TarShards, RefuseOverlapOfTrainingAndValidationSplit) {
 TEST_F(TarShards, RefuseAShardNamedTwice) {
   set("train.shards=[a.tar, ./a.tar]");
   EXPECT_THAT(testing::mistakes_of([this] { source(); }),
-              ElementsAre(AllOf(HasSubstr("train.shards: "), HasSubstr("a.tar is named twice"))));
+              ElementsAre(AllOf(HasSubstr("train.shards="), HasSubstr("a.tar is named twice"))));
 }
 
 }  // namespace
