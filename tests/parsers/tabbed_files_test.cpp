@@ -70,7 +70,7 @@ TEST(TabbedFiles, NamesFileAndLine) {
   }
   EXPECT_THAT(tabbed_refusal("\x1B[31m\ta\n"), HasSubstr("the label is '?[31m'"));
   EXPECT_THAT(tabbed_refusal(std::string(100, 'x') + "\ta\n"),
-              HasSubstr("the label is '" + std::string(40, 'x') + "...'"));
+              HasSubstr("the label is '" + std::string(80, 'x') + "...'"));
 }
 
 TEST(TabbedFiles, RefusesFilesWithoutRecords) {
