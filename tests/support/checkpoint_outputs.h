@@ -34,7 +34,7 @@ inline CheckpointOutputs checkpoint_outputs(const CheckpointChoice& choice) {
     outputs.push_back(model.task->outputs(*batch).flatten());
   }
   const Evaluation evaluation =
-      *evaluate({*model.task, opened.recipe, data, opened.grid}, opened.manifest.step);
+      evaluate({*model.task, opened.recipe, data, opened.grid}, opened.manifest.step);
   return {torch::cat(outputs), to_json(evaluation).dump(), num_by_kernels};
 }
 
