@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "parallel/nccl/nccl_link.h"
@@ -18,10 +19,10 @@ namespace shoal {
 ///
 /// A transfer has failed if NCCL reports an error, or if no transfer has completed for
 /// NcclLimits::transfer. A call of the host's into NCCL has failed if it does not return within its
-/// limit. Time in which this process was suspended does not count. The watch then aborts the
-/// communicator, which frees the GPU and a thread that is blocked in NCCL, and calls `on_failure`,
-/// which has to end the job, once for each communicator. Buffers are then unspecified, and
-/// Communicator::throw_if_failed throws.
+/// limit. Time in which this process was suspended does not count. From then on
+/// Communicator::throw_if_failed throws. The watch calls `on_failure`, which has to end the job,
+/// once for each communicator. If that returns, the watch aborts the communicator, which frees the
+/// GPU and a thread that is blocked in NCCL; buffers are then unspecified. An abort may block.
 class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
@@ -52,7 +53,7 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
     std::chrono::milliseconds waited{0};
   };
   void run();
-  std::exception_ptr next_failure();
+  std::optional<NcclFailure> next_failure();
 
   OnFailure on_failure_;
   std::chrono::milliseconds period_;
