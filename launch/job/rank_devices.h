@@ -38,9 +38,8 @@ NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout);
 
 /// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
 /// uses the one whose index is its local rank. Collective over `world`, which moves CPU tensors and
-/// outlives the result and all communicators split from it. Call it before anything that may ask
-/// LibTorch for CUDA. If an NCCL transfer fails later, an NcclWatch ends the job with the failure's
-/// exit code.
+/// outlives the result's communicators. Call it before anything that may ask LibTorch for CUDA. If
+/// an NCCL transfer fails later, an NcclWatch ends the job with the failure's exit code.
 ///
 /// All CUDA kernels are in the plug-in libshoal_cuda.so, which builds without CUDA lack. Throws
 /// Error (exit 11) if a rank that is to use a GPU lacks the plug-in, a GPU or NCCL; if ranks share

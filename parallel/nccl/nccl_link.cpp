@@ -117,8 +117,8 @@ void NcclLink::abort(const std::string& why) noexcept {
 void NcclLink::check_alive(const NcclCall& call) const {
   const std::lock_guard lock(mutex_);
   if (comm_ != nullptr) return;
-  throw CommError(
-      fmt::format("{}: rank {} of {} cannot go on: {}", where(call), rank_, size_, failure_));
+  throw CommError(fmt::format("{} #{}: rank {} of {} cannot go on: {}", call.name, call.sequence,
+                              rank_, size_, failure_));
 }
 
 void NcclLink::check(NcclResult result, const char* function, const NcclCall& call) {
@@ -136,12 +136,11 @@ std::string NcclLink::describe(NcclResult result, const char* function) const {
 
 // Under the lock, so that no other thread frees the communicator meanwhile.
 std::string NcclLink::reported_error() const {
-  NcclResult result = NcclResult::kSuccess, state = NcclResult::kSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr) result = nccl().comm_get_async_error(comm_, &state);
-  }
-  if (is_error(result)) return describe(result, "ncclCommGetAsyncError");
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return "";
+  NcclResult state = NcclResult::kSuccess;
+  const NcclResult result = nccl().comm_get_async_error(comm_, &state);
+  if (is_error(result)) state = result;
   return is_error(state) ? describe(state, "reported by ncclCommGetAsyncError") : "";
 }
 
@@ -166,8 +165,8 @@ NcclFailure NcclLink::give_up(const NcclCall& call, const std::string& what) {
                                ? ""
                                : fmt::format(" (send {}, receive {} rows of {} bytes)",
                                              call.send_rows, call.recv_rows, call.bytes_per_row);
-  const std::string failure =
-      fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
+  const std::string failure = fmt::format("{} #{} failed on rank {} of {}{}: {}", call.name,
+                                          call.sequence, rank_, size_, rows, what);
   std::string hint =
       "a peer may have died or called something else; look at its log, and at NCCL's with "
       "NCCL_DEBUG=INFO";
@@ -186,10 +185,6 @@ void NcclLink::fail(const NcclCall& call, const std::string& what) {
 
 std::string NcclLink::describe_timeout(std::chrono::milliseconds limit) {
   return fmt::format("still in progress after {} s", std::chrono::duration<double>(limit).count());
-}
-
-std::string NcclLink::where(const NcclCall& call) const {
-  return fmt::format("{} #{}", call.name, call.sequence);
 }
 
 }  // namespace shoal

@@ -63,10 +63,6 @@ class NcclLink {
   /// Locks the mutex that orders the launches of all communicators of the process. Hold the result
   /// from the start of a collective until NCCL has queued it.
   std::unique_lock<std::mutex> lock_launches() { return std::unique_lock(backend_->launching); }
-  /// Locks it only if no thread holds it.
-  std::unique_lock<std::mutex> try_lock_launches() {
-    return std::unique_lock(backend_->launching, std::try_to_lock);
-  }
   /// True if the link has failed or was aborted.
   bool has_failed() const;
 
@@ -98,7 +94,6 @@ class NcclLink {
   bool finalize() noexcept;
   [[noreturn]] void fail(const NcclCall& call, const std::string& what);
   std::string describe(NcclResult result, const char* function) const;
-  std::string where(const NcclCall& call) const;
 
   std::shared_ptr<const NcclBackend> backend_;
   Traffic traffic_ = Traffic::kControl;
@@ -110,7 +105,7 @@ class NcclLink {
 };
 
 /// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
-/// watch of the link's backend aborts the link after `limit`. Null without a watch.
+/// watch of the link's backend fails the link after `limit`. Null without a watch.
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
                                       std::chrono::milliseconds limit);
 

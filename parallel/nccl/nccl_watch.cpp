@@ -67,7 +67,7 @@ std::optional<NcclFailure> NcclWatch::next_failure() {
     std::string what;
     if (call->finished) {
       busy.insert(link.stream());
-      turn = link.try_lock_launches();
+      turn = std::unique_lock(link.backend().launching, std::try_to_lock);
       if (!turn) continue;  // a thread uses communicators: next time
       what = link.reported_error();
     }
@@ -87,9 +87,9 @@ std::shared_ptr<void> NcclWatch::enter(NcclLink& link, const NcclCall& call,
                                        std::chrono::milliseconds limit) {
   const std::lock_guard lock(mutex_);
   const auto entered = calls_.insert(calls_.end(), {&link, call, limit, nullptr});
-  return {nullptr, [self = shared_from_this(), entered](void*) {
-            const std::lock_guard lock(self->mutex_);
-            self->calls_.erase(entered);
+  return {nullptr, [this, entered](void*) {
+            const std::lock_guard lock(mutex_);
+            calls_.erase(entered);
           }};
 }
 

@@ -23,7 +23,7 @@ namespace shoal {
 /// Communicator::throw_if_failed throws. The watch calls `on_failure`, which has to end the job,
 /// once for each communicator. If that returns, the watch aborts the communicator, which frees the
 /// GPU and a thread that is blocked in NCCL; buffers are then unspecified. An abort may block.
-class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
+class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// `on_failure` is called on the watching thread. `period`: time between two polls.
@@ -34,7 +34,7 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   /// Watches a call that the host is about to make into NCCL, which may block, until the result is
-  /// destroyed: aborts the link if that takes longer than `limit`.
+  /// destroyed: the call has failed if that takes longer than `limit`.
   std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
                               std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
