@@ -11,6 +11,7 @@
 #include "launch/job/rank_facts.h"
 #include "parallel/comm/gpu_binding.h"
 #include "parallel/nccl/nccl_communicator.h"
+#include "parallel/nccl/nccl_watch.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config.h"
 
@@ -36,9 +37,8 @@ void connect(RankDevices& devices, const std::shared_ptr<NcclBackend>& backend, 
   for (const auto& [name, value] : nccl_environment(shares_gpus, nccl_version(backend->nccl))) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  devices.watch = std::make_shared<NcclWatch>(
+  backend->watch = std::make_shared<NcclWatch>(
       [&world](const std::exception_ptr& error) { end_job(error, world); });
-  backend->watch = devices.watch;
   devices.gpu_world = make_nccl_communicator(world.split(0, world.rank()), backend);
   devices.log_lines.push_back(nccl_log_line(backend->nccl));
 }
@@ -82,7 +82,6 @@ RankDevices bind_ranks(const Recipe& recipe, const LaunchInfo& launch, Communica
   RankDevices devices{resolve_device(std::string(enum_name(recipe.run.device)),
                                      {.local_rank = launch.local_rank, .shares = may_share}),
                       {},
-                      nullptr,
                       nullptr};
   check_precision(recipe.train.precision, devices.own.device);
   RankBinding own = binding_of(devices.own, recipe, launch, world);

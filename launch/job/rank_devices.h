@@ -9,7 +9,6 @@
 #include "launch/recipe/recipe.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/nccl/nccl_functions.h"
-#include "parallel/nccl/nccl_watch.h"
 #include "runtime/device/device.h"
 
 namespace shoal {
@@ -18,7 +17,6 @@ namespace shoal {
 struct RankDevices {
   DeviceChoice own;                    ///< device of this rank
   std::vector<std::string> log_lines;  ///< NCCL's version; on rank 0 also the placement of ranks
-  std::shared_ptr<NcclWatch> watch;    ///< must outlive communicators split from gpu_world
   /// Communicator of all ranks. Uses NCCL unless there is a single rank; null on CPUs.
   std::unique_ptr<Communicator> gpu_world;
 };
@@ -40,8 +38,8 @@ NcclLimits nccl_limits(const std::optional<Duration>& hang_timeout);
 
 /// Gives each rank its device and connects ranks on GPUs by NCCL. Of its machine's GPUs, a rank
 /// uses the one whose index is its local rank. Collective over `world`, which moves CPU tensors and
-/// outlives the result. Call it before anything that may ask LibTorch for CUDA. If an NCCL transfer
-/// fails later, the result's `watch` ends the job with the failure's exit code.
+/// outlives the result's communicators. Call it before anything that may ask LibTorch for CUDA. If
+/// an NCCL transfer fails later, an NcclWatch ends the job with the failure's exit code.
 ///
 /// All CUDA kernels are in the plug-in libshoal_cuda.so, which builds without CUDA lack. Throws
 /// Error (exit 11) if a rank that is to use a GPU lacks the plug-in, a GPU or NCCL; if ranks share

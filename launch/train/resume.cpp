@@ -145,6 +145,7 @@ CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe
   writer.recipe = config::canonical_text(recipe);
   writer.written_by = provenance(session.grid());
   writer.warn = [&log = options.log](const std::string& line) { log.warn(line); };
+  writer.throw_if_failed = [&session] { session.throw_if_failed(); };
   if (folder.resume && resume(session, recipe, options, writer)) return writer;
   if (recipe.run.on_existing == OnExisting::kResume) {
     const std::string weights = load_initial_weights(session, recipe);

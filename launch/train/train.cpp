@@ -21,6 +21,7 @@
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
+#include "launch/machine/machine_memory.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
@@ -217,6 +218,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   OpenRun run(recipe.run, *grid.world, console, told);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
+  checkpoints.available_bytes = [ranks = job.launch.local_size] {
+    return machine_memory().available_bytes / ranks;
+  };
   // Without a step left, this start had no part in the run.
   if (session.steps_done() < session.total_steps()) {
     write_run_records(

@@ -268,7 +268,6 @@ void Trainer::begin_save() {
   pause_ = "copy for a checkpoint";
   writer_.begin(session_, info);
   pause_ = nullptr;
-  session_.throw_if_failed();
   saves_.restart(Clock::now());
   training_log_.leave_out(seconds_since(begin));
 }

@@ -82,7 +82,9 @@ CheckpointWriter::CheckpointWriter(Options options, Communicator& world, FileSys
       world_(world),
       files_(files),
       last_step_(options_.resumed_step),
-      staging_(options_.warn) {
+      staging_(options_.warn, [this](int64_t bytes) {
+        return Staging::pinned_memory(bytes, options_.available_bytes());
+      }) {
   if (world_.rank() != 0) return;
   warn_on_failure("what an interrupted save left stays: ",
                   [&] { remove_leftovers(files_, options_.folder); });
@@ -213,6 +215,7 @@ void CheckpointWriter::write_shards_in_background() {
 SaveOutcome CheckpointWriter::commit() {
   TORCH_CHECK(in_flight(), "no save is in flight");
   if (writer_.joinable()) writer_.join();
+  options_.throw_if_failed();  // behind the copies, which the writer has waited for
   SaveOutcome outcome{false, pending_->info.step, "", pending_->failure, total_bytes(), true};
   if (pending_->already_there) {
     outcome = {true, pending_->info.step, options_.folder + "/" + step_folder(outcome.step), "", 0,

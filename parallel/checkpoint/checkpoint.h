@@ -61,6 +61,10 @@ class CheckpointWriter {
     std::string recipe;                             ///< the recipe (configuration), canonical text
     std::map<std::string, std::string> written_by;  ///< facts to record: versions, numbers of ranks
     Warn warn = [](const std::string&) {};          ///< receives warnings
+    /// Throws if values that are now on the host are unspecified (Communicator::throw_if_failed).
+    std::function<void()> throw_if_failed = [] {};
+    /// Returns the host memory that this rank may take; decides whether saves use pinned memory.
+    std::function<int64_t()> available_bytes = [] { return INT64_MAX; };
   };
   /// On rank 0 removes the temporary folders of interrupted saves. No communication.
   CheckpointWriter(Options options, Communicator& world, FileSystem& files);
@@ -77,7 +81,8 @@ class CheckpointWriter {
   /// True once this rank has ended writing or failed, so `commit` need not wait. Not collective.
   bool written() const { return written_.load(std::memory_order_acquire); }
   /// Ends the save in flight: waits for this rank's shards, then makes the checkpoint or gives the
-  /// save up. Collective. Afterwards a thread of rank 0 removes old checkpoints.
+  /// save up. Collective. Afterwards a thread of rank 0 removes old checkpoints. Throws what
+  /// `throw_if_failed` throws; the checkpoint is then not made.
   SaveOutcome commit();
   /// Records an evaluation's score in the checkpoint last saved or resumed from. Collective.
   SaveOutcome add_score(double score);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 namespace shoal {
 
@@ -41,7 +43,11 @@ const char* Staging::wait() {
   return static_cast<const char*>(memory_.const_data_ptr());
 }
 
-torch::Tensor Staging::pinned_memory(int64_t bytes) {
+// The system hands out more than there is, and would end the job once it is used.
+torch::Tensor Staging::pinned_memory(int64_t bytes, int64_t available_bytes) {
+  const uint64_t rounded_bytes = std::bit_ceil(static_cast<uint64_t>(bytes));
+  TORCH_CHECK(rounded_bytes <= static_cast<uint64_t>(available_bytes), "LibTorch would pin ",
+              rounded_bytes, " bytes, and ", available_bytes, " are left for this rank");
   return torch::empty({bytes}, torch::TensorOptions(torch::kByte).pinned_memory(true));
 }
 

@@ -18,17 +18,19 @@ namespace shoal {
 /// of memory is kept for all saves: the next one may begin when this one is written.
 ///
 /// Tensors of a GPU are copied to pinned memory, in the order of the current stream, and no copy
-/// makes the host wait; `wait` waits for all together. LibTorch rounds pinned memory up to a power
-/// of two, so it takes up to twice the bytes of a save. If there is not enough, saves use pageable
-/// memory, after a warning: they are as good, but interrupt the training for longer.
+/// makes the host wait; `wait` waits for all together. If there is not enough pinned memory, saves
+/// use pageable memory, after a warning: they are as good, but interrupt the training for longer.
 ///
 /// Tensors of the CPU are copied at once, to pageable memory.
 class Staging {
  public:
   /// Returns uint8 [bytes] in pinned memory. Throws c10::Error if there is not enough.
   using Allocate = std::function<torch::Tensor(int64_t bytes)>;
-  explicit Staging(Warn warn, Allocate allocate_pinned = pinned_memory)
+  Staging(Warn warn, Allocate allocate_pinned)
       : warn_(std::move(warn)), allocate_pinned_(std::move(allocate_pinned)) {}
+  /// Allocates by LibTorch, which rounds pinned memory up to a power of two. Throws c10::Error if
+  /// that is more than `available_bytes`.
+  static torch::Tensor pinned_memory(int64_t bytes, int64_t available_bytes);
 
   /// A tensor and the place of its first byte, a multiple of its dtype's size.
   struct Part {
@@ -48,7 +50,6 @@ class Staging {
   std::optional<QueuedWork> copies_;  ///< those from a GPU; none after the wait
 
   torch::Tensor allocate(int64_t bytes, bool is_pinned) const;
-  static torch::Tensor pinned_memory(int64_t bytes);
 };
 
 }  // namespace shoal

@@ -56,12 +56,11 @@ class Pending {
 /// of all groups: two ranks that are both in groups A and B make their calls of A and of B in the
 /// same sequence, also where two threads of a rank make them. StepControl checks this in every
 /// step.
-/// - MPI and the threads of tests: each call makes progress by itself. A swap of two groups' calls
-///   would go unnoticed; only the check finds it.
-/// - NCCL: all groups of a process share one GPU. Groups of one Traffic share a CUDA stream, where
-/// a
-///   call starts when the one before it is over. Groups of different Traffic start in the order of
-///   the calls and run side by side. Ranks that swap two groups' calls wait for each other forever.
+/// - MPI and the threads of tests: each call makes progress by itself. Only the check finds two
+///   groups' calls that are swapped.
+/// - NCCL: all groups of a process share one GPU. Groups of one Traffic share a CUDA stream: a call
+///   starts when the one before it is over. Groups of different Traffic start in the order of the
+///   calls and run side by side. Ranks that swap two groups' calls wait for each other forever.
 ///
 /// Buffers are contiguous and on one device. Dimension 0 counts rows; a row may have any shape;
 /// zero rows are legal. dtypes: float32, float64, int64, uint8; bfloat16 is moved, but on CPUs not

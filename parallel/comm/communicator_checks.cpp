@@ -152,7 +152,8 @@ void check_broadcast(const Caller& caller, const torch::Tensor& buffer, int64_t 
 void fail_barrier(int64_t rank, int64_t size, std::chrono::milliseconds limit) {
   throw CommError(fmt::format("barrier: rank {} of {} has waited {} s for the other ranks", rank,
                               size, std::chrono::duration<double>(limit).count()),
-                  "a rank may have died or may be held up; look at the ranks' logs");
+                  "a rank may have died or may be held up; look at the ranks' logs; once all ranks "
+                  "are connected, run.hang_timeout sets how long one may take");
 }
 
 int64_t rows_to_others(const Communicator& comm, const RowCounts& send_rows) {

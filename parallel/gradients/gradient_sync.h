@@ -20,7 +20,8 @@ namespace shoal {
 /// backward pass completes their gradients. All ranks start all buckets in this order, and at equal
 /// places among the other collectives of the backward pass. For this, every rank's graph reaches
 /// the same parameters between the same two collectives, also those of a layer of which it has no
-/// units (experts): their gradients are empty, but they are added to all the same.
+/// units (experts). The parameters of such a layer have no elements; the backward pass still
+/// reaches them. StepControl ends the job where a rank's graph lacks a parameter.
 ///
 /// Sums run on communicators of their own (Traffic::kGradients). With MPI and with threads they can
 /// overtake other traffic. With NCCL a sum starts behind the exchange of rows that is queued when

@@ -23,7 +23,7 @@ bool are_even(const RowCounts& rows) {
 template <typename... Args>
 std::shared_ptr<NcclLink> make_link(Args&&... args) {
   return {new NcclLink(std::forward<Args>(args)...), [](NcclLink* link) {
-            if (const auto watch = link->backend().watch.lock()) watch->forget(*link);
+            if (const auto& watch = link->backend().watch) watch->forget(*link);
             delete link;
           }};
 }
@@ -126,8 +126,9 @@ class NcclCommunicator : public Communicator {
       link_->check_alive(call);
       queued = link_->streams().record(link_->stream());
     }
-    link_->drain(queued, call);
-    control_->barrier(std::min(limit, link_->backend().limits.barrier));
+    limit = std::min(limit, link_->backend().limits.barrier);
+    link_->drain(queued, call, limit);
+    control_->barrier(limit);
   }
 
   void throw_if_failed() const override {
@@ -171,7 +172,7 @@ class NcclCommunicator : public Communicator {
     }
     const GpuEvent finished = streams.record(link_->stream());
     if (link_->traffic() == Traffic::kExchange) backend.last_exchange = finished;
-    if (const auto watch = backend.watch.lock()) watch->add(*link_, call, finished);
+    if (backend.watch) backend.watch->add(*link_, call, finished);
     // Buffers go back to the allocator when this returns, and it hands memory out again to the
     // stream it was allocated for, without asking whether other streams are done with it. That
     // stream is the one that was current at the start, or the one that is now: so both wait.

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <chrono>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -134,8 +134,8 @@ struct NcclBackend {
   NcclFunctions nccl;
   GpuStreams streams;
   NcclLimits limits;
-  std::weak_ptr<NcclWatch> watch = {};  ///< polls all calls for failures; default: none
-  mutable std::mutex launching;         ///< held from the start of a call until NCCL has queued it
+  std::shared_ptr<NcclWatch> watch;  ///< polls all calls for failures; default: none
+  mutable std::mutex launching;      ///< held from the start of a call until NCCL has queued it
   /// After the newest call of Traffic::kExchange; null: none so far. Sums of gradients wait for it
   /// on their stream, so that they do not delay an exchange that is queued.
   mutable GpuEvent last_exchange;

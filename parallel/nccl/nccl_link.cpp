@@ -44,7 +44,7 @@ NcclLink::NcclLink(Communicator& control, std::shared_ptr<const NcclBackend> bac
   require_equal_on_ranks(control, {{"NCCL", nccl_version_text(nccl_version(nccl()))}});
   const NcclId id = share_id(control, nccl());
   NcclComm* made = nullptr;
-  call_nccl({.name = "init"}, "ncclCommInitRankConfig", backend_->limits.init,
+  call_nccl({.name = "init", .is_setup = true}, "ncclCommInitRankConfig", backend_->limits.init,
             [&] { return nccl().comm_init_rank(&made, size_, id, rank_); });
   comm_ = made;
 }
@@ -55,7 +55,7 @@ NcclLink::NcclLink(Communicator& control, NcclLink& parent, int64_t color, Traff
       traffic_(traffic),
       rank_(static_cast<int>(control.rank())),
       size_(static_cast<int>(control.size())) {
-  const NcclCall call{.name = "split"};
+  const NcclCall call{.name = "split", .is_setup = true};
   parent.check_alive(call);
   NcclComm* made = nullptr;
   // Exchanges run one after the other anyway, so they can share buffers.
@@ -85,7 +85,7 @@ NcclLink::~NcclLink() {
 
 bool NcclLink::finalize() noexcept {
   try {
-    call_nccl({.name = "finalize"}, "ncclCommFinalize", backend_->limits.finalize,
+    call_nccl({.name = "finalize", .is_setup = true}, "ncclCommFinalize", backend_->limits.finalize,
               [&] { return nccl().comm_finalize(comm()); });
     if (NcclComm* const own = take_comm("it was finalized")) nccl().comm_destroy(own);
     return true;
@@ -117,61 +117,74 @@ void NcclLink::abort(const std::string& why) noexcept {
 void NcclLink::check_alive(const NcclCall& call) const {
   const std::lock_guard lock(mutex_);
   if (comm_ != nullptr) return;
-  throw CommError(
-      fmt::format("{}: rank {} of {} cannot go on: {}", where(call), rank_, size_, failure_));
+  throw CommError(fmt::format("{} #{}: rank {} of {} cannot go on: {}", call.name, call.sequence,
+                              rank_, size_, failure_));
 }
 
 void NcclLink::check(NcclResult result, const char* function, const NcclCall& call) {
   if (!is_error(result)) return;
-  std::string what = std::string(function) + ": " + nccl().get_error_string(result);
-  const std::string detail = nccl().get_last_error(comm());
-  if (!detail.empty()) what += ": " + detail;
-  fail(call, what);
+  if (has_failed()) check_alive(call);  // NCCL's error is the abort's, which had another cause
+  fail(call, describe(result, function));
+}
+
+// NCCL does not use the argument, which another thread may have freed.
+std::string NcclLink::describe(NcclResult result, const char* function) const {
+  const std::string detail = nccl().get_last_error(nullptr);
+  return std::string(function) + ": " + nccl().get_error_string(result) +
+         (detail.empty() ? "" : ": " + detail);
 }
 
 // Under the lock, so that no other thread frees the communicator meanwhile.
-void NcclLink::poll(const NcclCall& call) {
-  NcclResult result = NcclResult::kSuccess, state = NcclResult::kSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr) result = nccl().comm_get_async_error(comm_, &state);
-  }
-  check_alive(call);
-  check(result, "ncclCommGetAsyncError", call);
-  check(state, "reported by ncclCommGetAsyncError", call);
+std::string NcclLink::reported_error() const {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return "";
+  NcclResult state = NcclResult::kSuccess;
+  const NcclResult result = nccl().comm_get_async_error(comm_, &state);
+  if (is_error(result)) state = result;
+  return is_error(state) ? describe(state, "reported by ncclCommGetAsyncError") : "";
 }
 
-void NcclLink::drain(const GpuEvent& event, const NcclCall& call) {
-  const std::chrono::milliseconds limit = backend_->limits.barrier;
+void NcclLink::poll(const NcclCall& call) {
+  const std::string error = reported_error();
+  check_alive(call);
+  if (!error.empty()) fail(call, error);
+}
+
+void NcclLink::drain(const GpuEvent& event, const NcclCall& call, std::chrono::milliseconds limit) {
   const auto start = std::chrono::steady_clock::now();
   while (poll(call), !streams().is_done(event)) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - start);
-    if (waited > limit) time_out(call, limit);
+    if (waited > limit) fail(call, describe_timeout(limit));
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
-void NcclLink::fail(const NcclCall& call, const std::string& what) {
+NcclFailure NcclLink::give_up(const NcclCall& call, const std::string& what) {
   const std::string rows = call.send_rows.empty()
                                ? ""
                                : fmt::format(" (send {}, receive {} rows of {} bytes)",
                                              call.send_rows, call.recv_rows, call.bytes_per_row);
-  const std::string failure =
-      fmt::format("{} failed on rank {} of {}{}: {}", where(call), rank_, size_, rows, what);
-  abort(failure);
-  throw CommError(failure,
-                  "a peer may have died or called something else; look at its log, and at NCCL's "
-                  "with NCCL_DEBUG=INFO; run.hang_timeout sets how long a peer may take");
+  const std::string failure = fmt::format("{} #{} failed on rank {} of {}{}: {}", call.name,
+                                          call.sequence, rank_, size_, rows, what);
+  std::string hint =
+      "a peer may have died or called something else; look at its log, and at NCCL's with "
+      "NCCL_DEBUG=INFO";
+  if (!call.is_setup) hint += "; run.hang_timeout sets how long a peer may take";
+  return {std::make_exception_ptr(CommError(failure, hint)),
+          [abort = nccl().comm_abort, own = take_comm(failure)] {
+            if (own != nullptr) abort(own);
+          }};
 }
 
-void NcclLink::time_out(const NcclCall& call, std::chrono::milliseconds limit) {
-  fail(call,
-       fmt::format("still in progress after {} s", std::chrono::duration<double>(limit).count()));
+void NcclLink::fail(const NcclCall& call, const std::string& what) {
+  const NcclFailure failure = give_up(call, what);
+  failure.abort();
+  std::rethrow_exception(failure.error);
 }
 
-std::string NcclLink::where(const NcclCall& call) const {
-  return fmt::format("{} #{}", call.name, call.sequence);
+std::string NcclLink::describe_timeout(std::chrono::milliseconds limit) {
+  return fmt::format("still in progress after {} s", std::chrono::duration<double>(limit).count());
 }
 
 }  // namespace shoal

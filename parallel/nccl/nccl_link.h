@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +20,13 @@ struct NcclCall {
   RowCounts send_rows = {};
   RowCounts recv_rows = {};
   int64_t bytes_per_row = 0;
+  bool is_setup = false;  ///< init, split or finalize, which run.hang_timeout does not limit
+};
+
+/// The end of an NCCL communicator that no call uses any more.
+struct NcclFailure {
+  std::exception_ptr error;     ///< a CommError
+  std::function<void()> abort;  ///< aborts NCCL's communicator; may block, or outlive the link
 };
 
 /// Owner of one ncclComm_t: connects it, turns NCCL's errors and time limits into CommError, and
@@ -25,9 +34,9 @@ struct NcclCall {
 ///
 /// To start a collective: take lock_launches(), call check_alive(), call NCCL with comm() and
 /// stream(), pass its results to check(), record an event on stream(), unlock. Call poll() before
-/// a stream waits for the event. NcclWatch, a polling thread, calls poll() and time_out() without
-/// the lock, so that it can abort a communicator while a thread that holds the lock is blocked in
-/// NCCL.
+/// a stream waits for the event. NcclWatch, a polling thread, looks at a transfer under the lock
+/// too, since an abort frees what the launching thread uses. It does without for a call in which
+/// the host is blocked beyond its limit.
 class NcclLink {
  public:
   /// Collective over `control` (for CPU tensors): waits for all ranks, shares rank 0's NCCL id and
@@ -64,10 +73,14 @@ class NcclLink {
   void check(NcclResult result, const char* function, const NcclCall& call);
   /// Throws CommError if the link failed before or NCCL reports an error of any call so far.
   void poll(const NcclCall& call);
-  /// Blocks until `event` is reached. Throws CommError on errors or after NcclLimits::barrier.
-  void drain(const GpuEvent& event, const NcclCall& call);
-  /// Throws CommError that says that the call is still in progress after `limit`.
-  [[noreturn]] void time_out(const NcclCall& call, std::chrono::milliseconds limit);
+  /// Blocks until `event` is reached. Throws CommError on errors or after `limit`.
+  void drain(const GpuEvent& event, const NcclCall& call, std::chrono::milliseconds limit);
+  /// Returns what NCCL reports of any call so far; empty if that is no error.
+  std::string reported_error() const;
+  /// Returns the error of a call that is still in progress after `limit`.
+  static std::string describe_timeout(std::chrono::milliseconds limit);
+  /// Fails the link: later calls throw CommError that says why. The caller has to abort.
+  NcclFailure give_up(const NcclCall& call, const std::string& what);
   /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError that says
   /// why.
   void abort(const std::string& why = "it was aborted") noexcept;
@@ -80,7 +93,7 @@ class NcclLink {
   NcclComm* take_comm(const std::string& why) noexcept;
   bool finalize() noexcept;
   [[noreturn]] void fail(const NcclCall& call, const std::string& what);
-  std::string where(const NcclCall& call) const;
+  std::string describe(NcclResult result, const char* function) const;
 
   std::shared_ptr<const NcclBackend> backend_;
   Traffic traffic_ = Traffic::kControl;
@@ -92,7 +105,7 @@ class NcclLink {
 };
 
 /// Watches a call that the host is about to make into NCCL, until the result is destroyed: the
-/// watch of the link's backend aborts the link after `limit`. Null without a watch.
+/// watch of the link's backend fails the link after `limit`. Null without a watch.
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
                                       std::chrono::milliseconds limit);
 

@@ -1,6 +1,7 @@
 #include "parallel/nccl/nccl_watch.h"
 
 #include <set>
+#include <string>
 #include <utility>
 
 #include "runtime/base/signals.h"
@@ -35,17 +36,18 @@ void NcclWatch::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, period_, [this] { return stops_; })) {
     for (Watched& call : calls_) call.waited += period_;
-    while (const std::exception_ptr error = next_failure()) {
-      // What ends the job takes down communicators, which asks to forget them.
+    while (const std::optional<NcclFailure> failure = next_failure()) {
+      // What ends the job takes down communicators, which asks to forget them. An abort may block.
       lock.unlock();
-      on_failure_(error);
+      on_failure_(failure->error);
+      failure->abort();
       lock.lock();
     }
   }
 }
 
-/// Drops the transfers that are over. Null: no call has failed.
-std::exception_ptr NcclWatch::next_failure() {
+/// Drops the transfers that are over.
+std::optional<NcclFailure> NcclWatch::next_failure() {
   std::set<const GpuStream*> busy;  // a stream runs in order: what is behind is in flight, too
   for (auto next = calls_.begin(); next != calls_.end();) {
     const auto call = next++;
@@ -57,20 +59,27 @@ std::exception_ptr NcclWatch::next_failure() {
         calls_.erase(call);
         continue;
       }
-      if (call->finished) link.poll(call->call);
-      if (call->waited > call->limit) link.time_out(call->call, call->limit);
-      if (call->finished) busy.insert(link.stream());
     } catch (...) {
-      if (call->finished) calls_.erase(call);
-      return std::current_exception();
+      calls_.erase(call);
+      return NcclFailure{std::current_exception(), [] {}};
     }
+    std::unique_lock<std::mutex> turn;
+    std::string what;
+    if (call->finished) {
+      busy.insert(link.stream());
+      turn = std::unique_lock(link.backend().launching, std::try_to_lock);
+      if (!turn) continue;  // a thread uses communicators: next time
+      what = link.reported_error();
+    }
+    if (what.empty() && call->waited > call->limit) what = link.describe_timeout(call->limit);
+    if (!what.empty()) return link.give_up(call->call, what);
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 std::shared_ptr<void> watch_host_call(NcclLink& link, const NcclCall& call,
                                       std::chrono::milliseconds limit) {
-  const auto watch = link.backend().watch.lock();
+  const auto& watch = link.backend().watch;
   return watch ? watch->enter(link, call, limit) : nullptr;
 }
 
@@ -78,9 +87,9 @@ std::shared_ptr<void> NcclWatch::enter(NcclLink& link, const NcclCall& call,
                                        std::chrono::milliseconds limit) {
   const std::lock_guard lock(mutex_);
   const auto entered = calls_.insert(calls_.end(), {&link, call, limit, nullptr});
-  return {nullptr, [self = shared_from_this(), entered](void*) {
-            const std::lock_guard lock(self->mutex_);
-            self->calls_.erase(entered);
+  return {nullptr, [this, entered](void*) {
+            const std::lock_guard lock(mutex_);
+            calls_.erase(entered);
           }};
 }
 

@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "parallel/nccl/nccl_link.h"
@@ -18,11 +19,11 @@ namespace shoal {
 ///
 /// A transfer has failed if NCCL reports an error, or if no transfer has completed for
 /// NcclLimits::transfer. A call of the host's into NCCL has failed if it does not return within its
-/// limit. Time in which this process was suspended does not count. The watch then aborts the
-/// communicator, which frees the GPU and a thread that is blocked in NCCL, and calls `on_failure`,
-/// which has to end the job, once for each communicator. Buffers are then unspecified, and
-/// Communicator::throw_if_failed throws.
-class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
+/// limit. Time in which this process was suspended does not count. From then on
+/// Communicator::throw_if_failed throws. The watch calls `on_failure`, which has to end the job,
+/// once for each communicator. If that returns, the watch aborts the communicator, which frees the
+/// GPU and a thread that is blocked in NCCL; buffers are then unspecified. An abort may block.
+class NcclWatch {
  public:
   using OnFailure = std::function<void(const std::exception_ptr& error)>;
   /// `on_failure` is called on the watching thread. `period`: time between two polls.
@@ -33,7 +34,7 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   /// Watches a call that the host is about to make into NCCL, which may block, until the result is
-  /// destroyed: aborts the link if that takes longer than `limit`.
+  /// destroyed: the call has failed if that takes longer than `limit`.
   std::shared_ptr<void> enter(NcclLink& link, const NcclCall& call,
                               std::chrono::milliseconds limit);
   /// Adds a transfer. `link`: its communicator; `call`: its description in errors; `finished`: the
@@ -52,7 +53,7 @@ class NcclWatch : public std::enable_shared_from_this<NcclWatch> {
     std::chrono::milliseconds waited{0};
   };
   void run();
-  std::exception_ptr next_failure();
+  std::optional<NcclFailure> next_failure();
 
   OnFailure on_failure_;
   std::chrono::milliseconds period_;

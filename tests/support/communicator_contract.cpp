@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace shoal::testing {
 namespace {
@@ -321,6 +324,24 @@ void counts_calls_and_bytes(Communicator& comm) {
   EXPECT_GE(counters.wait_seconds, 0.0);
 }
 
+/// Calls of two groups give another hash in another order.
+void continues_the_list_of_calls(Communicator& comm) {
+  const auto first = comm.split(0, comm.rank()), second = comm.split(0, comm.rank());
+  const std::shared_ptr<Communicator::CallOrder> order = comm.counters().order;
+  EXPECT_EQ(first->counters().order, order);
+  EXPECT_EQ(second->counters().order, order);
+  const uint64_t begin = order->hash;
+  std::set<uint64_t> hashes{begin};
+  for (const auto& [one, other] :
+       {std::pair(first.get(), second.get()), std::pair(second.get(), first.get())}) {
+    order->hash = begin;
+    all_reduce(*one, torch::zeros({1}));
+    all_reduce(*other, torch::zeros({1}));
+    hashes.insert(order->hash);
+  }
+  EXPECT_EQ(hashes.size(), 3U);
+}
+
 void refuses_what_does_not_fit(Communicator& comm) {
   const RowCounts rows(comm.size(), 1);
   const Tensor good = torch::zeros({comm.size(), 3}, torch::kFloat);
@@ -379,6 +400,7 @@ std::vector<ContractCheck> communicator_contract(Bfloat16 bfloat16) {
       {"GathersTexts", gathers_texts},
       {"BroadcastsTexts", broadcasts_texts},
       {"CountsCallsAndBytes", counts_calls_and_bytes},
+      {"ContinuesTheListOfCalls", continues_the_list_of_calls},
       {"RefusesWhatDoesNotFit", refuses_what_does_not_fit},
       {"MeetsAtTheBarrier", meets_at_the_barrier},
   };

@@ -71,7 +71,8 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       for (FakeSide& side : sides) tensor_of(side.out, count, type).copy_(sum);
     };
-    return library->collective({comm, stream}, {"ncclAllReduce " + text_of(count), in, out}, move);
+    return library->collective({comm, stream}, {"ncclAllReduce " + std::to_string(count), in, out},
+                               move);
   };
   nccl.reduce_scatter = [library](const void* in, void* out, size_t count, torch::ScalarType type,
                                   ReduceOp op, NcclComm* comm, GpuStream* stream) {
@@ -83,8 +84,8 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
             .copy_(sum.narrow(0, static_cast<int64_t>(to) * part, part));
       }
     };
-    return library->collective({comm, stream}, {"ncclReduceScatter " + text_of(count), in, out},
-                               move);
+    return library->collective({comm, stream},
+                               {"ncclReduceScatter " + std::to_string(count), in, out}, move);
   };
   nccl.reduce = [library](const void* in, void* out, size_t count, torch::ScalarType type,
                           ReduceOp op, int root, NcclComm* comm, GpuStream* stream) {
@@ -92,7 +93,7 @@ void add_reductions(NcclFunctions& nccl, const Library& library) {
       const torch::Tensor sum = reduced(sides, count, type, op);
       tensor_of(sides[static_cast<size_t>(root)].out, count, type).copy_(sum);
     };
-    const std::string what = "ncclReduce " + std::to_string(root) + " " + text_of(count);
+    const std::string what = "ncclReduce " + std::to_string(root) + " " + std::to_string(count);
     return library->collective({comm, stream}, {what, in, out}, move);
   };
 }
@@ -110,7 +111,8 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
         }
       }
     };
-    return library->collective({comm, stream}, {"ncclAllGather " + text_of(bytes), in, out}, move);
+    return library->collective({comm, stream}, {"ncclAllGather " + std::to_string(bytes), in, out},
+                               move);
   };
   nccl.broadcast = [library](const void* in, void* out, size_t bytes, torch::ScalarType type,
                              int root, NcclComm* comm, GpuStream* stream) {
@@ -120,19 +122,19 @@ void add_transfers(NcclFunctions& nccl, const Library& library) {
         std::memmove(to.out, sides[static_cast<size_t>(root)].in, bytes);
       }
     };
-    const std::string what = "ncclBroadcast " + std::to_string(root) + " " + text_of(bytes);
+    const std::string what = "ncclBroadcast " + std::to_string(root) + " " + std::to_string(bytes);
     return library->collective({comm, stream}, {what, in, out}, move);
   };
   nccl.send = [library](const void* in, size_t bytes, torch::ScalarType type, int peer,
                         NcclComm* comm, GpuStream* stream) {
     require_bytes(type);
-    const std::string what = "ncclSend " + std::to_string(peer) + " " + text_of(bytes);
+    const std::string what = "ncclSend " + std::to_string(peer) + " " + std::to_string(bytes);
     return library->message({comm, stream}, {what, in, nullptr, bytes}, peer, true);
   };
   nccl.recv = [library](void* out, size_t bytes, torch::ScalarType type, int peer, NcclComm* comm,
                         GpuStream* stream) {
     require_bytes(type);
-    const std::string what = "ncclRecv " + std::to_string(peer) + " " + text_of(bytes);
+    const std::string what = "ncclRecv " + std::to_string(peer) + " " + std::to_string(bytes);
     return library->message({comm, stream}, {what, nullptr, out, bytes}, peer, false);
   };
 }

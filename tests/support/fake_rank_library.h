@@ -1,3 +1,5 @@
+// What the functions of a FakeRank do: NCCL's communicators, groups and transfers, and CUDA's
+// events, over FakeStreams.
 #pragma once
 
 #include <algorithm>
@@ -67,8 +69,7 @@ struct NcclLane {
   GpuStream* stream = nullptr;
 };
 
-inline std::string text_of(size_t number) { return std::to_string(number); }
-
+/// What the ranks of a job share.
 struct FakeWorld {
   explicit FakeWorld(const FakeSchedule& schedule) : streams(schedule) {}
   FakeStreams streams;                                       ///< its mutex guards all below
@@ -80,7 +81,8 @@ struct FakeWorld {
   int num_aborted = 0;
 };
 
-/// What the tables of one rank call; their functions share it.
+/// NCCL and the stream functions of one rank, which its NcclFunctions and GpuStreams call. Calls on
+/// communicators become transfers of FakeStreams, which its ranks share.
 class RankLibrary {
  public:
   RankLibrary(std::shared_ptr<FakeWorld> world, FakeRank& rank)
@@ -239,7 +241,7 @@ class RankLibrary {
 
   void copy(void* to, const void* from, size_t bytes, GpuStream* stream) {
     const std::lock_guard lock(streams_.mutex);
-    log("copy " + text_of(bytes));
+    log("copy " + std::to_string(bytes));
     const auto work = std::make_shared<FakeWork>();
     work->what = "a copy";
     work->copy = [=] { std::memcpy(to, from, bytes); };

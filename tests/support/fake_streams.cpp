@@ -31,8 +31,9 @@ std::string text_of(const FakeWork& work) {
 void for_schedules(const std::function<void(const FakeSchedule& schedule)>& body) {
   const char* const asked = std::getenv("STREAM_SCHEDULES");
   const uint64_t count = asked == nullptr ? 5 : std::strtoull(asked, nullptr, 10);
-  std::cout << "schedules: seeds 1 to " << count << std::endl;
-  for (uint64_t seed = 1; seed <= count; ++seed) {
+  const auto first = static_cast<uint64_t>(GTEST_FLAG_GET(random_seed)) * count + 1;
+  std::cout << "schedules: seeds " << first << " to " << first + count - 1 << std::endl;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("schedule seed " + std::to_string(seed));
     body({.seed = seed, .overlaps = seed % 2 == 0});
   }

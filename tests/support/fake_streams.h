@@ -27,8 +27,8 @@ struct FakeSchedule {
   bool overlaps = false;
 };
 
-/// Runs `body` with random schedules, whose seeds are printed: 5, or as many as the environment
-/// variable STREAM_SCHEDULES says.
+/// Runs `body` with random schedules, whose seeds are printed and follow --gtest_random_seed: 5, or
+/// as many as the environment variable STREAM_SCHEDULES says.
 void for_schedules(const std::function<void(const FakeSchedule& schedule)>& body);
 
 struct FakeGpu;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -255,7 +256,8 @@ class ThreadCommunicator : public Communicator {
 
   void barrier(std::chrono::milliseconds limit) override {
     const auto slot = post({"barrier()", {}, {}, {}, {}}, [](Slot&) {});
-    // A wait with a limit is no hang; limits of minutes are those of real jobs.
+    // Short limits are those of tests in which a rank never comes. A longer wait counts as one
+    // without a limit: if all ranks wait, it ends at once.
     if (limit > std::chrono::minutes(1)) return wait(slot, "barrier()");
     Job& job = *group_->job;
     std::unique_lock lock(job.mutex);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -35,13 +36,17 @@ constexpr int64_t kSkippedStep = 1, kJobSteps = 4;
 
 /// What a job ends with.
 struct JobEnd {
-  std::vector<double> norms;  ///< of the steps' gradients; NaN where a step is skipped
+  std::vector<double> norms;  ///< of the steps' gradients; 0 where a step is skipped
   std::string digest;
   std::string checkpoint;  ///< manifest of the save
 };
 
+/// What happens on each rank while the host copies for a save may be queued.
+using InSave = std::function<void()>;
+
 /// Steps with exchange, sharded optimizer state and clipping; one is skipped; then a save.
-JobEnd run_job(const Recipe& recipe, const std::string& folder, RankGrid& grid) {
+JobEnd run_job(const Recipe& recipe, const std::string& folder, RankGrid& grid,
+               const InSave& in_save) {
   const OpenSplit data = open_split(make_source(recipe), Split::kTrain);
   Session session(recipe, model_on(recipe, data, grid), data, grid);
   bool is_bad = false;
@@ -62,8 +67,11 @@ JobEnd run_job(const Recipe& recipe, const std::string& folder, RankGrid& grid) 
   CheckpointWriter::Options options;
   options.folder = folder;
   options.recipe = config::canonical_text(recipe);
+  options.throw_if_failed = [&] { session.throw_if_failed(); };
   CheckpointWriter writer(options, *grid.world, files);
-  const std::string saved = writer.save(session, {kJobSteps, session.samples_done(), {}}).path;
+  writer.begin(session, {kJobSteps, session.samples_done(), {}});
+  if (in_save) in_save();
+  const std::string saved = writer.commit().path;
   if (grid.world->rank() == 0) end.checkpoint = read_file(saved + "/manifest.json");
   return end;
 }
@@ -85,7 +93,8 @@ struct Job {
 using NcclChange = std::function<void(FakeRank& nccl, int64_t rank)>;
 
 /// Runs a job over threads, or over NCCL of a schedule.
-JobEnd end_of(const Job& job, const FakeSchedule* schedule, const NcclChange& change = nullptr) {
+JobEnd end_of(const Job& job, const FakeSchedule* schedule, const NcclChange& change = nullptr,
+              const InSave& in_save = nullptr) {
   const ScratchFolder scratch;
   FakeNccl fake(schedule == nullptr ? FakeSchedule{} : *schedule);
   std::mutex mutex;
@@ -100,7 +109,7 @@ JobEnd end_of(const Job& job, const FakeSchedule* schedule, const NcclChange& ch
     }
     RankGrid grid = make_rank_grid(std::move(world), job.expert_ranks, job.ranks_per_node,
                                    std::move(gpu_world));
-    const JobEnd own = run_job(job.recipe(), scratch.path(), grid);
+    const JobEnd own = run_job(job.recipe(), scratch.path(), grid, in_save);
     const std::lock_guard lock(mutex);
     if (is_first) end = own;
   });
@@ -175,6 +184,26 @@ TEST(NcclJobsRanks, ThatFailInAnyPhaseEndOnAllRanks) {
       }
       EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
     }
+  }
+}
+
+TEST(NcclJobsRanks, MakeNoCheckpointOfATransferThatFailsBeforeTheCopiesAreDone) {
+  std::atomic<bool> is_broken = false;
+  const auto change = [&](FakeRank& nccl, int64_t rank) {
+    if (rank != 1) return;
+    auto& poll = nccl.backend.nccl.comm_get_async_error;
+    poll = [&is_broken, real = poll](NcclComm* comm, NcclResult* state) {
+      const NcclResult result = real(comm, state);
+      if (is_broken) *state = kRemoteError;
+      return result;
+    };
+  };
+  const FakeSchedule latest;
+  try {
+    end_of(nccl_jobs()[0], &latest, change, [&] { is_broken = true; });
+    ADD_FAILURE() << "ended well";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("what came before call"));
   }
 }
 

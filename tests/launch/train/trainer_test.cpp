@@ -402,6 +402,27 @@ TEST(TrainerRanks, AStopOfOneRankAtAnEvaluationStepIsKeptWaitingOnNone) {
   for (const int64_t samples : ranks.evaluated) EXPECT_EQ(samples, 0);
 }
 
+/// A world that has failed once a save has begun in a folder.
+struct WorldThatFailsInSaves final : testing::ForwardingCommunicator {
+  WorldThatFailsInSaves(std::unique_ptr<Communicator> inner, std::string checkpoints)
+      : ForwardingCommunicator(std::move(inner)), folder(std::move(checkpoints)) {}
+  void throw_if_failed() const override {
+    if (!std::filesystem::is_empty(folder)) throw CommError("the peer is gone");
+  }
+  std::string folder;
+};
+
+TEST(Trainer, MakesNoLastCheckpointOfACommunicatorThatFailsInTheSave) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.file("run");
+  RankGrid grid = testing::self_grid();
+  grid.world = std::make_unique<WorldThatFailsInSaves>(std::move(grid.world), folder + "/ckpt");
+  const StopSignals signals;
+  EXPECT_THROW(train_run(tiny_recipe({"checkpoint.every=never"}), folder, grid, signals),
+               CommError);
+  EXPECT_TRUE(saved_steps(folder).empty());
+}
+
 TEST(Trainer, ALossThatIsNotFiniteSkipsTheStepThoughItsGradientIs) {
   const Recipe recipe = tiny_recipe({"task={name: infinite}"});
   testing::run_grid(1, 2, [&](RankGrid& grid) {

@@ -79,6 +79,19 @@ TEST_F(CheckpointGpu, MakesTheHostWaitOnceAndNotBeforeTheWriter) {
   });
 }
 
+TEST_F(CheckpointGpu, GoesThroughPageableMemoryWhereThereIsLittle) {
+  run_ranks(1, [&](Communicator& world) {
+    ToyState state = state_on_gpu(0, 1);
+    std::vector<std::string> warnings;
+    CheckpointWriter::Options options = elsewhere();
+    options.warn = [&](const std::string& text) { warnings.push_back(text); };
+    options.available_bytes = [] { return 16; };
+    CheckpointWriter writer(options, world, posix_);
+    EXPECT_EQ(writer.save(state, {10, 80, std::nullopt}).error, "");
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("16 are left for this rank")));
+  });
+}
+
 // ---- memory
 
 class StagingGpu : public testing::OnGpu {

@@ -11,6 +11,7 @@ namespace shoal {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Staging, CopiesCpuTensorsIntoPageableMemoryThatIsReused) {
   Staging staging([](const std::string& text) { ADD_FAILURE() << text; },
@@ -23,6 +24,15 @@ TEST(Staging, CopiesCpuTensorsIntoPageableMemoryThatIsReused) {
   staging.copy({{torch::arange(3) + 5, 0}}, 24);
   EXPECT_EQ(staging.wait(), memory);
   EXPECT_EQ(numbers[0], 5);
+}
+
+TEST(Staging, PinsNoMoreThanIsLeftForTheRank) {
+  try {
+    Staging::pinned_memory(33, 63);
+    ADD_FAILURE() << "pinned";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("would pin 64 bytes, and 63 are left for this rank"));
+  }
 }
 
 }  // namespace

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -139,14 +138,12 @@ bool are_equal(const Tensors& a, const Tensors& b) {
                     [](const Tensor& x, const Tensor& y) { return at::equal(x, y); });
 }
 
-/// Why a job ended, which takes less than a second.
+/// Why a job ended.
 std::string error_of(const std::function<void()>& job) {
-  const auto start = std::chrono::steady_clock::now();
   try {
     job();
     return "well";
   } catch (const std::exception& error) {
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
     return error.what();
   }
 }

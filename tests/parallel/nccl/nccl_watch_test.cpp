@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -26,7 +27,8 @@ using namespace std::chrono_literals;
 class NcclWatchOfOneRank : public ::testing::Test {
  protected:
   NcclWatchOfOneRank() {
-    rank_->backend.watch = watch_;
+    rank_->backend.watch = std::make_shared<NcclWatch>(
+        [this](const std::exception_ptr& error) { told_.set_value(error); }, 5ms);
     rank_->backend.streams.is_done = [this](const GpuEvent&) { return is_done_.load(); };
     const auto poll = rank_->backend.nccl.comm_get_async_error;
     rank_->backend.nccl.comm_get_async_error = [this, poll](NcclComm* comm, NcclResult* state) {
@@ -52,12 +54,16 @@ class NcclWatchOfOneRank : public ::testing::Test {
     }
   }
 
+  /// An abort follows what was told.
+  void wait_for_abort() const {
+    for (int i = 0; i < 60'000 && fake_.num_aborted() == 0; ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(fake_.num_aborted(), 1);
+  }
+
   FakeNccl fake_;
-  std::shared_ptr<FakeRank> rank_ = fake_.join();
   std::atomic<bool> is_done_ = false, fails_ = false;
   std::promise<std::exception_ptr> told_;
-  std::shared_ptr<NcclWatch> watch_ = std::make_shared<NcclWatch>(
-      [this](const std::exception_ptr& error) { told_.set_value(error); }, 5ms);
+  std::shared_ptr<FakeRank> rank_ = fake_.join();  // last: its watch uses the others
 };
 
 TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicator) {
@@ -67,7 +73,7 @@ TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicato
   fails_ = true;
   EXPECT_THAT(told(), HasSubstr("all_to_all #0 failed on rank 0 of 1 (send [3], receive [3] rows "
                                 "of 8 bytes): reported by ncclCommGetAsyncError: result 6"));
-  EXPECT_EQ(fake_.num_aborted(), 1);
+  wait_for_abort();
   try {
     comm->throw_if_failed();
     ADD_FAILURE() << "what has arrived was taken for good";
@@ -77,6 +83,41 @@ TEST_F(NcclWatchOfOneRank, TellsAnErrorWhileTheHostSleepsAndAbortsTheCommunicato
   }
   EXPECT_THROW(pending.wait(), CommError);
   EXPECT_THROW(all_reduce(*comm, torch::zeros({1})), CommError);
+}
+
+TEST_F(NcclWatchOfOneRank, TellsAFailureBeforeAnAbortThatBlocksAndBlocksNobody) {
+  std::promise<void> ends;
+  rank_->backend.nccl.comm_abort = [end = ends.get_future().share(),
+                                    abort = rank_->backend.nccl.comm_abort](NcclComm* comm) {
+    end.wait();
+    return abort(comm);
+  };
+  const auto comm = connect();
+  Pending pending = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  fails_ = true;
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1"));
+  EXPECT_THROW(pending.wait(), CommError);
+  EXPECT_THROW(all_reduce(*comm, torch::zeros({4})), CommError);
+  ends.set_value();
+  wait_for_abort();
+}
+
+// An abort frees what the thread is using.
+TEST_F(NcclWatchOfOneRank, AbortsNoCommunicatorWhileItsThreadLaunchesWithinTheLimit) {
+  const auto comm = connect();
+  Pending early = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, torch::ScalarType, ReduceOp,
+                                       NcclComm*, GpuStream*) {
+    fails_ = true;
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(fake_.num_aborted(), 0);
+    return NcclResult::kSuccess;
+  };
+  Pending late = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1"));
+  wait_for_abort();
+  EXPECT_THROW(early.wait(), CommError);
+  EXPECT_THROW(late.wait(), CommError);
 }
 
 TEST_F(NcclWatchOfOneRank, TellsATransferThatTakesTooLong) {
@@ -122,19 +163,18 @@ TEST_F(NcclWatchOfOneRank, WaitsForEachTransferFromTheEndOfTheOneBefore) {
 
 // A launch connects ranks, and its thread holds what orders launches for as long as that takes.
 TEST_F(NcclWatchOfOneRank, AbortsACommunicatorWhoseThreadIsBlockedInNccl) {
-  std::promise<void> aborted;
   rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, torch::ScalarType, ReduceOp,
                                        NcclComm*, GpuStream*) {
-    aborted.get_future().wait();
+    wait_for_abort();
     return testing::kRemoteError;
   };
-  rank_->backend.nccl.comm_abort = [&, abort = rank_->backend.nccl.comm_abort](NcclComm* comm) {
-    const NcclResult result = abort(comm);
-    aborted.set_value();
-    return result;
-  };
   const auto comm = connect({.launch = 20ms});
-  EXPECT_THROW(all_reduce(*comm, torch::zeros({4})), CommError);
+  try {
+    all_reduce(*comm, torch::zeros({4}));
+    ADD_FAILURE() << "the error was not seen";
+  } catch (const CommError& error) {  // the cause, not what NCCL makes of the abort
+    EXPECT_THAT(error.what(), HasSubstr("still in progress after 0.02"));
+  }
   EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1 (send [4], receive [4] rows "
                                 "of 4 bytes): still in progress after 0.02"));
   EXPECT_EQ(fake_.num_aborted(), 1);
