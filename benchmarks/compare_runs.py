@@ -23,8 +23,9 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 
 
 def launcher(ranks):
-    """What starts the program; where there is no MPI, a single rank is started without it."""
-    if ranks != "1" or shutil.which("mpirun"):
+    """What starts the program. Without MPI, or in a bundle, whose MPI may be another than the machine's, a single
+    rank is started directly."""
+    if ranks != "1" or (shutil.which("mpirun") and (HERE / "launch/run").exists()):
         return [HERE / "launch/run", "-n", ranks]
     return [os.environ.get("SHOAL_PROGRAM", HERE / "build/release/shoal")]
 

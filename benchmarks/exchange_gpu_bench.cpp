@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -17,17 +18,27 @@
 #include "benchmarks/support/program.h"
 #include "parallel/comm/rank_grid.h"
 #include "parallel/nccl/nccl_communicator.h"
+#include "parallel/nccl/nccl_functions.h"
 
 namespace shoal::bench::exchange_gpu_bench {
 namespace {
 
 constexpr int64_t kWidth = 4096, kCalls = 100, kWarmUpRounds = 3;
 
+/// Returns the backend of the GPU, with NCCL's environment as in training.
+std::shared_ptr<NcclBackend> training_backend(const c10::Device& device) {
+  auto backend = nccl_backend(device);
+  for (const auto& [name, value] : nccl_environment(false, nccl_version(backend->nccl))) {
+    ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  return backend;
+}
+
 /// One rank whose groups move rows by NCCL: to itself, which is a copy on the stream of exchanges.
 struct Job {
   explicit Job(const c10::Device& device)
       : gpu(device),
-        backend(nccl_backend(device)),
+        backend(training_backend(device)),
         grid(make_rank_grid(make_self_communicator(), 1, 0,
                             make_nccl_communicator(make_self_communicator(), backend))),
         gradients(grid.replica->split(0, 0, Traffic::kGradients)) {}

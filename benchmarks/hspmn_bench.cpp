@@ -242,8 +242,7 @@ class Decoder {
   Decoder(const Arguments& arguments, ContextualStream stream) : arguments_(arguments) {
     const std::string keys = fmt::format(
         "{{backbone: hspmn, width: {}, depth: {}, heads: {}, kv_heads: {}, context: {}, "
-        "contextual: "
-        "{}, gate: {{rate: {}, first_rate: {}, anneal_steps: 0}}}}",
+        "contextual: {}, gate: {{rate: {}, first_rate: {}, anneal_steps: 0}}}}",
         arguments.width, arguments.depth, arguments.heads, arguments.key_heads, arguments.context,
         enum_name(stream), gate_of(arguments).rate, gate_of(arguments).first_rate);
     const auto loaded = config::load_options_text<BackboneKeys>(keys, "hspmn_bench");

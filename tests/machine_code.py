@@ -130,7 +130,8 @@ def main(plugin, options):
         print(f"skipped: no {plugin}: built without nvcc" if not missing else
               f"skipped: no {' and no '.join(missing)}: run launch/setup")
         return SKIPPED
-    files = [str(file.relative_to(ROOT)) for file in ROOT.glob("*/**/*.cu")]
+    folders = ("runtime", "parallel", "moe", "sparse", "models", "launch")
+    files = [str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("*.cu")]
     unfused = re.search(r"set\(SHOAL_UNFUSED_KERNELS([^)]*)\)", LISTING.read_text())[1].split()
     ptx, usage, sass = (subprocess.run([shutil.which("cuobjdump", path=path), option, plugin], check=True, text=True,
                                        stdout=subprocess.PIPE, env={**os.environ, "PATH": path}).stdout

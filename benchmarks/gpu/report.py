@@ -13,6 +13,7 @@ LEFT_OUT = "left out"
 TIMEOUT = "TIMEOUT"
 MOST_LOG_BYTES = 1 << 20
 LAST_LINES = 12
+NO_TEST = "this build has no test of that name"
 RATIOS = ("over_shoal", "over_sparse", "sparse_over_dense", "all_over_dense", "ratio")
 
 
@@ -24,13 +25,24 @@ def replace(file, text):
 
 
 def tests(text):
-    """Tests that passed, by suite; those that failed or have no result; the one in which the program ended."""
+    """Tests that passed, by suite; skipped ones; those that failed or have no result; the one in which the program
+    ended, with the names of all that had a good end before."""
     begun = re.findall(r"^\[ RUN      \] (\S+)", text, re.M)
     passed = set(re.findall(r"^\[       OK \] (\S+)", text, re.M))
-    failed = sorted(set(begun) - passed)
+    skipped = set(re.findall(r"^\[  SKIPPED \] (\S+)", text, re.M)) & set(begun)
     ended = [] if re.search(r"^\[==========\] .* ran\.", text, re.M) else begun[-1:]
-    return {"passed": collections.Counter(test.split(".")[0] for test in sorted(passed)), "not_passed": failed,
-            "ended_in": ended}
+    return {"passed": collections.Counter(test.split(".")[0] for test in sorted(passed)), "skipped": sorted(skipped),
+            "not_passed": sorted(set(begun) - passed - skipped), "ended_in": ended,
+            "done_before": sorted(passed | skipped) if ended else []}
+
+
+def together(counts):
+    """The tests of several programs as those of one."""
+    return {key: sum((count[key] for count in counts), type(counts[0][key])()) for key in counts[0]}
+
+
+def has_no_test(text):
+    return "[==========] Running 0 tests" in text and "[ RUN      ]" not in text
 
 
 def listed_tests(text):
@@ -65,7 +77,7 @@ def causes(text, count=LAST_LINES):
     """What a command says of its failure: of tests the words of those that failed, otherwise the last lines."""
     words, inside = [], False
     for line_of in last_lines(text, len(text)):
-        if line_of.startswith(("[ RUN ", "[       OK", "[  FAILED")):
+        if line_of.startswith(("[ RUN ", "[       OK", "[  FAILED", "[  SKIPPED")):
             inside = line_of.startswith("[ RUN ")
         elif inside:
             words.append(line_of)
@@ -86,30 +98,36 @@ def nccl_ranks(text):
 def describe(row, statuses, logs, results):
     """The record of a row whose commands have ended with `statuses`."""
     texts = {part: logs[part].read_text(errors="replace") for part in statuses}
+    if all(has_no_test(text) for text in texts.values()):
+        return {"status": LEFT_OUT, "why": NO_TEST}
+    for part in statuses:
+        if statuses[part] == "ok" and has_no_test(texts[part]):
+            statuses, texts = {**statuses, part: "FAILED"}, {**texts, part: NO_TEST}
     failed = [part for part, status in statuses.items() if status != "ok"]
     record = {"status": statuses[failed[0]] if failed else "ok"}
     if failed and failed[0]:
         record["failed_part"] = failed[0]
     text = "\n".join(texts.values())
-    if "[==========] Running 0 tests" in text and "[ RUN      ]" not in text:
-        return {"status": LEFT_OUT, "why": "this build has no test of that name"}
+    counts = {part: tests(texts[part]) for part in texts if "[ RUN      ]" in texts[part]}
+    if counts:
+        record["tests"] = together(list(counts.values()))
+    if row.at_once:
+        record["parts"] = {part: {"status": status, "tests": counts.get(part)} for part, status in statuses.items()}
     if row.check and not failed:
         try:
             record.update(row.check())
-        except (rows.Failure, OSError, ValueError, KeyError) as error:
+        except Exception as error:  # the other rows go on
             record["status"] = "FAILED"
             texts = {"": str(error) if isinstance(error, rows.Failure) else repr(error)}
             failed = [""]
-    if "[ RUN      ]" in text:
-        record["tests"] = tests(text)
     if row.name == "works":
         record["ranks"] = nccl_ranks(text)
     file = results / f"{row.name}.json"
     if not failed and file.exists():
         try:
             record["ratios"] = ratios(json.loads(file.read_text()).get("rows", []))
-        except ValueError as error:
-            record.update(status="FAILED", last_lines=[f"{file.name}: {error}"])
+        except Exception as error:
+            record.update(status="FAILED", last_lines=[f"{file.name}: {error!r}"])
             return record
     record["last_lines"] = [word for part in failed[:3] for word in causes(texts[part])] or last_lines(text)
     if row.quotes and not failed:
@@ -128,17 +146,25 @@ def cause_in_short(lines):
     return next((line_of for line_of in lines if not line_of.endswith(": Failure")), "no words")
 
 
+def counted(counts):
+    """How many of some tests passed, in words."""
+    words = [f"{sum(counts['passed'].values())} passed", f"{len(counts['not_passed'])} failed"]
+    words += [f"{len(counts['skipped'])} skipped"] if counts["skipped"] else []
+    return ", ".join(words + [f"ended in {test}" for test in counts["ended_in"]])
+
+
 def said(record):
     """What the record says, in a line."""
     if "why" in record:
         return record["why"]
     parts = [f"in {record['failed_part']}"] if "failed_part" in record else []
-    if "tests" in record:
-        counts = record["tests"]
-        parts.append(f"{sum(counts['passed'].values())} passed, {len(counts['not_passed'])} failed"
-                     + "".join(f", ended in {test}" for test in counts["ended_in"]))
     if "ranks" in record:
         parts.append(record["ranks"] if record["status"] == "ok" else cause_in_short(record["last_lines"]))
+    if "parts" in record:
+        parts += [f"{name} {part['status']}" + (f" ({counted(part['tests'])})" if part["tests"] else "")
+                  for name, part in record["parts"].items()]
+    elif "tests" in record:
+        parts.append(counted(record["tests"]))
     if "losses_apart" in record:
         parts.append(f"losses apart by {record['losses_apart']:.1e} in {record['steps']} steps")
     parts += [f"{name} {least:.2f}-{most:.2f}" for name, (least, most) in record.get("ratios", {}).items()]
@@ -170,7 +196,9 @@ def facts(places):
     """The machine and the programs."""
     query = "name,memory.total,driver_version,compute_mode,clocks.max.sm,clocks.max.mem,power.limit"
     smi = shutil.which("nvidia-smi")
-    return {"gpu": first_line([smi, "--format=csv,noheader", f"--query-gpu={query}"]) if smi else "no nvidia-smi",
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]  # nvidia-smi ignores it
+    one = ["-i", visible] if visible else []
+    return {"gpu": first_line([smi, *one, "--format=csv,noheader", f"--query-gpu={query}"]) if smi else "no nvidia-smi",
             "cores": os.cpu_count(), "programs": first_line([str(places.build / "shoal"), "--version"]),
             "python": places.python, "warning": os.environ.get("SHOAL_RUN_WARNING", "")}
 

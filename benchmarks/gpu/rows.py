@@ -1,12 +1,14 @@
 """The rows that one GPU is asked to run: what each of them starts, for how long, and when it passes."""
 import dataclasses
 import json
+import math
 import pathlib
 import shutil
 from collections.abc import Callable
 
 TEST_PROGRAMS = ("moe", "parallel", "runtime", "models", "sparse", "launch")
 GPU_TESTS = "*Gpu.*:*Gpu/*"
+PEER_BYTES = 6 << 30  # most that the files of a layer's Python peers take
 
 
 @dataclasses.dataclass
@@ -54,10 +56,19 @@ def first_row(places):
         "NCCL": places.tests("parallel", ":".join(few + ["NcclCommunicatorGpu.*"]))}, at_once=True, quotes=True)
 
 
+def losses_of(folder, device):
+    """The losses of a training. Throws Failure unless all are finite; `metrics.jsonl` has null for NaN."""
+    lines = (folder / device / "metrics.jsonl").read_text().splitlines()
+    losses = [row["loss"] for row in map(json.loads, lines) if "loss" in row]
+    for step, loss in enumerate(losses, 1):
+        if not isinstance(loss, (int, float)) or not math.isfinite(loss):
+            raise Failure(f"{device}: the loss of step {step} is {loss}")
+    return losses
+
+
 def losses_apart(folder, tolerance):
     """The largest relative difference between the losses of a training on the CPU and on the GPU."""
-    cpu, cuda = ([row["loss"] for row in map(json.loads, open(folder / device / "metrics.jsonl")) if "loss" in row]
-                 for device in ("cpu", "cuda"))
+    cpu, cuda = losses_of(folder, "cpu"), losses_of(folder, "cuda")
     apart = max(abs(a - b) / a for a, b in zip(cpu, cuda, strict=True))
     if not apart < tolerance:
         raise Failure(f"losses are apart by {apart:.1e} in {len(cpu)} steps, allowed are {tolerance:.0e}")
@@ -95,10 +106,16 @@ def curve_rows(places):
     return rows
 
 
-def moe_layer(places, name, limit, shape, *arguments):
-    """A layer beside its Python peers, whose files may take 6 GB."""
+def memory_for(num_bytes):
+    """Makes temporary files lie in memory if there is enough; a container often has 64 MiB."""
+    shared = pathlib.Path("/dev/shm")
+    return {"TMPDIR": str(shared)} if shared.is_dir() and shutil.disk_usage(shared).free >= num_bytes else {}
+
+
+def moe_layer(places, name, limit, shape, *arguments, beside=1):
+    """A layer beside its Python peers; `beside`: how many such rows run at once."""
     row = f"{name}_{shape}"
-    memory = {"TMPDIR": "/dev/shm"} if pathlib.Path("/dev/shm").is_dir() else {}
+    memory = memory_for(beside * PEER_BYTES)
     return Row(row, limit, {"": places.bench("moe_layer", row, "--device", "cuda", "--shape", shape,
                                              "--python", places.python, "--threads", "4", *arguments)}, env=memory)
 
@@ -115,7 +132,8 @@ def rows_beside(places):
              some_tests(places, "host_waits", "launch", "TrainingGpu.WaitsOnceAStepAndALayerAtMost"),
              some_tests(places, "layer_launches", "moe", "*Gpu.*Launches*")]
     rows += curve_rows(places)
-    rows += [moe_layer(places, "moe_layer_float32", 90, shape, "--rounds", "1") for shape in ("S1", "S2", "S3")]
+    shapes = ("S1", "S2", "S3")
+    rows += [moe_layer(places, "moe_layer_float32", 90, shape, "--rounds", "1", beside=len(shapes)) for shape in shapes]
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     rows.append(Row("nccl_memcheck", 150, {"": [sanitizer, "--tool", "memcheck", "--error-exitcode", "9",
                                                 *places.tests("parallel", "NcclCommunicatorGpu*")]},

@@ -130,15 +130,17 @@ class Runner:
         if not counts["ended_in"]:
             return counts["not_passed"]
         listed = subprocess.run([*self.places.tests(part), "--gtest_list_tests"], capture_output=True, text=True)
-        log = (self.places.results / f"tests_{part}.log").read_text(errors="replace")
-        return [test for test in report.listed_tests(listed.stdout) if f"       OK ] {test} (" not in log]
+        return [test for test in report.listed_tests(listed.stdout) if test not in counts["done_before"]]
 
     def run_again(self):
         """Runs each test that did not pass by itself and kernel by kernel: a fault spoils what follows it in its
-        process."""
+        process. Forgets how tests ended that pass now."""
         failed = [(part, test) for part in rows.TEST_PROGRAMS for test in self.not_passed(part)]
         again = [rows.Row(f"again_{test.replace('/', '-')}", 40, {"": self.places.tests(part, test)},
                           env={"CUDA_LAUNCH_BLOCKING": "1"}) for part, test in failed]
+        names = {row.name for row in again}
+        self.records = {name: record for name, record in self.records.items()
+                        if name in names or not name.startswith("again_")}
         self.run_beside([row for row in again if not self.is_done(row)], time.time() + MOST_AGAIN_SECONDS)
 
 
@@ -181,8 +183,10 @@ def main():
             sys.exit(f"run: no row is called '{word}'; there are {' '.join(known)}, and NAME=COMMAND")
     runner.run(first)
     runner.write()
-    if runner.records[first.name].get("failed_part") in ("doctor", "plug-in") and not arguments.even_without_gpu:
-        print("run: no program reaches the GPU, nothing else is tried")
+    plugin = runner.records[first.name].get("parts", {}).get("plug-in", {"status": "ok"})
+    if plugin["status"].startswith("FAILED") and not arguments.even_without_gpu:
+        print(f"run: the plug-in's test failed, nothing else is tried; {arguments.out}/summary.md says why, and "
+              "EVEN_WITHOUT_GPU=1 runs the other rows")
         return 1
     for word in arguments.rows:
         if "=" in word:

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "parallel/nccl/nccl_communicator.h"
+#include "parallel/nccl/nccl_functions.h"
 #include "runtime/base/error.h"
 #include "runtime/device/device.h"
 #include "tests/support/communicator_contract.h"
@@ -20,10 +21,19 @@ using testing::ContractCheck;
 using testing::run_owning_ranks;
 using testing::StagedCommunicator;
 
-/// One backend for the whole program, as in training.
+constexpr int kRanksShareGpusFrom = 23000;  // 2.30
+
+/// One backend for the whole program, with NCCL's environment as in training. NCCL reads each
+/// variable once, so that ranks may share a GPU in all tests if the library can do that.
 std::shared_ptr<const NcclBackend> backend() {
-  static const std::shared_ptr<const NcclBackend> made =
-      nccl_backend(resolve_device("cuda").device);
+  static const auto made = [] {
+    const auto nccl = nccl_backend(resolve_device("cuda").device);
+    const int version = nccl_version(nccl->nccl);
+    for (const auto& [name, value] : nccl_environment(version >= kRanksShareGpusFrom, version)) {
+      EXPECT_EQ(setenv(name.c_str(), value.c_str(), 1), 0);
+    }
+    return nccl;
+  }();
   return made;
 }
 
@@ -50,14 +60,10 @@ class NcclSharedContractGpu : public ::testing::TestWithParam<ContractCheck> {};
 // Where the library cannot put two ranks on one GPU, it has to be refused by name.
 TEST_P(NcclSharedContractGpu, HoldsOnTwoRanksOrTheVersionIsRefused) {
   const int version = nccl_version(backend()->nccl);
-  if (version < 23000) {
+  if (version < kRanksShareGpusFrom) {
     EXPECT_THROW(nccl_environment(true, version), Error);
     return;
   }
-  for (const auto& [name, value] : nccl_environment(true, version)) {
-    ASSERT_EQ(setenv(name.c_str(), value.c_str(), 1), 0);
-  }
-  backend();  // before there are threads
   run_owning_ranks(2, [](std::unique_ptr<Communicator> control) {
     // Streams of its own for each rank: on one, work of a rank that waits for the other's transfer
     // would lie before that transfer.
