@@ -97,12 +97,17 @@ std::vector<int> plugin_capabilities() {
   return built_for;
 }
 
+std::string advice_on_kernels(int gpu) {
+  if (gpu < 80) return "use a GPU of capability 8.0 or newer";
+  return fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}", gpu);
+}
+
 void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for) {
   if (kernels_for(gpu, built_for) != 0) return;
   throw Error(ExitCode::kTopology,
               fmt::format("device: cuda: GPU {} is sm_{}, and the CUDA plug-in was built for sm_{}",
                           ordinal, gpu, fmt::join(built_for, ", sm_")),
-              fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}, {}", gpu, kUseCpu));
+              fmt::format("{}, {}", advice_on_kernels(gpu), kUseCpu));
 }
 
 std::string cuda_plugin_path() {
