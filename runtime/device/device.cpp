@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <system_error>
 
@@ -23,10 +21,8 @@ constexpr const char* kUseCpu = "or set run.device=cpu";
 
 /// A GPU's device file is `nvidia` and a number; `dxg` is the one of Windows' Linux subsystem.
 bool is_gpu_file(const std::string& name) {
-  if (name == "dxg") return true;
-  if (name.rfind("nvidia", 0) != 0 || name.size() == 6) return false;
-  return std::all_of(name.begin() + 6, name.end(),
-                     [](unsigned char c) { return std::isdigit(c) != 0; });
+  const bool ends_in_digits = name.find_first_not_of("0123456789", 6) == std::string::npos;
+  return name == "dxg" || (name.starts_with("nvidia") && name.size() > 6 && ends_in_digits);
 }
 
 bool has_gpu_file(const std::string& folder) {
