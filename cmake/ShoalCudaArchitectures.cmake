@@ -13,8 +13,8 @@ function(shoal_cuda_architectures nvcc wanted)
     # Ampere is the first with bfloat16.
     if(NOT capability IN_LIST known OR capability LESS 80)
       list(JOIN known " " names)
-      message(FATAL_ERROR "SHOAL_CUDA_ARCHITECTURES: '${capability}', expected numbers from 80 on, of "
-              "those that ${nvcc} knows: ${names}")
+      message(FATAL_ERROR "SHOAL_CUDA_ARCHITECTURES, by default CMAKE_CUDA_ARCHITECTURES: "
+              "'${capability}', expected numbers from 80 on, of those that ${nvcc} knows: ${names}")
     endif()
   endforeach()
   if(NOT wanted)

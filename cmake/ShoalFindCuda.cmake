@@ -74,13 +74,17 @@ endif()
 
 # What kernels are compiled for: 80 is Ampere, 90 Hopper, 100 Blackwell. `native` fails where no GPU is.
 # No kernel uses instructions that only 90a has (wgmma, setmaxnreg).
-if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 90)
+set(SHOAL_CUDA_ARCHITECTURES "" CACHE STRING
+    "Compute capabilities to build for, such as 80;90;100; default: CMAKE_CUDA_ARCHITECTURES, or 90")
+set(wanted "${SHOAL_CUDA_ARCHITECTURES}")
+if(NOT wanted)
+  set(wanted "${CMAKE_CUDA_ARCHITECTURES}")
 endif()
-set(SHOAL_CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CACHE STRING
-    "Compute capabilities of the GPUs to build for, such as 80;90;100")
+if(NOT wanted)
+  set(wanted 90)
+endif()
 include(ShoalCudaArchitectures)
-shoal_cuda_architectures("${CMAKE_CUDA_COMPILER}" "${SHOAL_CUDA_ARCHITECTURES}")
+shoal_cuda_architectures("${CMAKE_CUDA_COMPILER}" "${wanted}")
 set_source_files_properties("${PROJECT_SOURCE_DIR}/runtime/device/gpu_kernels_cuda.cpp" PROPERTIES
   COMPILE_DEFINITIONS "SHOAL_CUDA_ARCHITECTURES=${SHOAL_CUDA_CAPABILITIES}")
 # The wheel's libraries use the shared runtime; a second, static one would not know their state.

@@ -211,10 +211,15 @@ void note_gpu(const CheckedRecipe& checked, const Node& tree, Lines& notes) {
   if (recipe.parallel.expert_ranks == 1) return;
   visit_nodes(tree, "", [&](const Node& map, const std::string& path) {
     const config::Entry* capacity = map.find("capacity");
-    if (capacity == nullptr || text_of(capacity->value, "mode") == "padded") return;
-    notes.push_back(config::join_path(path, "capacity.mode") +
-                    ": the host waits for the GPU once a layer, for the numbers of rows that ranks "
-                    "send; padded does not wait");
+    const std::string mode = capacity == nullptr ? "" : text_of(capacity->value, "mode");
+    const Node* levels = config::find_node(map, "exchange.hierarchical");
+    const bool has_levels = levels != nullptr && levels->text == "true";
+    if (mode.empty() || (mode == "padded" && !has_levels)) return;
+    notes.push_back(
+        config::join_path(path, has_levels ? "exchange.hierarchical" : "capacity.mode") +
+        ": the host waits for the GPU in each layer, for the numbers of rows that ranks send" +
+        (has_levels ? "; between machines with capacity.mode=padded too"
+                    : "; padded does not wait where all lengths are equal"));
   });
 }
 

@@ -1,11 +1,9 @@
 #include "launch/inspect/sparsity_history.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/avg_pool2d.h>
-#include <ATen/ops/block_diag.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +22,7 @@
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/sparse_model.h"
 
-// m outputs  n inputs  G groups  s side of a group
+// m outputs  n inputs  G groups  s side of a group, or values of a row  h rows of a pixel
 namespace shoal {
 namespace {
 
@@ -55,20 +53,20 @@ void read_hard(const torch::Tensor& index_n, bool with_picture, SparseMoment& mo
   const auto moved = (index_n != at::arange(n)).sum().item<int64_t>();
   moment.permutation = {false, std::sqrt(static_cast<double>(moved) / static_cast<double>(n)), {}};
   if (!with_picture) return;
-  const torch::Tensor p_nn = at::zeros({n, n}, torch::kBool).scatter_(1, index_n.view({n, 1}), 1);
-  moment.permutation_picture = shrink(p_nn, kMostDrawnSide);
+  moment.permutation_picture = shrink(at::ones({n, 1}), kMostDrawnSide, index_n);
 }
 
 /// Reads a soft permutation's matrices M [G, s, s].
 void read_soft(const torch::Tensor& m_Gss, bool with_picture, SparseMoment& moment) {
   const double square = m_Gss.square().sum().item<double>();
   const double trace = m_Gss.diagonal(0, 1, 2).sum().item<double>();
-  const auto size = static_cast<double>(m_Gss.size(0) * m_Gss.size(1));
+  const int64_t s = m_Gss.size(1), n = m_Gss.size(0) * s;
+  const auto size = static_cast<double>(n);
   moment.permutation = {true, std::sqrt(std::max(0.0, square - 2 * trace + size) / (2 * size)),
                         DoublyStochastic().penalty(m_Gss).mean().item<double>()};
-  if (with_picture) {
-    moment.permutation_picture = shrink(at::block_diag(m_Gss.unbind()), kMostDrawnSide);
-  }
+  if (!with_picture) return;
+  const torch::Tensor first_n = at::arange(0, n, s).repeat_interleave(s);
+  moment.permutation_picture = shrink(m_Gss.reshape({n, s}), kMostDrawnSide, first_n);
 }
 
 /// Options for reading a run's matrices.
@@ -128,13 +126,26 @@ Recipe sparse_recipe_of(const CheckpointReader& reader) {
 
 }  // namespace
 
-ShrunkMatrix shrink(const torch::Tensor& matrix_mn, int64_t most) {
-  const int64_t side = (std::max(matrix_mn.size(0), matrix_mn.size(1)) + most - 1) / most;
-  const torch::Tensor entries = matrix_mn.to(torch::kFloat64).unsqueeze(0);
-  const torch::Tensor mean =  // squares at the edges are cut
-      at::avg_pool2d(entries, side, side, /*padding=*/0, /*ceil_mode=*/true);
-  const double* pixel = mean.const_data_ptr<double>();
-  return {mean.size(1), mean.size(2), {pixel, pixel + mean.numel()}};
+// A row of pixels at a time: int64 and float64 take eight times the memory of a mask.
+ShrunkMatrix shrink(const torch::Tensor& value_ms, int64_t most, const torch::Tensor& first_m) {
+  const int64_t m = value_ms.size(0), n = first_m.defined() ? m : value_ms.size(1);
+  const int64_t side = (std::max(m, n) + most - 1) / most;
+  const torch::Tensor offset_s = at::arange(value_ms.size(1));
+  ShrunkMatrix shrunk{0, (n + side - 1) / side, {}};
+  for (int64_t row = 0; row < m; row += side, ++shrunk.height) {
+    const torch::Tensor value_hs = value_ms.slice(0, row, row + side).to(torch::kFloat64);
+    torch::Tensor column_hs = offset_s.expand_as(value_hs);
+    if (first_m.defined()) column_hs = column_hs + first_m.slice(0, row, row + side).unsqueeze(1);
+    const torch::Tensor sums =
+        at::zeros({shrunk.width}, torch::kFloat64)
+            .index_add_(0, column_hs.flatten().div(side, "floor"), value_hs.flatten());
+    const double* sum = sums.const_data_ptr<double>();
+    for (int64_t i = 0; i < shrunk.width; ++i) {  // squares at the edges are cut
+      const int64_t entries = value_hs.size(0) * std::min(side, n - i * side);
+      shrunk.mean.push_back(sum[i] / static_cast<double>(entries));
+    }
+  }
+  return shrunk;
 }
 
 MaskNumbers mask_numbers(const torch::Tensor& mask_mn, const torch::Tensor& before_mn) {
@@ -171,19 +182,13 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
   const Recipe recipe = sparse_recipe_of(readers.back());
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape());
   SparsityHistory history{std::string(recipe.sparsity->pattern.name()),
-                          std::string(recipe.sparsity->permutation.name()),
-                          {},
-                          {}};
+                          std::string(recipe.sparsity->permutation.name())};
   for (const CheckpointReader& reader : readers) history.steps.push_back(reader.manifest().step);
   const bool has_matrices =
       Registry<PermutationMethod>::create(recipe.sparsity->permutation, {})->saves_soft_matrix();
   for (const SparseLayer& layer : model.sparse->layers()) {
-    SparseLayerHistory read{layer.parameter.name,
-                            layer.pattern->rows(),
-                            layer.pattern->columns(),
-                            layer.density,
-                            {},
-                            {}};
+    SparseLayerHistory read{layer.parameter.name, layer.pattern->rows(), layer.pattern->columns(),
+                            layer.density};
     for (int64_t i = 0; i < layer.num_matrices(); ++i) {
       const bool is_drawn = with_pictures && static_cast<size_t>(i) < kMostDrawnMatrices;
       read.matrices.push_back(read_matrix(readers, layer, i, {is_drawn, has_matrices}));

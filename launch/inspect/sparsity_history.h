@@ -9,7 +9,7 @@
 
 #include "launch/runs/curve.h"
 
-// m outputs  n inputs
+// m outputs  n inputs  s values of a row
 namespace shoal {
 
 /// A mask or permutation matrix as a small picture: each pixel is the mean of a square of entries.
@@ -18,8 +18,10 @@ struct ShrunkMatrix {
   std::vector<double> mean;       ///< height * width, row by row
 };
 
-/// Shrinks a matrix [m, n] to at most `most` rows and columns of pixels.
-ShrunkMatrix shrink(const torch::Tensor& matrix_mn, int64_t most);
+/// Shrinks a matrix to at most `most` rows and columns of pixels. Without first_m, int64, value_ms
+/// is the matrix; with it the matrix is [m, m] and is never made: row r has the values value_ms[r]
+/// from column first_m[r] on, and zeros elsewhere.
+ShrunkMatrix shrink(const torch::Tensor& value_ms, int64_t most, const torch::Tensor& first_m = {});
 
 /// Statistics of one matrix's mask in one checkpoint. Active weights are those that the mask keeps.
 struct MaskNumbers {
@@ -77,8 +79,8 @@ struct SparseLayerHistory {
 /// History of all sparse layers over a run's checkpoints, as `shoal inspect --sparsity` shows it.
 struct SparsityHistory {
   std::string pattern, permutation;  ///< names from the recipe: sparsity.pattern, .permutation
-  std::vector<int64_t> steps;
-  std::vector<SparseLayerHistory> layers;
+  std::vector<int64_t> steps = {};
+  std::vector<SparseLayerHistory> layers = {};
 };
 
 /// Limits on pictures. Draws a layer's first kMostDrawnMatrices matrices, in evenly spaced

@@ -1,12 +1,10 @@
 #include "launch/machine/doctor.h"
 
 #include <ATen/ops/equal.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,10 +14,8 @@
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/machine/machine_facts.h"
-#include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/device/device.h"
 #include "sparse/kernels/break_even.h"
 
 namespace shoal {
@@ -31,7 +27,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, host, name, verdict, text, fix, code
 
 namespace {
 
-namespace fs = std::filesystem;
 using SortedJson = nlohmann::json;
 
 struct Trip {

@@ -29,10 +29,10 @@ struct NvmlMemory {
 };
 constexpr int kNvlink = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
 
-/// True if NVML has the function and it succeeds.
+/// True if the library has the function and it succeeds.
 template <class... Arguments>
-bool call(void* nvml, const char* name, Arguments... arguments) {
-  const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(nvml, name));
+bool call(void* library, const char* name, Arguments... arguments) {
+  const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name));
   return function != nullptr && function(arguments...) == 0;
 }
 
@@ -41,9 +41,8 @@ struct Gpu {
   int capability = 0;  ///< 90 is 9.0; 0: unknown
 };
 
-/// Replaces the text by what NVML reports of driver and GPUs, and returns these; none if there are
-/// none.
-std::vector<Gpu> examine_cards(void* nvml, Finding& finding) {
+/// Sets `finding.text` to what NVML reports. Returns the GPUs; empty if NVML knows none.
+std::vector<Gpu> examine_driver(void* nvml, Finding& finding) {
   std::array<char, 80> driver{"unknown"};
   int cuda = 0;  // 13000 is 13.0
   unsigned count = 0;
@@ -52,7 +51,8 @@ std::vector<Gpu> examine_cards(void* nvml, Finding& finding) {
   call(nvml, "nvmlSystemGetDriverVersion", driver.data(), unsigned{driver.size()});
   call(nvml, "nvmlSystemGetCudaDriverVersion_v2", &cuda);
   finding.text =
-      fmt::format("driver {} for CUDA up to {}.{}", driver.data(), cuda / 1000, cuda % 1000 / 10);
+      fmt::format("driver {} for CUDA up to {}", driver.data(),
+                  cuda == 0 ? "unknown" : fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10));
   std::vector<Gpu> gpus(count);
   for (unsigned i = 0; i < count; ++i) {
     NvmlDevice& device = gpus[i].device;
@@ -65,13 +65,16 @@ std::vector<Gpu> examine_cards(void* nvml, Finding& finding) {
     call(nvml, "nvmlDeviceGetMemoryInfo", device, &memory);
     gpus[i].capability = 10 * major + minor;
     const auto free = static_cast<double>(memory.free), total = static_cast<double>(memory.total);
-    finding.text += fmt::format("; {}: {}, sm_{}, {} of {} free", i, name.data(),
-                                gpus[i].capability, human_bytes(free), human_bytes(total));
+    finding.text +=
+        fmt::format("; {}: {}, {}, {}", i, name.data(),
+                    major == 0 ? "capability unknown" : fmt::format("sm_{}", gpus[i].capability),
+                    memory.total == 0 ? "memory unknown"
+                                      : human_bytes(free) + " of " + human_bytes(total) + " free");
     if (free < 0.9 * total) finding.warn("look with nvidia-smi at what holds memory of a GPU");
   }
   // A driver runs programs of its CUDA's major version, and of older ones.
   const std::string& toolkit = build_info().cuda_toolkit;
-  if (!toolkit.empty() && cuda / 1000 < std::atoi(toolkit.c_str())) {
+  if (cuda != 0 && !toolkit.empty() && cuda / 1000 < std::atoi(toolkit.c_str())) {
     finding.fail(ExitCode::kTopology, "install a driver for CUDA " + toolkit + " or newer");
   }
   return gpus;
@@ -95,16 +98,23 @@ Finding links(void* nvml, const std::vector<Gpu>& gpus) {
   return {.name = "gpu_links", .text = join_words(texts)};
 }
 
-/// Adds what the loaded plug-in was built for, and whether that runs on these GPUs.
+/// Adds what the loaded plug-in was built for, and whether that runs on these GPUs. GPUs that run
+/// no kernels fail the check only if all do so: others may be what CUDA_VISIBLE_DEVICES shows.
 void examine_kernels(const std::vector<Gpu>& gpus, Finding& plugin) {
   const std::vector<int> built_for = plugin_capabilities();
   plugin.text += fmt::format(" for sm_{}", fmt::join(built_for, ", sm_"));
-  for (const Gpu& gpu : gpus) {
-    const int found = kernels_for(gpu.capability, built_for);
-    if (gpu.capability == 0 || found / 10 == gpu.capability / 10) continue;
-    const std::string next =
-        fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}", gpu.capability);
-    if (found == 0) return plugin.fail(ExitCode::kTopology, next);
+  const bool none_runs = std::ranges::all_of(gpus, [&](const Gpu& gpu) {
+    return gpu.capability != 0 && kernels_for(gpu.capability, built_for) == 0;
+  });
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const int capability = gpus[i].capability, found = kernels_for(capability, built_for);
+    if (capability == 0 || found / 10 == capability / 10) continue;
+    const std::string next = advice_on_kernels(capability);
+    if (none_runs) return plugin.fail(ExitCode::kTopology, next);
+    if (found == 0) {
+      return plugin.warn(fmt::format(
+          "leave GPU {}, which runs no kernels, out of CUDA_VISIBLE_DEVICES, or {}", i, next));
+    }
     plugin.warn(next + "; until then the driver compiles kernels for this GPU as they start");
   }
 }
@@ -112,11 +122,9 @@ void examine_kernels(const std::vector<Gpu>& gpus, Finding& plugin) {
 Finding plugin(const MachinePlaces& places, bool has_gpu, const std::vector<Gpu>& gpus) {
   const std::string path = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
   Finding finding{.name = "cuda_plugin", .text = "not built"};
-  const auto refuse = [&](const std::string& next) {
-    has_gpu ? finding.fail(ExitCode::kTopology, next) : finding.warn(next);
-  };
   if (!fs::exists(path)) {
-    if (has_gpu) refuse("install the CUDA 13.0 toolkit, run launch/setup and build again");
+    const char* next = "install the CUDA 13.0 toolkit, run launch/setup and build again";
+    if (has_gpu) finding.fail(ExitCode::kTopology, next);
     return finding;
   }
   try {
@@ -125,7 +133,7 @@ Finding plugin(const MachinePlaces& places, bool has_gpu, const std::vector<Gpu>
     examine_kernels(gpus, finding);
   } catch (const Error& error) {
     finding.text = error.what();
-    refuse(error.hint());
+    has_gpu ? finding.fail(ExitCode::kTopology, error.hint()) : finding.warn(error.hint());
   }
   return finding;
 }
@@ -139,8 +147,7 @@ Finding nccl(bool has_gpu) {
     return finding;
   }
   int version = 0;
-  auto* get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
-  if (get_version != nullptr) get_version(&version);
+  call(library, "ncclGetVersion", &version);
   finding.text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   return finding;
 }
@@ -156,10 +163,12 @@ std::vector<Finding> examine_gpu(const MachinePlaces& places) {
               .text = models.empty() ? "none; training runs on the CPU" : join_words(models)};
   void* nvml = dlopen(places.nvml.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed, as NCCL uses it
   std::vector<Gpu> gpus;
-  if (nvml != nullptr && call(nvml, "nvmlInit_v2")) gpus = examine_cards(nvml, gpu);
+  if (nvml != nullptr && call(nvml, "nvmlInit_v2")) gpus = examine_driver(nvml, gpu);
   const bool has_gpu = !gpus.empty() || !models.empty();
-  if (gpus.empty() && has_gpu)
-    gpu.text += "; NVML does not describe it: capability and links are unknown";
+  if (gpus.empty() && has_gpu) {
+    gpu.text += "; NVML does not answer: capability and links are unknown";
+    gpu.warn("repair NVIDIA's driver, or give it to the container, until nvidia-smi lists GPUs");
+  }
   std::vector<Finding> findings{gpu};
   if (gpus.size() > 1) findings.push_back(links(nvml, gpus));
   findings.push_back(plugin(places, has_gpu, gpus));

@@ -1,7 +1,6 @@
 #include "launch/pages/image_regions.h"
 
 #include <ATen/ops/gradient.h>
-#include <ATen/ops/hypot.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -31,14 +30,21 @@ std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, 
         .transpose(1, 2)
         .reshape({rows * columns, side * side});
   };
-  const torch::Tensor patch_NP = patches_of(grey_HW), mean_N1 = patch_NP.mean(1, true);
-  const torch::Tensor contrast_N = (patch_NP - mean_N1).square().mean(1).sqrt();
-  const torch::Tensor edges_N = patches_of(at::hypot(slope_along(0), slope_along(1))).mean(1);
+  const auto mean_of = [](const torch::Tensor& value_NP) {  // added up in order, unlike at::mean
+    return value_NP.cumsum(1).slice(1, -1) / value_NP.size(1);
+  };
+  const torch::Tensor patch_NP = patches_of(grey_HW), mean_N1 = mean_of(patch_NP);
+  const torch::Tensor contrast_N1 = mean_of((patch_NP - mean_N1).square()).sqrt();
+  torch::Tensor edge_HW = slope_along(0).contiguous();
+  double* edge = edge_HW.mutable_data_ptr<double>();
+  std::transform(edge, edge + edge_HW.numel(), slope_along(1).contiguous().const_data_ptr<double>(),
+                 edge, [](double down, double right) { return std::hypot(down, right); });
+  const torch::Tensor edges_N1 = mean_of(patches_of(edge_HW));
   std::vector<RegionFeatures> features;
   for (int64_t n = 0; n < rows * columns; ++n) {
     const double middle = (static_cast<double>(n / columns) + 0.5) * static_cast<double>(side);
-    features.push_back({mean_N1[n].item<double>(), contrast_N[n].item<double>(),
-                        edges_N[n].item<double>(), middle / static_cast<double>(image.height)});
+    features.push_back({mean_N1[n].item<double>(), contrast_N1[n].item<double>(),
+                        edges_N1[n].item<double>(), middle / static_cast<double>(image.height)});
   }
   return features;
 }

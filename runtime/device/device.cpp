@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <system_error>
 
@@ -23,10 +21,8 @@ constexpr const char* kUseCpu = "or set run.device=cpu";
 
 /// A GPU's device file is `nvidia` and a number; `dxg` is the one of Windows' Linux subsystem.
 bool is_gpu_file(const std::string& name) {
-  if (name == "dxg") return true;
-  if (name.rfind("nvidia", 0) != 0 || name.size() == 6) return false;
-  return std::all_of(name.begin() + 6, name.end(),
-                     [](unsigned char c) { return std::isdigit(c) != 0; });
+  const bool ends_in_digits = name.find_first_not_of("0123456789", 6) == std::string::npos;
+  return name == "dxg" || (name.starts_with("nvidia") && name.size() > 6 && ends_in_digits);
 }
 
 bool has_gpu_file(const std::string& folder) {
@@ -97,12 +93,17 @@ std::vector<int> plugin_capabilities() {
   return built_for;
 }
 
+std::string advice_on_kernels(int gpu) {
+  if (gpu < 80) return "use a GPU of capability 8.0 or newer";
+  return fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}", gpu);
+}
+
 void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for) {
   if (kernels_for(gpu, built_for) != 0) return;
   throw Error(ExitCode::kTopology,
               fmt::format("device: cuda: GPU {} is sm_{}, and the CUDA plug-in was built for sm_{}",
                           ordinal, gpu, fmt::join(built_for, ", sm_")),
-              fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}, {}", gpu, kUseCpu));
+              fmt::format("{}, {}", advice_on_kernels(gpu), kUseCpu));
 }
 
 std::string cuda_plugin_path() {

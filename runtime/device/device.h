@@ -42,12 +42,17 @@ int kernels_for(int gpu, const std::vector<int>& built_for);
 /// Returns the capabilities that the loaded plug-in was built for, ascending; empty without one.
 std::vector<int> plugin_capabilities();
 
-/// Throws Error (kTopology) that says what to build, if the GPU numbered `ordinal`, of capability
+/// Returns the next step for a GPU of capability `gpu` without kernels: what to build, or to use
+/// another GPU if this one is older than all that can be built for.
+std::string advice_on_kernels(int gpu);
+
+/// Throws Error (kTopology) with advice_on_kernels, if the GPU numbered `ordinal`, of capability
 /// `gpu`, does not run kernels built for `built_for`.
 void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for);
 
-/// The function that the plug-in exports for the above. Sets `built_for` to the capabilities that
-/// the plug-in was built for. Returns the capability of a GPU; of ordinal -1, of no GPU, 0.
+/// Name of the plug-in's function that describes its kernels. The function sets `built_for` to the
+/// capabilities that the plug-in was built for, and returns the capability of GPU `ordinal`, or 0
+/// if `ordinal` is -1.
 inline constexpr const char* kDescribeKernels = "shoal_describe_kernels";
 using DescribeKernels = int (*)(int ordinal, std::vector<int>* built_for);
 

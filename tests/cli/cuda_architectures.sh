@@ -21,12 +21,12 @@ grep -qx '90 and 90' output || fail "$(cat output)"
 expect 0 try '100;80;90;80'
 grep -qx '80-real;90-real;100 and 80,90,100' output || fail "$(cat output)"
 
-for wanted in 75 95 90a native '80;x' ''; do
+for wanted in 75 95 90a native 90-real '80;x' ''; do
   expect 1 try "$wanted"
   grep -q SHOAL_CUDA_ARCHITECTURES output || fail "'$wanted': $(cat output)"
 done
 expect 1 try 95
-grep -q "'95', expected numbers from 80 on, of those that .* knows: 75 80 90 100 103" <<<"$(tr -s ' \n' ' ' <output)" ||
+grep -q "by default CMAKE_CUDA_ARCHITECTURES: '95', expected numbers from 80 on, of those that .* knows: 75 80 90 100 103" <<<"$(tr -s ' \n' ' ' <output)" ||
   fail "$(cat output)"
 nvcc=/bin/false expect 1 try 90
 grep -q -e '--list-gpu-arch' output || fail "$(cat output)"

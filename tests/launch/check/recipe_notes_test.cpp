@@ -118,6 +118,18 @@ TEST_F(GpuNotes, NameLayersInWhichTheHostWaits) {
   EXPECT_THAT(of_mode("dropless"), note);
   EXPECT_THAT(of_mode("capped"), note);
   EXPECT_THAT(of_mode("padded"), IsEmpty());
+  for (const char* mode : {"dropless", "padded"}) {
+    EXPECT_THAT(of({sharded[0], sharded[1], std::string("model.moe.capacity.mode=") + mode,
+                    "model.moe.exchange.hierarchical=true"}),
+                ElementsAre(AllOf(HasSubstr("model.moe.exchange.hierarchical: the host waits"),
+                                  HasSubstr("padded too"))));
+  }
+}
+
+TEST_F(GpuNotes, AreNoneForTheCapacityOfGates) {
+  std::vector<std::string> overrides = testing::with_hspmn(testing::answers(), "rate: 0.4");
+  overrides.insert(overrides.end(), {"train.precision=float64", "parallel.expert_ranks=2"});
+  EXPECT_THAT(of(overrides), Not(Contains(HasSubstr("the host waits"))));
 }
 
 TEST_F(RecipeWarnings, AreNoneForWhatWorks) { EXPECT_THAT(of({}), IsEmpty()); }

@@ -57,6 +57,27 @@ TEST(Shrink, KeepsSmallMatricesAndAveragesLargeOnes) {
   EXPECT_EQ(shrink(thin, 10).mean.back(), 0.01);
 }
 
+TEST(Shrink, TakesRowsOfValuesForTheMatrix) {
+  const torch::Tensor m_Gss = torch::arange(27, torch::kFloat64).view({3, 3, 3}) / 7;
+  const torch::Tensor first_m = torch::tensor({0, 0, 0, 3, 3, 3, 6, 6, 6}, torch::kInt64);
+  const torch::Tensor index_m = torch::tensor({4, 0, 8, 1, 5, 2, 7, 3, 6}, torch::kInt64);
+  for (const int64_t most : {2, 4, 9}) {
+    EXPECT_EQ(shrink(m_Gss.reshape({9, 3}), most, first_m).mean,
+              shrink(torch::block_diag(m_Gss.unbind()), most).mean);
+    EXPECT_EQ(shrink(torch::ones({9, 1}), most, index_m).mean,
+              shrink(torch::eye(9).index_select(0, index_m), most).mean);
+  }
+}
+
+TEST(Shrink, MakesNoMatrixOfRowsOfValues) {
+  const int64_t m = int64_t{1} << 20;  // the matrix would take a TiB, as bool
+  const ShrunkMatrix shrunk =
+      shrink(torch::ones({m, 1}), kMostDrawnSide, torch::arange(m - 1, -1, -1));
+  EXPECT_EQ(shrunk.width, kMostDrawnSide);
+  EXPECT_GT(shrunk.mean[kMostDrawnSide - 1], 0.0);
+  EXPECT_EQ(shrunk.mean[0], 0.0);
+}
+
 TEST(SparsityHistory, DrawsTheFirstTheLastAndSomeBetween) {
   std::vector<size_t> drawn;
   for (size_t i = 0; i < 21; ++i) {

@@ -145,7 +145,9 @@ TEST_F(Doctor, TakesAMachineWithoutGpuAsItIs) {
 
 TEST_F(Doctor, FailsAGpuWithoutPlugin) {
   write("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t Toy GPU\nIRQ: 1\n");
-  EXPECT_THAT(find_gpu("gpu").text, StartsWith("Toy GPU; NVML does not describe it"));
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("Toy GPU; NVML does not answer"));
+  EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kWarn);
+  EXPECT_THAT(find_gpu("gpu").fix, HasSubstr("nvidia-smi"));
   const Finding finding = find_gpu("cuda_plugin");
   EXPECT_EQ(finding.verdict, Verdict::kFail);
   EXPECT_EQ(finding.code, ExitCode::kTopology);
@@ -179,13 +181,18 @@ TEST_F(Doctor, WarnsOfMemoryThatOthersHold) {
 TEST_F(Doctor, GoesByFilesWhereNvmlKnowsNoGpu) {
   write("dev/nvidia0", "");
   show({});
-  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not answer"));
   show({{}}).starts = false;
-  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not answer"));
   places_.nvml = "libm.so.6";  // without a function of NVML
-  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not describe it"));
-  show({{}}).answers = false;
-  EXPECT_THAT(find_gpu("gpu").text, HasSubstr("0: unnamed GPU, sm_0"));
+  EXPECT_THAT(find_gpu("gpu").text, StartsWith("unnamed GPU; NVML does not answer"));
+  testing::FakeNvml& nvml = show({{}});
+  nvml.answers = false;
+  nvml.cuda_version = 0;
+  EXPECT_EQ(find_gpu("gpu").text,
+            "driver 580.65.06 for CUDA up to unknown; 0: unnamed GPU, capability unknown, memory "
+            "unknown");
+  EXPECT_EQ(find_gpu("gpu").verdict, Verdict::kOk);
 }
 
 TEST_F(Doctor, TellsHowGpusAreConnected) {
@@ -222,9 +229,14 @@ TEST_F(Doctor, ComparesWhatThePluginWasBuiltForWithEachGpu) {
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kOk) << find_gpu("cuda_plugin").text;
   EXPECT_THAT(find_gpu("cuda_plugin").text, HasSubstr(" for sm_"));
   show({like(built), like(75)});
+  EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kWarn) << "the other GPU runs kernels";
+  EXPECT_EQ(find_gpu("cuda_plugin").fix,
+            "leave GPU 1, which runs no kernels, out of CUDA_VISIBLE_DEVICES, or use a GPU of "
+            "capability 8.0 or newer");
+  show({like(75), like(75)});
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kFail);
   EXPECT_EQ(find_gpu("cuda_plugin").code, ExitCode::kTopology);
-  EXPECT_THAT(find_gpu("cuda_plugin").fix, HasSubstr("-DSHOAL_CUDA_ARCHITECTURES=75"));
+  EXPECT_EQ(find_gpu("cuda_plugin").fix, "use a GPU of capability 8.0 or newer");
   show({like(built + 30)});
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kWarn);
   EXPECT_THAT(find_gpu("cuda_plugin").fix, HasSubstr("the driver compiles kernels"));

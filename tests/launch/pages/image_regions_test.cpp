@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <stdexcept>
 
 namespace shoal {
@@ -39,6 +40,23 @@ TEST(ImageRegions, GradientsAtTheBorderAreOneSidedAndColoursAreAveraged) {
     EXPECT_NEAR(patches[i][0], static_cast<double>(i) / 3, 1e-15);
     EXPECT_NEAR(patches[i][2], 1.0 / 3, 1e-15);
   }
+}
+
+TEST(ImageRegions, MeansAddUpPixelsInOrder) {
+  Picture image{31, 31, {}};
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < 31 * 31; ++i) {
+    const auto value = static_cast<uint8_t>(i * i * 7919 % 251);
+    image.pixels.push_back({value, value, 0});
+    sum += 2 * value / (3 * 255.0);
+  }
+  for (const Rgb& pixel : image.pixels) {
+    const double from_mean = 2 * pixel[0] / (3 * 255.0) - sum / (31 * 31);
+    squares += from_mean * from_mean;
+  }
+  const RegionFeatures features = region_features(image, 1, 1)[0];
+  EXPECT_EQ(features[0], sum / (31 * 31));
+  EXPECT_EQ(features[1], std::sqrt(squares / (31 * 31)));
 }
 
 TEST(ImageRegions, PatchesThatDoNotFillTheImageLeaveItsRest) {

@@ -146,8 +146,13 @@ TEST_F(Device, AGpuWithoutKernelsIsAnErrorThatNamesWhatToBuild) {
     EXPECT_EQ(error.code(), ExitCode::kTopology);
     EXPECT_THAT(error.what(),
                 HasSubstr("GPU 3 is sm_75, and the CUDA plug-in was built for sm_80, sm_90"));
-    EXPECT_THAT(error.hint(), HasSubstr("-DSHOAL_CUDA_ARCHITECTURES=75, or set run.device=cpu"));
+    EXPECT_EQ(error.hint(), "use a GPU of capability 8.0 or newer, or set run.device=cpu");
   }
+}
+
+TEST_F(Device, AdvisesToBuildForGpusThatCanBeBuiltFor) {
+  EXPECT_EQ(advice_on_kernels(80), "build with cmake -DSHOAL_CUDA_ARCHITECTURES=80");
+  EXPECT_THAT(advice_on_kernels(75), Not(HasSubstr("build")));
 }
 
 TEST_F(Device, PluginIsBesideTheLibrary) {
