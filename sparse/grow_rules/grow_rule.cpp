@@ -27,7 +27,7 @@ CellCounts ReplaceRule::counts(int64_t step, const CellTotals& cells) const {
   return {count, count};
 }
 
-torch::Tensor GrowRule::grow_score(const CellState& cells) const {
+torch::Tensor random_scores(const CellState& cells) {
   const torch::Tensor score_C = at::empty_like(cells.weight_C);
   fill_uniform(score_C, cells.stream);
   return score_C;

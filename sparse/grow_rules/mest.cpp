@@ -91,6 +91,7 @@ class Mest : public GrowRule {
     const torch::Tensor size_C = cells.weight_C.abs();
     return needs_gradient() ? size_C + options_.lambda * cells.gradient_C.abs() : size_C;
   }
+  torch::Tensor grow_score(const CellState& cells) const override { return random_scores(cells); }
   CellCounts counts(int64_t step, const CellTotals& cells) const override {
     const int64_t extra = extra_cells(step, cells.all);
     const bool is_elastic = options_.mode == MestMode::kElastic;

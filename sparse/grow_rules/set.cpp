@@ -9,6 +9,7 @@ namespace {
 class Set : public ReplaceRule {
  public:
   using ReplaceRule::ReplaceRule;
+  torch::Tensor grow_score(const CellState& cells) const override { return random_scores(cells); }
 };
 
 const Registration<GrowRule, Set> registered_set{"set",

@@ -28,11 +28,10 @@ constexpr double kFirst = std::numeric_limits<double>::infinity();
 /// An update ablates neurons with too few salient weights; salient are those kept, and the highest
 /// grow scores, as many as weights were dropped. The other neurons share all weights evenly: each
 /// drops its lowest keep scores or grows its highest grow scores.
-/// Source: Lasby et al. 2024 (SRigL), section 3. As there, ablate_below is by default a share of
-/// By default ablate_below is a share of the mask's fan-in, rounded down, as there. Differs: a
-/// neuron with too many weights drops its lowest scores, where the public code leaves the choice
-/// open; the weights shared out are m times the first mask's fan-in; and enough neurons stay active
-/// that none needs more than n weights.
+/// Source: Lasby et al. 2024 (SRigL), section 3. By default ablate_below is a share of the mask's
+/// fan-in, rounded down, as there. Differs: a neuron with too many weights drops its lowest scores,
+/// where the public code leaves the choice open; the weights shared out are m times the first
+/// mask's fan-in; and enough neurons stay active that none needs more than n weights.
 class ConstantFanIn : public Pattern {
  public:
   struct Options {

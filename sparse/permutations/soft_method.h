@@ -10,7 +10,8 @@ namespace shoal {
 
 /// Permutation method that trains permutations. Each begins as a relaxed matrix of a SoftFamily,
 /// such as Benes; the step rule LearnPermutations trains the matrix, and later makes it a fixed
-/// index. Family::Options extend LearningOptions; Family::kIsMatrix is saves_soft_matrix().
+/// index. Family::Options extend LearningOptions; Family::kIsMatrix is true if checkpoints hold the
+/// relaxed matrix itself.
 template <class Family>
 class SoftMethod : public PermutationMethod {
  public:

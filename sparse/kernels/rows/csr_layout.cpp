@@ -1,11 +1,11 @@
 #include <ATen/Dispatch.h>
 
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "runtime/device/real_types.h"
 #include "sparse/kernels/gpu_layout.h"
-#include "sparse/kernels/layout_index.h"
 #include "sparse/kernels/rows/row_program.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/kernels/work_split.h"
@@ -19,16 +19,25 @@ constexpr int64_t kRowTileTokens = kGroupTokens * kTileGroups;
 constexpr int64_t kFewRowTokens = 3;
 constexpr int64_t kLeastOutputs = 64;
 
-/// A RowProgram's tensors, int32.
 struct RowMatrix {
-  torch::Tensor start, input;
-  int64_t num_inputs = 0;
+  int64_t num_inputs;
+  std::vector<int32_t> start, input;
 
   RowProgram program() const {
-    return {start.size(0) - 1, num_inputs, start.const_data_ptr<int32_t>(),
-            input.const_data_ptr<int32_t>()};
+    return {static_cast<int64_t>(start.size()) - 1, num_inputs, start.data(), input.data()};
   }
 };
+
+/// at::index_select with `index`, without its bounds checks of each element.
+torch::Tensor gathered(const torch::Tensor& from, const std::vector<int32_t>& index) {
+  torch::Tensor result = torch::empty({static_cast<int64_t>(index.size())}, from.options());
+  AT_DISPATCH_FLOATING_TYPES(from.scalar_type(), "sparse_linear", [&] {
+    const auto* data = from.const_data_ptr<scalar_t>();
+    auto* to = result.mutable_data_ptr<scalar_t>();
+    for (size_t z = 0; z < index.size(); ++z) to[z] = data[index[z]];
+  });
+  return result;
+}
 
 template <class Real>
 void multiply_tiles(const RowProduct<Real>& product, const torch::Tensor& x,
@@ -101,34 +110,21 @@ void add_dots(const RowProgram& program, const TokenRows<const Real>& x,
 /// CSR layout for any mask, stored by rows and, for the gradient of x, also by columns.
 class CsrLayout : public SparseLayout {
  public:
-  CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order) : SparseLayout(mask_mn) {
-    const torch::Tensor ordered =
-        order.outputs.defined() ? mask_mn.index_select(0, order.outputs) : mask_mn;
-    const torch::Tensor weights = ordered.nonzero();
-    const torch::Tensor row = weights.select(1, 0).contiguous(),
-                        column = weights.select(1, 1).contiguous();
-    // Weights of a row stay in the order of S, whatever the order of x.
-    const torch::Tensor input =
-        order.inputs.defined() ? order.inputs.index_select(0, column) : column;
-    by_output_ = {starts_of(row, rows()), input.to(torch::kInt32), columns()};
-    value_of_transpose_ = input.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
-    by_input_ = {starts_of(input.index_select(0, value_of_transpose_), columns()),
-                 row.index_select(0, value_of_transpose_).to(torch::kInt32), rows()};
-    const torch::Tensor own_row =
-        order.outputs.defined() ? order.outputs.index_select(0, row) : row;
-    place_ = (own_row * columns() + column).to(torch::kInt32);
+  CsrLayout(const torch::Tensor& mask_mn, const SparseOrder& order)
+      : SparseLayout(mask_mn), by_output_{columns(), {0}, {}}, by_input_{rows(), {}, {}} {
+    add_rows(mask_mn, order);
+    transpose_rows();
   }
 
   torch::Tensor pack(const torch::Tensor& weight_mn) const override {
-    return weight_mn.view({-1}).index_select(0, place_);
+    return gathered(weight_mn, place_);
   }
   torch::Tensor unpack(const torch::Tensor& values) const override {
     torch::Tensor dense = torch::zeros({rows(), columns()}, values.options());
     AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sparse_linear", [&] {
       const auto* from = values.const_data_ptr<scalar_t>();
       auto* to = dense.mutable_data_ptr<scalar_t>();
-      const auto* place = place_.const_data_ptr<int32_t>();
-      for (int64_t z = 0; z < num_weights(); ++z) to[place[z]] = from[z];
+      for (size_t z = 0; z < place_.size(); ++z) to[place_[z]] = from[z];
     });
     return dense;
   }
@@ -159,14 +155,51 @@ class CsrLayout : public SparseLayout {
   torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
                         const torch::Tensor& bias, bool is_transposed) const override {
     if (!is_transposed) return multiply_by_rows(by_output_.program(), x, values, bias);
-    return multiply_by_rows(by_input_.program(), x, values.index_select(0, value_of_transpose_),
-                            bias);
+    return multiply_by_rows(by_input_.program(), x, gathered(values, value_of_transpose_), bias);
   }
 
  private:
+  void add_rows(const torch::Tensor& mask_mn, const SparseOrder& order) {
+    const auto as_index = [](const torch::Tensor& at) {
+      return at.defined() ? at.to(torch::kInt64).contiguous() : at;
+    };
+    const torch::Tensor whole = mask_mn.contiguous(), inputs = as_index(order.inputs),
+                        outputs = as_index(order.outputs);
+    const auto* mask = whole.const_data_ptr<bool>();
+    const auto *input_at = data_or_null<int64_t>(inputs), *row_of = data_or_null<int64_t>(outputs);
+    by_output_.input.reserve(static_cast<size_t>(num_weights()));
+    place_.reserve(static_cast<size_t>(num_weights()));
+    for (int64_t j = 0; j < rows(); ++j) {
+      const int64_t row = row_of == nullptr ? j : row_of[j];
+      for (int64_t c = 0; c < columns(); ++c) {
+        if (!mask[row * columns() + c]) continue;
+        by_output_.input.push_back(static_cast<int32_t>(input_at == nullptr ? c : input_at[c]));
+        place_.push_back(static_cast<int32_t>(row * columns() + c));
+      }
+      by_output_.start.push_back(static_cast<int32_t>(place_.size()));
+    }
+  }
+  /// Sorts the weights by their inputs (counting sort).
+  void transpose_rows() {
+    by_input_.start.assign(static_cast<size_t>(columns()) + 1, 0);
+    for (const int32_t input : by_output_.input) ++by_input_.start[static_cast<size_t>(input) + 1];
+    std::partial_sum(by_input_.start.begin(), by_input_.start.end(), by_input_.start.begin());
+    std::vector<int32_t> next = by_input_.start;
+    by_input_.input.resize(place_.size());
+    value_of_transpose_.resize(place_.size());
+    for (int32_t j = 0; j < rows(); ++j) {
+      const auto row = static_cast<size_t>(j);
+      for (int32_t z = by_output_.start[row]; z < by_output_.start[row + 1]; ++z) {
+        const int32_t to = next[static_cast<size_t>(by_output_.input[static_cast<size_t>(z)])]++;
+        by_input_.input[static_cast<size_t>(to)] = j;
+        value_of_transpose_[static_cast<size_t>(to)] = z;
+      }
+    }
+  }
+
   RowMatrix by_output_, by_input_;
-  torch::Tensor place_;               ///< of each value in S, int32
-  torch::Tensor value_of_transpose_;  ///< of each weight of by_input_, int64
+  std::vector<int32_t> place_;               ///< of each value in S
+  std::vector<int32_t> value_of_transpose_;  ///< of each weight of by_input_
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "runtime/base/error.h"
 #include "tests/sparse/grow_rules/rule_fixture.h"
@@ -15,6 +16,8 @@ namespace {
 using testing::bools;
 using testing::make_pattern;
 using testing::make_rule;
+
+static_assert(std::is_abstract_v<ReplaceRule>, "a new rule must say which cells it grows");
 
 std::vector<double> cosine_fractions(const std::vector<int64_t>& steps) {
   const auto made = make_rule("{name: rigl, until: 1000step}");
