@@ -18,21 +18,23 @@ namespace shoal {
 // that a token is routed to. A router may mask a token, such as the least important ones: none of
 // its choices is sent. Capacity may drop other choices. The rest become rows.
 
-/// Sums over this rank's tokens of one forward pass through a MoE layer, for make_stats.
+/// Sums over this rank's tokens of one forward pass through a MoE layer. The layer fills them in
+/// and packs them by make_stats. Then add() sums micro-steps, and reduce() sums ranks and reports.
 struct StatSums {
   torch::Tensor load_U;  ///< float64: choices of each unit before capacity, without masked tokens
   int64_t tokens = 0;
   int64_t choices = 0;     ///< all choices: sent, dropped and masked
   torch::Tensor kept;      ///< int64 scalar: choices that were sent; undefined means all
   torch::Tensor unrouted;  ///< int64 scalar: tokens without a row; undefined means 0
-  /// float64 scalar: entropy of the router scores without noise, in nats; undefined without scores.
-  torch::Tensor entropy;
-  /// float64 [U]: sum of each unit's router scores without noise; undefined without scores.
-  torch::Tensor score_U;
+  // Float64, by the router's scores without noise; undefined if the router computes none.
+  torch::Tensor entropy;     ///< scalar: sum over tokens of the entropy of the scores, in nats
+  torch::Tensor score_U;     ///< sum of each unit's scores
   double multiply_adds = 0;  ///< work of the units for these tokens; 0 means not counted
-  /// Scalars: each balance loss, unweighted, times the number of items that it covers, summed.
+  /// One scalar for each loss, from BalanceLosses::evaluate: sum, over its sets of tokens (such as
+  /// routing groups), of unweighted loss times items on this rank. An item is a token or, if
+  /// StepContext::length_b is set, a sample, so that samples of any length count alike.
   std::vector<torch::Tensor> losses;
-  int64_t items = 0;  ///< samples if samples differ in length; 0: items are tokens
+  int64_t items = 0;  ///< divisor of `losses` in reports; 0: an item is a token
 };
 
 /// Statistics of a MoE layer on this rank: sums that add up over ranks and micro-steps.
@@ -44,13 +46,12 @@ struct MoeStats {
   bool has_scores = false;              ///< true if the router computes scores; equal on all ranks
   /// True if rows are the samples' tokens in order, false if channels or mixed tokens (Sparse-MLP).
   bool rows_are_tokens = true;
-  /// True if a unit's work is proportional to its load; false in a Nexus layer (soft routing).
+  /// False with soft routing, where a load is a sum of weights and work is not proportional to it.
   bool load_is_work = true;
-  int64_t num_memory_units = 0;  ///< the last ones of the units; the others are experts
-  /// In evaluation: int64 [T], the best choice of each token; -1 if it has none.
-  torch::Tensor first_unit_T = {};
+  int64_t num_memory_units = 0;     ///< the last units are memory units, the others experts
+  torch::Tensor first_unit_T = {};  ///< in evaluation, int64: each token's best choice; -1: none
 
-  /// Adds the sums of another micro-step of the same layer.
+  /// Adds only the sums. TORCH_CHECK unless layer, loss_names and has_scores are equal.
   void add(const MoeStats& other);
 };
 
@@ -66,7 +67,7 @@ MoeStats make_stats(const std::string& layer, const UnitPlacement& placement, co
 struct MoeReport {
   std::string layer;
   std::vector<int64_t> load_U;                       ///< choices per unit
-  int64_t num_memory_units = 0;                      ///< the last ones; the others are experts
+  int64_t num_memory_units = 0;                      ///< the last units; the others are experts
   double load_min = 0, load_max = 0, load_mean = 0;  ///< choices per unit
   double load_cv = 0;                                ///< standard deviation over mean
   double load_entropy = 0;                           ///< H(load share) / ln U, 1 = even
@@ -87,13 +88,13 @@ struct MoeReport {
   int64_t num_experts() const { return static_cast<int64_t>(load_U.size()) - num_memory_units; }
 };
 
-/// Computes the metrics from `stats` whose sums were all-reduced. Zero tokens give zeros.
+/// Computes the metrics from all-reduced sums; reduce() calls it. Zero tokens give zeros.
 MoeReport report(const MoeStats& stats);
 
-/// Adds one forward pass, one entry per layer, to `total`, which is empty before the first.
+/// Adds the layers of a pass to `total`, which is empty before the first; clears its first_unit_T.
 void add(std::vector<MoeStats>& total, const std::vector<MoeStats>& pass);
 
-/// Sums over ranks that reduce() returns.
+/// Results of reduce(), for the training log and evaluation: sums over ranks.
 struct ReducedStats {
   torch::Tensor numbers;  ///< [N], on the CPU
   std::vector<MoeReport> layers;

@@ -10,11 +10,12 @@
 namespace shoal {
 
 /// One sequence run through a model with token gates (HSPMN v2.1: the gate of a layer decides for
-/// each token whether it attends), without padding. Vectors have one entry per token.
+/// each token whether it attends), without padding. Vectors have one entry per token. A token's
+/// label is its target in the data set; in a recall task, for example, only queries have one.
 struct GatedSample {
-  std::string name;                        ///< title: `Prompt`
+  std::string name;                        ///< heading on the page of maps: `Prompt`
   std::vector<int64_t> token;              ///< token ids
-  std::vector<bool> is_labelled;           ///< empty if all tokens or none have labels
+  std::vector<bool> is_labelled;           ///< left empty if the data set labels all tokens or none
   std::vector<std::vector<bool>> is_open;  ///< [gate][token]: true where the token attends
 };
 
@@ -29,9 +30,9 @@ struct GateNumbers {
   static constexpr int64_t kPositionBins = 16;
 
   double rate = 0.0;               ///< share of tokens that attend
-  std::optional<double> recall;    ///< share of labelled tokens that attend; unset: no labels
+  std::optional<double> recall;    ///< share of labelled tokens that attend; unset: none labelled
   double token_information = 0.0;  ///< I(gate; token id)
-  std::optional<double> label_information;  ///< I(gate; token has a label)
+  std::optional<double> label_information;  ///< I(gate; is_labelled); unset: empty in all samples
   /// Rate in equal parts of the context, by position of the token; unset: no tokens there.
   std::array<std::optional<double>, kPositionBins> rate_by_position;
 };

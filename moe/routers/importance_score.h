@@ -12,9 +12,9 @@ namespace shoal {
 /// A token's importance is its highest score (with noise while training, without selection bias)
 /// over all units (experts) or, with a group limit, over the groups of units it may be routed to.
 /// In each routing group (train.group samples, a recipe key) of M tokens the floor(drop * M) least
-/// important ones (of equal ones the later) are not sent to any unit: their output is zero, and the
-/// residual connection keeps them. Balance losses cover all tokens. Evaluation leaves out the share
-/// `eval_drop`, 0 by default, since leaving tokens out makes predictions depend on other samples.
+/// important tokens (of equal tokens the later) are not sent to any unit: their output is zero, and
+/// the residual connection keeps them. Balance losses cover all tokens. Evaluation leaves out the
+/// share `eval_drop`: 0 by default, since a drop makes predictions depend on other samples.
 class ImportanceScoreRouter : public TopKRouter {
  public:
   struct Options {
@@ -32,16 +32,18 @@ class ImportanceScoreRouter : public TopKRouter {
   };
   ImportanceScoreRouter(const Options& options, const Context& context);
 
-  /// Without noise only the importance loss, as the load loss needs noise (Lou et al. 2021).
+  /// Default losses: `importance` and, with noise, `load` (Lou et al. 2021); none with a selection
+  /// bias. If `scores_only` (all units compute every token, weighted by its scores): `kl_uniform`.
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
-  /// False with a drop, which compares all tokens of a routing group.
+  /// False with a drop or eval_drop, which compares all tokens of a routing group.
   bool is_causal() const override { return drop_ == 0 && eval_drop_ == 0; }
   std::string causal_hint() const override { return "drop and eval_drop 0"; }
   /// The weights of a token that is left out are 0.
   bool weights_sum_to_one() const override {
     return drop_ == 0 && eval_drop_ == 0 && TopKRouter::weights_sum_to_one();
   }
+  /// Reports options without effect if all units compute every token: drop, eval_drop, noise, ...
   void check_scores_only(const std::string& path, Problems& problems) const override;
 
  private:

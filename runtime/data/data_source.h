@@ -48,8 +48,7 @@ class SampleSet {
  public:
   virtual ~SampleSet() = default;
   virtual int64_t size() const = 0;
-  /// Indices of the corrupt records that this process has replaced by others so far, in ascending
-  /// order; for the log.
+  /// Ascending indices of the corrupt records that this process has replaced so far, for the log.
   virtual std::vector<int64_t> substituted() const { return {}; }
   /// Returns record `index`, in [0, size()). `epoch`, from 0, matters to sources whose records
   /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
@@ -63,8 +62,7 @@ class SampleSet {
   /// Names and sizes of the files and a hash of some of their blocks, which a resumed run compares
   /// with its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
-  /// Identity (name and hash of its files) of the tokenizer that made the token ids. Empty if
-  /// unknown, or if the records have no tokens.
+  /// Name and file hash of the tokenizer that made the token ids. Empty if unknown or without ids.
   virtual std::string tokenizer_identity() const { return {}; }
 };
 
@@ -79,14 +77,15 @@ class DataSource {
     std::optional<int64_t> evaluation_stride = {};
     std::string cache_folder = {};  ///< the user's cache of tokens of texts; "": no cache
   };
-  /// How `shoal new`, which prints a starter recipe, writes the section `data` of this source.
+  /// How `shoal new`, which prints a starter recipe, writes the section `data`. A source supplies
+  /// it as `static constexpr Sketch kSketch`, found by Registration; without one it is not offered.
   struct Sketch {
     std::optional<ImageShape> image = {};  ///< unset for sources of tokens
     bool has_classes = false;              ///< for token sources: true if each sample has a class
     std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
-    std::string_view files = "";   ///< what is in the folder, for a comment
-    std::string_view lines = "";   ///< further keys of `data`, in YAML
-    std::string_view change = "";  ///< YAML of `augment`; left out for task `denoise`
+    std::string_view files = "";   ///< what the folder data.path holds, for a comment
+    std::string_view lines = "";   ///< further keys of `data`: lines of YAML, indented by 2
+    std::string_view change = "";  ///< the key `augment`, likewise; left out for task `denoise`
     bool is_usual = false;         ///< the default source of images or of tokens
   };
   static constexpr std::string_view kNameKey = "source";    ///< recipe key that selects a source
@@ -94,8 +93,7 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// Names of the classes by label, for display. Empty if unknown. May read small files; a missing
-  /// one is not an error.
+  /// Names of the classes by label, for display; empty if unknown. May read small files if any.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// True if samples are windows of one long stream. In evaluation each begins
   /// Context::evaluation_stride tokens after the one before.
@@ -104,8 +102,7 @@ class DataSource {
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// Augmentation and normalisation of images; nullopt without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
-  /// Reports overlap between the training and validation split, at keys of `data`. Called before
-  /// training only: an evaluation may use the training data.
+  /// Reports overlap of training and validation data at keys of `data`. Called before training.
   virtual void check_training(Problems&) const {}
   /// All files and folders of the splits and of the tokenizer, existing or not.
   virtual std::vector<std::string> files() const { return {}; }

@@ -32,8 +32,9 @@ struct EnumNames<PermutationAxis> {
 
 /// Permutation P of a sparse weight S, one for each matrix of a stack of experts: products use S P,
 /// or P S, in place of S, so that a structured mask need not fit the order of the neurons. While
-/// soft, P is a trained, relaxed matrix of a SoftFamily; it mixes only members of one group of n /
-/// G consecutive inputs, which saves memory. Once hard, P is an index, and the parameter is freed.
+/// soft, P is a relaxed matrix. Its trained parameter depends on the SoftFamily: P itself (doubly
+/// stochastic), or logits of switches whose product is P. To save memory, P mixes only the members
+/// of a group: n / G consecutive inputs or outputs. Once hard, P is an index without a parameter.
 ///
 /// Masks apply to S. Sparse kernels read S, and apply a hard P as an index of inputs or outputs.
 /// For dense products, this WeightForm (a function of the weight) computes S P or P S. Source:
@@ -69,12 +70,12 @@ class Permutation : public WeightForm, public Stateful {
   void set_index(const torch::Tensor& index_un);
 
   bool is_soft() const { return soft_.defined(); }
-  /// The parameter [u, G, shape of the family...], which requires gradients; undefined when hard.
-  /// u is 1 for a single matrix.
+  /// The parameter [u, G, shape of the family...], such as [u, G, n / G, n / G] if it is P.
+  /// Requires gradients; undefined when hard. u is 1 for a single matrix.
   const torch::Tensor& soft() const { return soft_; }
   /// Family of soft(), or of the parameter that loading a checkpoint may create.
   const SoftFamily& family() const { return *family_; }
-  /// Distance of each group from a permutation, [u, G] in [0, 1]; zeros when hard.
+  /// Distance of each P from a permutation, [u, G] in [0, 1], to be minimised; zeros when hard.
   torch::Tensor penalty() const;
   /// Bytes of the parameter per matrix; 0 when hard.
   int64_t soft_bytes() const;
@@ -83,8 +84,8 @@ class Permutation : public WeightForm, public Stateful {
   /// ‖P - I‖_F / sqrt(2 n) for each matrix: 0 for the identity, at most 1.
   torch::Tensor distance() const;
 
-  torch::Tensor apply(const torch::Tensor& parameter) const override;
-  std::vector<torch::Tensor> leaves() const override;
+  torch::Tensor apply(const torch::Tensor& parameter) const override;  ///< S P or P S, as stored
+  std::vector<torch::Tensor> leaves() const override;  ///< soft() alone; empty when hard
 
   /// State keys: `sparsity.soft.` + name while soft, `sparsity.index.` + name when hard.
   static constexpr const char* kSoftPrefix = "sparsity.soft.";
@@ -93,7 +94,7 @@ class Permutation : public WeightForm, public Stateful {
   /// Becomes soft or hard like the checkpoint that is loaded next. Throws Error (exit 12) if the
   /// checkpoint is soft and this permutation has no family.
   void fit_to(const SavedNames& saved) override;
-  void tensors_loaded() override;
+  void tensors_loaded() override;  ///< throws CheckpointError if an index is not a permutation
 
  private:
   Stream stream(int64_t matrix, uint64_t seed) const;

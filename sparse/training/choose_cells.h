@@ -11,16 +11,18 @@
 namespace shoal {
 
 /// Step rule for sparsity.rule: soft_top_k. Trains the scores of soft cells (weights of a matrix
-/// that will be on or off together, such as a diagonal), and chooses the cells that stay on. The
-/// base class sums the gradients of scores over ranks, and saves Adam's states. A layer makes its
-/// choice once its cells' factors, a softmax of the scores, are nearer than `threshold` to 1 or 0
-/// (SoftCells::distance), at the latest at `until`; both are keys of the rule. Stacks of experts
-/// wait for `until`, because ranks do not exchange the distances of their experts. PruneGrow masks
-/// the cells that are not chosen.
+/// that will be on or off together, such as a diagonal), and keeps the K best cells of each matrix.
+/// The density gives K. PruneGrow holds the masks and masks the other cells; it neither prunes nor
+/// grows with this rule. The base class sums gradients of scores over ranks and saves Adam's state.
+///
+/// Until the choice, weights are multiplied by their cell's factor, from a softmax of the scores. A
+/// layer chooses once the factors are nearer than `threshold` to 1 or 0 (SoftCells::distance), at
+/// the latest at `until`; both are keys of the rule. Stacks of experts wait for `until`, because
+/// ranks do not exchange the distances of their experts.
 class ChooseCells : public SoftTraining {
  public:
-  /// `cells`: one for each layer of `prune_grow`, in its order; `prune_grow` must outlive this
-  /// object. Throws ConfigError if `until` is after the end of the training, `total_steps`.
+  /// `cells`: one for each layer of `prune_grow`, which must outlive this object, in its order.
+  /// `choice`: keys of the rule. Throws ConfigError if `until` is after the end, `total_steps`.
   ChooseCells(const std::vector<std::shared_ptr<SoftCells>>& cells, const SoftChoice& choice,
               int64_t total_steps, PruneGrow& prune_grow);
 
