@@ -199,18 +199,6 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
 
 }  // namespace
 
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
-                         const torch::Tensor& bias) {
-  return start_branch(x, weight, bias, {NormKind::kLayer, kLayerNormEps, false, bias.defined()})
-      .normed;
-}
-
-torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
-                                    const torch::Tensor& bias) {
-  return start_branch(x_BSC, weight, bias, {NormKind::kLayer, kLayerNormEps, true, bias.defined()})
-      .normed;
-}
-
 LayerNormImpl::LayerNormImpl(int64_t width, const torch::TensorOptions& options,
                              const NormOptions& norm)
     : norm_(norm) {

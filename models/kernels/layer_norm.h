@@ -32,22 +32,16 @@ struct NormOptions {
   bool bias = true;  ///< for NormKind::kLayer; an RMS norm has no bias
 };
 
-/// Layer norm over the last dimension: (x - mean) / sqrt(var + kLayerNormEps) * weight + bias, with
-/// population variance. Differentiable; x must be contiguous; bias may be undefined. bfloat16 is
-/// computed in float32 and needs float32 weight and bias; otherwise both have x's dtype.
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight,
-                         const torch::Tensor& bias);
-/// layer_norm with its result transposed in the same pass: [B, S, C] -> [B, C, S], contiguous.
-torch::Tensor layer_norm_transposed(const torch::Tensor& x_BSC, const torch::Tensor& weight,
-                                    const torch::Tensor& bias);
-
 /// Norm of x (`normed`), and x as a second output of the same autograd node (`residual`). Use
 /// `residual` for the skip connection: the norm's backward pass then adds the gradients of both.
 struct NormedBranch {
   torch::Tensor normed, residual;
 };
 
-/// Layer norm or RMS norm. Parameters: weight [width] of ones; bias [width] of zeros, if any.
+/// Layer norm, (x - mean) / sqrt(var + eps) * weight + bias with population variance, or RMS norm,
+/// over the last dimension of a contiguous x. Parameters: weight [width] of ones; bias [width] of
+/// zeros, if any. bfloat16 is computed in float32 and needs float32 parameters; otherwise they have
+/// x's dtype.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

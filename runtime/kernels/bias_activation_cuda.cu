@@ -12,26 +12,23 @@ using device::Sum;
 
 template <Activation kActivation, int kPack, class Real>
 __global__ void activation_kernel(ActivationMatrix<Real> matrix, int64_t packs) {
-  using Values = Pack<Real, kPack>;
   const int64_t row = device::own_row();
   if (row >= matrix.rows) return;
   for (int64_t c = threadIdx.x; c < packs; c += blockDim.x) {
     const int64_t at = row * packs + c;
-    const Values x = reinterpret_cast<const Values*>(matrix.x)[at];
-    Values bias = {}, y, derivative;
-    if (matrix.bias != nullptr) bias = reinterpret_cast<const Values*>(matrix.bias)[c];
+    const auto x = device::load_wide<kPack>(matrix.x, at);
+    const auto bias = device::load_wide<kPack>(matrix.bias, c);
+    Pack<Sum<Real>, kPack> y, derivative;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      Sum<Real> value = device::widen(x.value[i]);
-      if (matrix.bias != nullptr) value += device::widen(bias.value[i]);
+      Sum<Real> value = x.value[i];
+      if (matrix.bias != nullptr) value += bias.value[i];
       const device::Activated<Sum<Real>> result = device::activate<kActivation>(value);
-      y.value[i] = device::narrow<Real>(result.value);
-      derivative.value[i] = device::narrow<Real>(result.derivative);
+      y.value[i] = result.value;
+      derivative.value[i] = result.derivative;
     }
-    reinterpret_cast<Values*>(matrix.y)[at] = y;
-    if (matrix.derivative != nullptr) {
-      reinterpret_cast<Values*>(matrix.derivative)[at] = derivative;
-    }
+    device::store_narrow(matrix.y, at, y);
+    if (matrix.derivative != nullptr) device::store_narrow(matrix.derivative, at, derivative);
   }
 }
 

@@ -3,11 +3,11 @@
 
 #include "models/blocks/mlp.h"
 #include "models/decoder/dropout_attention.h"
-#include "models/kernels/layer_norm.h"
 #include "models/kernels/linear_cross_entropy.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
 #include "runtime/data/batch.h"
+#include "tests/models/kernels/layer_norm_of.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 #include "tests/support/some_batch.h"
@@ -16,6 +16,8 @@
 namespace shoal {
 namespace {
 
+using testing::layer_norm;
+using testing::layer_norm_transposed;
 using testing::some_numbers;
 using Tensors = std::vector<torch::Tensor>;
 using Function = std::function<torch::Tensor(const Tensors&)>;

@@ -3,12 +3,15 @@
 #include <ATen/ops/layer_norm.h>
 #include <gtest/gtest.h>
 
+#include "tests/models/kernels/layer_norm_of.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal {
 namespace {
 
 using testing::gradient_error;
+using testing::layer_norm;
+using testing::layer_norm_transposed;
 using testing::some_numbers;
 
 torch::Tensor leaf(at::IntArrayRef sizes, int64_t seed) {
