@@ -222,7 +222,8 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   const auto evaluate_losses = [&] {
     losses = losses_.evaluate(routing, context, grid_->tensor_world());
   };
-  // On a CPU behind the experts: gradients of the routing are summed in the order of the graph.
+  // On CPUs the losses come after the experts: another order of the graph would change the last
+  // bits of the routing's gradients.
   if (has_losses && x_TD.is_cuda()) evaluate_losses();
   const torch::Tensor y_TD =
       pending ? run_exchanged(x_TD, chunks, *std::move(pending)) : run_local(x_TD, chunks.front());

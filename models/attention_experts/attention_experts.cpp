@@ -318,8 +318,8 @@ torch::Tensor AttentionExperts::run_experts(const torch::Tensor& x_IND,
                                             const ImageExchange& exchange) const {
   const Projections projections = project(x_IND, exchange);
   if (projections.experts.empty()) {
-    // There are no rows, but every rank needs gradients of shared parameters. The empty ones of the
-    // bank come as on other ranks, so that all sum their gradients at the same place of the pass.
+    // Shared parameters need gradients on every rank. The bank's empty ones get theirs at the place
+    // of the backward pass where other ranks have rows, so that all sums start in one order.
     const torch::Tensor& all = key_value_ ? projections.rows[0] : x_IND.flatten(0, 1);
     torch::Tensor rows_RD = all.narrow(0, 0, 0).narrow(1, 0, sizes_.width);
     for (const Bank::Layer& layer : {bank_->query, bank_->key, bank_->value, bank_->out}) {

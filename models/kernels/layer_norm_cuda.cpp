@@ -34,7 +34,7 @@ Tensors3 forward_cuda(const Tensor& x, const Tensor& weight, const std::optional
   for_real_type(x, "layer_norm", [&]<class Real, class Sum>(Real, Sum) {
     layer_norm_cuda::launch_forward<Real>(
         norm_of<Real>(weight, mean, rstd, is_centred),
-        {data_or_null<Sum>(bias), eps, const_data<Real>(x), data<Real>(y)}, current_stream());
+        {const_data_or_null<Sum>(bias), eps, const_data<Real>(x), data<Real>(y)}, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return {y, mean, rstd};
@@ -50,8 +50,8 @@ Tensors3 backward_cuda(const Tensor& grad, const std::optional<Tensor>& residual
   for_real_type(x, "layer_norm", [&]<class Real, class Sum>(Real, Sum) {
     layer_norm_cuda::launch_backward<Real>(
         norm_of<Real>(weight, mean, rstd, is_centred),
-        {const_data<Real>(x), const_data<Real>(grad), data_or_null<Real>(residual), data<Real>(dx),
-         data<Sum>(sum_R2C)},
+        {const_data<Real>(x), const_data<Real>(grad), const_data_or_null<Real>(residual),
+         data<Real>(dx), data<Sum>(sum_R2C)},
         current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();

@@ -69,8 +69,8 @@ void place_rows(DispatchPlan& plan, const torch::Tensor& count_Eu, const PackedT
   const std::vector<Tensor> lists =
       op(plan.index.token_A, plan.index.row_A, count_Eu.contiguous(), plan.send_rows,
          plan.recv_rows, {type.row_bytes(), type.weight_bytes()});
-  plan.to_send = {type, lists[2], {lists[0], plan.index.first_T1, lists[1]}};
-  plan.received = {type, lists[5], {lists[3], {}, lists[4]}};
+  plan.to_send = {type, lists[2], lists[0].size(0), {lists[0], plan.index.first_T1, lists[1]}};
+  plan.received = {type, lists[5], lists[3].size(0), {}, lists[4], lists[3]};
   plan.to_units_R = lists[6];
   plan.to_arrival_R = lists[7];
   plan.rows_u = UnitRows(plan.rows_u.rows_u(), lists[8]);
@@ -174,8 +174,8 @@ DispatchCounts known_counts(const std::vector<Piece>& pieces, const UnitPlacemen
   return counts;
 }
 
-void index_rows(Piece& piece, const UnitPlacement& placement) {
-  if (piece.taken_U.defined() || !placement.is_contiguous()) return;
+void index_rows(Piece& piece) {
+  if (piece.taken_U.defined()) return;
   piece.index = make_row_index(piece.assignments.token_A, piece.assignments.num_tokens);
 }
 

@@ -51,9 +51,9 @@ struct Piece {
 std::vector<Piece> cut_into_pieces(const std::vector<TokenAssignments>& chunks,
                                    const UnitPlacement& placement, int64_t num_parts);
 
-/// Optional: makes the index of a piece before the counts are known, if its rows are sent in the
-/// order of the units. Without this call make_plans makes the index.
-void index_rows(Piece& piece, const UnitPlacement& placement);
+/// Optional: makes the index of a piece before the counts are known, if it has all rows of its
+/// chunk. Without this call make_plans makes the index.
+void index_rows(Piece& piece);
 
 /// Numbers of rows that this rank sends and receives.
 struct DispatchCounts {

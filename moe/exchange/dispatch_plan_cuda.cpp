@@ -42,7 +42,8 @@ std::vector<Tensor> place_rows_cuda(const Tensor& token_A, const Tensor& row_A,
     for (size_t rank = 0; rank < rows_E.size(); ++rank) {
       rows += rows_E[rank];
       packed += rows_E[rank] + (rows_E[rank] * bytes[1] + bytes[0] - 1) / bytes[0];
-      TORCH_CHECK(packed <= INT32_MAX, "dispatch: ", packed, " rows on a GPU");
+      TORCH_CHECK(packed <= INT32_MAX, "dispatch: ", packed,
+                  " rows on a GPU, fewer than 2^31; raise train.accumulate");
       buffer.rows_E1[rank + 1] = static_cast<int32_t>(rows);
       buffer.packed_E1[rank + 1] = static_cast<int32_t>(packed);
     }

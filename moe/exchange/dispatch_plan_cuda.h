@@ -10,8 +10,9 @@ struct CUstream_st;
 /// The CUDA kernel that plans an all-to-all of a MoE layer (moe/exchange/dispatch_plan.h).
 namespace shoal::dispatch_plan_cuda {
 
-/// What the kernel takes: E ranks, and u E numbers of rows received.
-inline constexpr int kMostRanks = 120, kMostBlocks = 5000;
+/// What the kernel takes: E ranks, and u E numbers of rows received. Larger plans are made by
+/// LibTorch's operators, a dozen launches each.
+inline constexpr int kMostRanks = 240, kMostBlocks = 5000;
 
 /// A buffer of rows and weights, by rank. Outputs are in GPU memory.
 struct Buffer {
@@ -34,6 +35,7 @@ struct Plan {
   int64_t *to_units_R, *to_arrival_R;
   int32_t* end_u;  ///< inclusive sums of the units' rows
 };
+static_assert(sizeof(Plan) <= 4096, "CUDA's limit for the parameters of a kernel");
 void launch_place_rows(const Plan& plan, CUstream_st* stream);
 
 }  // namespace shoal::dispatch_plan_cuda

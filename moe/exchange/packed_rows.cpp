@@ -1,6 +1,7 @@
 #include "moe/exchange/packed_rows.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "runtime/device/autograd_function.h"
@@ -62,13 +63,17 @@ struct UnpackRows : Function<UnpackRows> {
   static variable_list forward(AutogradContext* ctx, const Tensor& buffer, const Packing& packing) {
     save_value(ctx, packing);
     const PackedLayout& layout = packing.layout;
-    return {take_rows(buffer, layout.index.row_A).to(packing.dtype), take_weights(buffer, layout)};
+    return {take_rows(buffer, layout.row_R).to(packing.dtype), take_weights(buffer, layout)};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_second_derivatives();
     const PackedLayout& layout = saved_value<Packing>(ctx).layout;
-    const Tensor buffer = take_rows(grads[0].to(layout.type.row), layout.index.token_A);
+    const Tensor held_B = layout.held_B.defined()
+                              ? layout.held_B
+                              : placed(torch::arange(layout.row_R.size(0), layout.row_R.options()),
+                                       layout.row_R, layout.num_rows);
+    const Tensor buffer = take_rows(grads[0].to(layout.type.row), held_B);
     put_weights(buffer, grads[1].to(layout.type.weight), layout);
     return {buffer, Tensor()};
   }
@@ -122,18 +127,18 @@ PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
     row_R = row_R.index_select(0, order_R);
     piece_W = piece_W.view({-1, type.weight_bytes() / piece_bytes}).index_select(0, order_R);
   }
-  const Tensor held_B = placed(torch::arange(row_R.size(0), row_R.options()), row_R, num_rows);
-  return {type, piece_W.flatten(), {held_B, {}, row_R}};
+  return {type, piece_W.flatten(), num_rows, {}, row_R};
 }
 
 PackedLayout layout_to_send(PackedLayout layout, const RowIndex& index) {
-  const Tensor row_A = layout.index.row_A;
-  layout.index = {placed(index.token_A, row_A, layout.num_rows()), index.first_T1,
+  const Tensor row_A = std::exchange(layout.row_R, Tensor());
+  layout.index = {placed(index.token_A, row_A, layout.num_rows), index.first_T1,
                   row_A.index_select(0, index.row_A)};
   return layout;
 }
 
 Tensor pack_rows(const Tensor& x_TD, const Tensor& weight_W, const PackedLayout& layout) {
+  TORCH_CHECK(layout.index.first_T1.defined(), "pack_rows: the layout is of a received buffer");
   const int64_t num_tokens = layout.index.num_tokens();
   TORCH_CHECK(x_TD.dim() == 2 && x_TD.size(0) == num_tokens && x_TD.size(1) == layout.type.width &&
                   weight_W.scalar_type() == layout.type.weight,

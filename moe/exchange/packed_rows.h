@@ -28,12 +28,12 @@ struct PackedType {
 struct PackedLayout {
   PackedType type{};
   torch::Tensor piece_W;  ///< int64: position of each weight, counted in integers of type.piece()
-  /// In a buffer to send: the tokens and their buffer rows. In a received buffer: token_A is the
-  /// received row that each buffer row holds, row_A its inverse, first_T1 undefined. Rows of
-  /// weights are padding.
-  RowIndex index;
-
-  int64_t num_rows() const { return index.token_A.size(0); }
+  int64_t num_rows = 0;   ///< rows of the buffer; rows that hold weights count too
+  /// Buffers to send: the tokens and their buffer rows. Rows of weights are padding.
+  RowIndex index = {};
+  torch::Tensor row_R = {};  ///< received buffers: buffer row of each row
+  /// Received buffers: inverse of row_R, -1 for weights. If undefined, the backward pass makes it.
+  torch::Tensor held_B = {};
 };
 /// Lays out a received buffer. `rows_E`, `weights_E`: numbers of rows and weights by rank. Rows and
 /// weights are in the order of arrival or, if order_R is defined, in another: each row has one
@@ -41,14 +41,15 @@ struct PackedLayout {
 PackedLayout packed_layout(const RowCounts& rows_E, const RowCounts& weights_E,
                            const PackedType& type, const torch::Device& device,
                            const torch::Tensor& order_R = {});
-/// Returns the layout of a buffer to send whose rows are those of `index`.
+/// Turns the layout of a received buffer into that of a buffer to send, with the rows of `index`.
 PackedLayout layout_to_send(PackedLayout layout, const RowIndex& index);
 /// Returns the number of rows of the buffer by rank; rows that hold weights count too.
 RowCounts packed_counts(const RowCounts& rows_E, const RowCounts& weights_E,
                         const PackedType& type);
 
 /// Packs the tokens' rows, cast to the layout's dtype, and weight_W into a buffer to send. One
-/// autograd node; backward takes both gradients out of the buffer's gradient.
+/// autograd node; backward takes both gradients out of the buffer's gradient. TORCH_CHECK unless
+/// the layout is of a buffer to send.
 torch::Tensor pack_rows(const torch::Tensor& x_TD, const torch::Tensor& weight_W,
                         const PackedLayout& layout);
 

@@ -65,7 +65,7 @@ PendingRoutes::LastPlans start_plans(const std::vector<TokenAssignments>& chunks
   } else {
     const auto counts =
         start_counts(rows_to_send(pieces, placement), placement.num_units_of_ranks(), comm);
-    for (Piece& piece : pieces) index_rows(piece, placement);  // while the counts travel
+    for (Piece& piece : pieces) index_rows(piece);  // while the counts travel
     return [=] { return make_plans(pieces, placement, counts(), tokens.type); };
   }
   return [plans] { return plans; };

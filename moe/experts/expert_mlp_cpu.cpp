@@ -213,10 +213,10 @@ std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTe
     if (gate_e.defined()) product_out(gate_e, x, own.gate_weight);
     for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
       const expert_rows::Activate<Value> job{data<Value>(pre_e),
-                                             data_or_null<Value>(own.fc1_bias),
+                                             const_data_or_null<Value>(own.fc1_bias),
                                              data_or_null<Value>(gate_e),
-                                             data_or_null<Value>(own.gate_bias),
-                                             data_or_null<Sum>(weight_e),
+                                             const_data_or_null<Value>(own.gate_bias),
+                                             const_data_or_null<Sum>(weight_e),
                                              data<Value>(hidden_e),
                                              width,
                                              static_cast<Activation>(activation)};
@@ -333,9 +333,10 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cpu(
     product_out(pre_grad, y_grad, own.fc2_weight.t());
     for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
       activate_backward<Value>(
-          {data<Value>(pre_grad), data<Value>(of(pre)), data_or_null<Value>(of(gate)),
-           data<Value>(hidden), data_or_null<Value>(gate_grad), data_or_null<Sum>(weight.value),
-           data_or_null<Sum>(weight.grad), width, static_cast<Activation>(activation)},
+          {data<Value>(pre_grad), const_data<Value>(of(pre)), const_data_or_null<Value>(of(gate)),
+           data<Value>(hidden), data_or_null<Value>(gate_grad),
+           const_data_or_null<Sum>(weight.value), data_or_null<Sum>(weight.grad), width,
+           static_cast<Activation>(activation)},
           count);
     });
     write_weight(own_grads.fc2_weight, hidden, y_grad);

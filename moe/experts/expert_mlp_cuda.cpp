@@ -76,25 +76,29 @@ class Groups {
   Groups(const Tensor& rows, const Tensor& weight_uDH, c10::IntArrayRef rows_u,
          const MaybeTensor& end_u)
       : end_u_(end_u ? *end_u : ends_of(rows_u, rows.device())),
+        num_rows_(rows.size(0)),
         is_grouped_(has_grouped_product(rows, end_u_.size(0))) {
-    TORCH_CHECK(rows.size(0) <= INT32_MAX, "expert_mlp: ", rows.size(0), " rows on a GPU");
+    check_count(num_rows_);
     if (is_grouped_) return;
     TORCH_CHECK(end_u_.size(0) == static_cast<int64_t>(rows_u.size()),
                 "expert_mlp: ", rows_u.size(), " counts on the host for ", end_u_.size(0),
                 " experts");
     make_batches(rows_u, weight_uDH.size(1) * weight_uDH.size(2));
     const int64_t num_rows = std::accumulate(rows_u.begin(), rows_u.end(), int64_t{0});
-    if (num_places() != num_rows || num_rows != rows.size(0)) place_rows(rows.size(0));
+    if (num_places() != num_rows || num_rows != num_rows_) place_rows();
   }
 
-  /// [R, D] times [u, D, H] -> [R, H].
-  Tensor times(const Tensor& x, const Tensor& weight) const {
+  /// [R, D] -> [P, D], the rows as `times` and `outer` take them; zero in places without a row.
+  Tensor in_places(const Tensor& x) const { return row_P_.defined() ? take_rows(x, row_P_) : x; }
+
+  /// [P, D] times [u, D, H] -> [R, H].
+  Tensor times(const Tensor& x_PD, const Tensor& weight) const {
     const int64_t width = weight.size(2);
-    if (x.size(0) == 0) return torch::empty({0, width}, x.options());
+    if (num_rows_ == 0) return torch::empty({0, width}, x_PD.options());
     if (is_grouped_) {
-      return at::_grouped_mm(fitted(x), fitted(weight), end_u_).narrow(1, 0, width).contiguous();
+      return at::_grouped_mm(fitted(x_PD), fitted(weight), end_u_).narrow(1, 0, width).contiguous();
     }
-    const Tensor x_PD = in_places(x), y_PH = torch::empty({num_places(), width}, x.options());
+    const Tensor y_PH = torch::empty({num_places(), width}, x_PD.options());
     for (const Batch& batch : batches_) {
       Tensor y = batch.of(y_PH);
       at::bmm_out(y, batch.of(x_PD), weight.narrow(0, batch.experts.first, batch.experts.count));
@@ -102,25 +106,24 @@ class Groups {
     return place_R_.defined() ? take_rows(y_PH, place_R_) : y_PH;
   }
 
-  /// The sum of x ⊗ y over each expert's rows, [R, D] and [R, H] -> [u, D, H]; zero without rows.
-  Tensor outer(const Tensor& x, const Tensor& y) const {
-    const int64_t num_experts = end_u_.size(0), D = x.size(1), H = y.size(1);
-    if (x.size(0) == 0) return torch::zeros({num_experts, D, H}, x.options());
+  /// The sum of x ⊗ y over each expert's rows, [P, D] and [P, H] -> [u, D, H]; zero without rows.
+  Tensor outer(const Tensor& x_PD, const Tensor& y_PH) const {
+    const int64_t num_experts = end_u_.size(0), D = x_PD.size(1), H = y_PH.size(1);
+    if (num_rows_ == 0) return torch::zeros({num_experts, D, H}, x_PD.options());
     if (!is_grouped_) {
-      const Tensor x_PD = in_places(x), y_PH = in_places(y);
-      Tensor sum = torch::empty({num_experts, D, H}, x.options());
+      Tensor sum = torch::empty({num_experts, D, H}, x_PD.options());
       for (const Batch& batch : batches_) {
         Tensor own = sum.narrow(0, batch.experts.first, batch.experts.count);
         at::bmm_out(own, batch.of(x_PD).transpose(1, 2), batch.of(y_PH));
       }
       return sum;
     }
-    const Tensor sum = at::_grouped_mm(fitted(x).t(), fitted(y), end_u_)
+    const Tensor sum = at::_grouped_mm(fitted(x_PD).t(), fitted(y_PH), end_u_)
                            .narrow(1, 0, D)
                            .narrow(2, 0, H)
                            .contiguous();
     for_real_type(sum, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
-      expert_mlp_cuda::launch_zero_unused(shape(y), data<Real>(sum), D * H, current_stream());
+      expert_mlp_cuda::launch_zero_unused(shape(y_PH), data<Real>(sum), D * H, current_stream());
     });
     return sum;
   }
@@ -133,8 +136,8 @@ class Groups {
       Tensor partial = torch::empty({num_experts, expert_mlp_cuda::kSumParts, width},
                                     rows_RH.options().dtype(c10::CppTypeToScalarType<Sum>::value));
       const expert_mlp_cuda::SumRows<Real> job{const_data<Real>(rows_RH),
-                                               data_or_null<Sum>(weight_R), data<Sum>(partial),
-                                               data<Real>(sum_uH)};
+                                               const_data_or_null<Sum>(weight_R),
+                                               data<Sum>(partial), data<Real>(sum_uH)};
       expert_mlp_cuda::launch_sum_rows(shape(rows_RH), job, current_stream());
     });
     return sum_uH;
@@ -147,6 +150,11 @@ class Groups {
   }
 
  private:
+  static void check_count(int64_t rows) {
+    TORCH_CHECK(rows <= INT32_MAX, "expert_mlp: ", rows,
+                " rows on a GPU, fewer than 2^31; raise train.accumulate");
+  }
+
   /// Joins neighbouring experts while places without a row cost less than a further call: 2^27
   /// multiply-adds take an H100 about as long.
   void make_batches(c10::IntArrayRef rows_u, int64_t work_per_row) {
@@ -166,22 +174,24 @@ class Groups {
   int64_t num_places() const { return batches_.back().first_place + batches_.back().num_places(); }
 
   /// Sets which row is in which place. Trailing padding rows have none.
-  void place_rows(int64_t num_rows) {
-    row_P_ = torch::empty({num_places()}, end_u_.options().dtype(torch::kInt64));
-    place_R_ = torch::full({num_rows}, -1, row_P_.options());
+  void place_rows() {
+    check_count(num_places());
+    std::vector<int64_t> places_u;
     for (const Batch& batch : batches_) {
-      expert_mlp_cuda::launch_places(
-          {end_u_.const_data_ptr<int32_t>(), 0, 0, 0},
-          {static_cast<int>(batch.experts.first), static_cast<int>(batch.experts.count), batch.most,
-           batch.first_place, row_P_.data_ptr<int64_t>(), place_R_.data_ptr<int64_t>()},
-          current_stream());
+      places_u.insert(places_u.end(), static_cast<size_t>(batch.experts.count), batch.most);
     }
+    const Tensor place_end_u = ends_of(places_u, end_u_.device());
+    row_P_ = torch::empty({num_places()}, end_u_.options().dtype(torch::kInt64));
+    place_R_ = torch::full({num_rows_}, -1, row_P_.options());
+    expert_mlp_cuda::launch_places(
+        {place_end_u.const_data_ptr<int32_t>(), static_cast<int>(places_u.size()), num_places(), 0},
+        {end_u_.const_data_ptr<int32_t>(), row_P_.data_ptr<int64_t>(),
+         place_R_.data_ptr<int64_t>()},
+        current_stream());
   }
 
-  /// [R, D] -> [P, D], zero in places without a row.
-  Tensor in_places(const Tensor& x) const { return row_P_.defined() ? take_rows(x, row_P_) : x; }
-
   Tensor end_u_;
+  int64_t num_rows_;
   bool is_grouped_;
   std::vector<Batch> batches_{Batch{}};
   Tensor row_P_, place_R_;  ///< row of each place, -1 without one; its inverse. Undefined: identity
@@ -195,23 +205,26 @@ std::tuple<Tensor, Tensor, Tensor> mlp_forward_cuda(const Tensor& rows,
   const c10::cuda::CUDAGuard guard(rows.device());
   const auto weights = ExpertWeights::of_list(list);
   const Groups groups(rows, weights.fc1_weight, rows_u, end_u);
-  Tensor pre = groups.times(rows, weights.fc1_weight);
-  Tensor gate = weights.gate_weight.defined() ? groups.times(rows, weights.gate_weight) : Tensor();
+  Tensor rows_PD = groups.in_places(rows);
+  Tensor pre = groups.times(rows_PD, weights.fc1_weight);
+  Tensor gate =
+      weights.gate_weight.defined() ? groups.times(rows_PD, weights.gate_weight) : Tensor();
+  rows_PD.reset();
   Tensor hidden = torch::empty_like(pre);
   Tensor y;
   for_real_type(rows, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
     const expert_mlp_cuda::Activate<Real> job{data<Real>(pre),
-                                              data_or_null<Real>(weights.fc1_bias),
+                                              const_data_or_null<Real>(weights.fc1_bias),
                                               data_or_null<Real>(gate),
-                                              data_or_null<Real>(weights.gate_bias),
-                                              data_or_null<Sum>(row_weight),
+                                              const_data_or_null<Real>(weights.gate_bias),
+                                              const_data_or_null<Sum>(row_weight),
                                               data<Real>(hidden)};
     expert_mlp_cuda::launch_activate(groups.shape(pre), static_cast<Activation>(activation), job,
                                      current_stream());
-    y = groups.times(hidden, weights.fc2_weight);
+    y = groups.times(groups.in_places(hidden), weights.fc2_weight);
     if (!weights.fc2_bias.defined()) return;
     const expert_mlp_cuda::AddBias<Real> add{const_data<Real>(weights.fc2_bias),
-                                             data_or_null<Sum>(row_weight), data<Real>(y)};
+                                             const_data_or_null<Sum>(row_weight), data<Real>(y)};
     expert_mlp_cuda::launch_add_bias(groups.shape(y), add, current_stream());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -226,8 +239,9 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> mlp_backward_cuda(
   const auto weights = ExpertWeights::of_list(list);
   const bool has_bias = weights.fc2_bias.defined();
   const Groups groups(rows, weights.fc1_weight, rows_u, end_u);
+  Tensor grad_PD = groups.in_places(grad);
   // Of the weighted hidden values; overwritten by that of `pre`.
-  const Tensor pre_grad = groups.times(grad, weights.fc2_weight.transpose(1, 2));
+  const Tensor pre_grad = groups.times(grad_PD, weights.fc2_weight.transpose(1, 2));
   const Tensor gate_grad = gate.defined() ? torch::empty_like(pre_grad) : Tensor();
   Tensor hidden = torch::empty_like(pre_grad);  // as in the forward pass
   // Zero for trailing padding rows.
@@ -235,8 +249,8 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> mlp_backward_cuda(
   for_real_type(grad, "expert_mlp", [&]<class Real, class Sum>(Real, Sum) {
     const expert_mlp_cuda::ActivateBackward<Real> job{data<Real>(pre_grad),
                                                       const_data<Real>(pre),
-                                                      data_or_null<Real>(gate),
-                                                      data_or_null<Sum>(row_weight),
+                                                      const_data_or_null<Real>(gate),
+                                                      const_data_or_null<Sum>(row_weight),
                                                       data<Real>(hidden),
                                                       data<Real>(pre_grad),
                                                       data_or_null<Real>(gate_grad),
@@ -249,18 +263,22 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> mlp_backward_cuda(
     expert_mlp_cuda::launch_bias_dot(groups.shape(grad), dot, current_stream());
   });
   ExpertWeights grads;
-  grads.fc2_weight = groups.outer(hidden, grad);
+  grads.fc2_weight = groups.outer(groups.in_places(hidden), grad_PD);
   if (has_bias) grads.fc2_bias = groups.sum_rows(grad, optional_of(row_weight));
   hidden.reset();
-  grads.fc1_weight = groups.outer(rows, pre_grad);
+  grad_PD.reset();
+  const Tensor rows_PD = groups.in_places(rows);
+  Tensor own_grad_PH = groups.in_places(pre_grad);  // then the gate's
+  grads.fc1_weight = groups.outer(rows_PD, own_grad_PH);
   if (has_bias) grads.fc1_bias = groups.sum_rows(pre_grad);
   Tensor rows_grad;
-  if (needs_rows_grad) rows_grad = groups.times(pre_grad, weights.fc1_weight.transpose(1, 2));
+  if (needs_rows_grad) rows_grad = groups.times(own_grad_PH, weights.fc1_weight.transpose(1, 2));
   if (gate.defined()) {
-    grads.gate_weight = groups.outer(rows, gate_grad);
+    own_grad_PH = groups.in_places(gate_grad);
+    grads.gate_weight = groups.outer(rows_PD, own_grad_PH);
     if (has_bias) grads.gate_bias = groups.sum_rows(gate_grad);
     if (needs_rows_grad) {
-      rows_grad.add_(groups.times(gate_grad, weights.gate_weight.transpose(1, 2)));
+      rows_grad.add_(groups.times(own_grad_PH, weights.gate_weight.transpose(1, 2)));
     }
   }
   for (size_t i = 0; i < into.size(); ++i) {

@@ -202,12 +202,12 @@ __global__ void add_parts_kernel(Shape shape, SumRows<Real> job) {
   job.sum_uH[expert * shape.width + column] = device::narrow<Real>(sum);
 }
 
-__global__ void places_kernel(Shape shape, Places job) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const auto expert = static_cast<int>(blockIdx.y);
-  if (i >= job.most) return;
-  const RowRange rows = rows_of(shape, job.first + expert);
-  const int64_t row = rows.first + i, place = job.first_place + expert * job.most + i;
+__global__ void places_kernel(Shape places, Places job) {
+  const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (place >= places.num_rows) return;
+  const int expert = expert_of(places, place);
+  const RowRange rows = rows_of({job.end_u, places.num_experts, 0, 0}, expert);
+  const int64_t row = rows.first + place - rows_of(places, expert).first;
   job.row_P[place] = row < rows.last ? row : -1;
   if (row < rows.last) job.place_R[row] = place;
 }
@@ -278,11 +278,10 @@ void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* 
   add_parts_kernel<Real><<<dim3(columns, experts), kThreads, 0, stream>>>(shape, job);
 }
 
-void launch_places(const Shape& shape, const Places& job, CUstream_st* stream) {
-  if (job.most == 0 || job.count == 0) return;
-  const dim3 grid(static_cast<unsigned>((job.most + kThreads - 1) / kThreads),
-                  static_cast<unsigned>(job.count));
-  places_kernel<<<grid, kThreads, 0, stream>>>(shape, job);
+void launch_places(const Shape& places, const Places& job, CUstream_st* stream) {
+  if (places.num_rows == 0) return;
+  const auto grid = static_cast<unsigned>((places.num_rows + kThreads - 1) / kThreads);
+  places_kernel<<<grid, kThreads, 0, stream>>>(places, job);
 }
 
 template <class Real>

@@ -83,14 +83,13 @@ struct SumRows {
 template <class Real>
 void launch_sum_rows(const Shape& shape, const SumRows<Real>& job, CUstream_st* stream);
 
-/// Gives each of some neighbouring experts `most` places, from first_place on: place i of an expert
-/// holds its row i.
+/// Gives each expert places, at least as many as rows: its i-th place holds its row i.
 struct Places {
-  int first, count;  ///< the experts
-  int64_t most, first_place;
+  const int32_t* end_u;      ///< inclusive sums of the experts' rows
   int64_t *row_P, *place_R;  ///< row of each place, -1 without one; place of each row
 };
-void launch_places(const Shape& shape, const Places& job, CUstream_st* stream);
+/// `places`: a shape for the experts' places instead of rows.
+void launch_places(const Shape& places, const Places& job, CUstream_st* stream);
 
 /// Zeroes stack[e], the gradient of one expert with `size` elements, for each expert without rows.
 template <class Real>

@@ -5,8 +5,7 @@
 #include "runtime/kernels/row_kernels.cuh"
 
 /// Device code for a router's top-k. A row is a token's scores of all units (experts). blockDim.x
-/// lanes of a warp, a power of 2, share it; rows of a block are numbered by threadIdx.y. Each lane
-/// enters units of its own; k <= kMost calls of take() then return the row's best, in order.
+/// lanes of a warp, a power of 2, share it; rows of a block are numbered by threadIdx.y.
 namespace shoal::device {
 
 inline constexpr int kNoUnit = 0x7fffffff;  ///< the unit of an empty place
@@ -39,7 +38,8 @@ __device__ inline Scored<Real> best_of_lanes(Scored<Real> best) {
   return best;
 }
 
-/// The kMost best that one lane has seen, in descending order.
+/// The kMost best that one lane has seen, in descending order. Each lane enters units of its own;
+/// k <= kMost calls of take() then return the row's best, in order.
 template <int kMost, class Real>
 struct LaneBest {
   Scored<Real> place[kMost];

@@ -186,9 +186,12 @@ torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
   const int64_t num_tokens = first.size(0) - 1, width = rows.size(1);
   torch::Tensor out = torch::empty({num_tokens, width}, rows.options());
   for_real_type(rows, "gather_sum_rows", [&]<class Value, class Sum>(Value, Sum) {
-    const GatherSum<Value> job{
-        const_data<Value>(rows),       data_or_null<Sum>(weight), first.const_data_ptr<int64_t>(),
-        row.const_data_ptr<int64_t>(), data<Value>(out),          width};
+    const GatherSum<Value> job{const_data<Value>(rows),
+                               const_data_or_null<Sum>(weight),
+                               first.const_data_ptr<int64_t>(),
+                               row.const_data_ptr<int64_t>(),
+                               data<Value>(out),
+                               width};
     at::parallel_for(0, num_tokens, rows_per_task(width),
                      [&](int64_t begin, int64_t end) { gather_sum(job, begin, end); });
   });

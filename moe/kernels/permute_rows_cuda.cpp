@@ -55,7 +55,7 @@ Tensor gather_sum_rows_cuda(const Tensor& rows, const std::optional<Tensor>& wei
   Tensor out = torch::empty({num_tokens, rows.size(1)}, rows.options());
   for_real_type(rows, "gather_sum_rows", [&]<class Real, class Weight>(Real, Weight) {
     const permute_rows_cuda::GatherSum<Real> job{const_data<Real>(rows),
-                                                 data_or_null<Weight>(weight),
+                                                 const_data_or_null<Weight>(weight),
                                                  first.const_data_ptr<int64_t>(),
                                                  row.const_data_ptr<int64_t>(),
                                                  data<Real>(out),

@@ -91,7 +91,7 @@ __device__ void choose_digit(const int* count_of, int before, int* chosen, int* 
 
 // Radix selection, the highest byte first: the count-th of the order is what `bound` becomes.
 template <class Real>
-__global__ void mark_lowest_kernel(MarkLowest<Real> job) {
+__global__ void __launch_bounds__(kBlock) mark_lowest_kernel(MarkLowest<Real> job) {
   __shared__ int count_of[kDigits];
   __shared__ int chosen;
   __shared__ int left;

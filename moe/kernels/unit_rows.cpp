@@ -2,6 +2,7 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "runtime/device/device_copy.h"
@@ -21,6 +22,8 @@ std::vector<int64_t> UnitRows::to_host() const {
 
 UnitRows UnitRows::part(const UnitRange& range) const {
   const auto first = rows_u().begin() + range.first;
+  TORCH_CHECK(std::all_of(rows_u_.begin(), first, [](int64_t rows) { return rows == 0; }),
+              "units before unit ", range.first, " have rows");
   return {{first, first + range.count},
           end_u_.defined() ? end_u_.narrow(0, range.first, range.count) : torch::Tensor()};
 }

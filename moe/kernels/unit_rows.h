@@ -38,8 +38,8 @@ class UnitRows {
   }
   /// Returns the inclusive sums of the counts, int32 [u], on the GPU; undefined if not there.
   const torch::Tensor& end_u() const { return end_u_; }
-  /// Returns the counts of some units. TORCH_CHECK unless is_on_host. Units before them have no
-  /// rows.
+  /// Returns the counts of some units. Requires that units before them have no rows. TORCH_CHECK
+  /// otherwise, and unless is_on_host.
   UnitRows part(const UnitRange& range) const;
   /// Returns the counts on the host. Waits for the GPU if they are only there.
   std::vector<int64_t> to_host() const;

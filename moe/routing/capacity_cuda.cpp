@@ -37,8 +37,8 @@ struct Choices {
 Chunks chunks_of(const Choices& choices, int64_t tokens_per_chunk) {
   const int64_t length = std::max<int64_t>(1, tokens_per_chunk) * choices.k();
   const int64_t num_choices = choices.unit_TK.numel();
-  TORCH_CHECK(length <= std::numeric_limits<int>::max() / 2, "apply_capacity: ", length,
-              " choices in one routing group, at most 2^30 on a GPU");
+  TORCH_CHECK(length <= int64_t{1} << 30, "apply_capacity: ", length,
+              " choices in one routing group, at most 2^30 on a GPU; lower train.group");
   return {num_choices, static_cast<int>(length),
           static_cast<int>((num_choices + length - 1) / length),
           static_cast<int>(choices.num_units), static_cast<int>(choices.k())};

@@ -114,7 +114,7 @@ struct Asking {
   int unit;
 };
 
-__global__ void limit_kernel(Chunks chunks, Limit job) {
+__global__ void __launch_bounds__(kMostWarps* kWarp) limit_kernel(Chunks chunks, Limit job) {
   extern __shared__ int count_WU[];
   __shared__ int num_tokens;
   __shared__ int64_t limit;
@@ -146,7 +146,8 @@ __global__ void limit_kernel(Chunks chunks, Limit job) {
   }
 }
 
-__global__ void count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* count_UC) {
+__global__ void __launch_bounds__(kMostWarps* kWarp)
+    count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* count_UC) {
   extern __shared__ int count_U[];
   const Run run(chunks);
   for (int u = thread(); u < chunks.num_units; u += num_threads()) count_U[u] = 0;
@@ -161,7 +162,7 @@ __global__ void count_kernel(Chunks chunks, const int64_t* unit_N, int64_t* coun
   }
 }
 
-__global__ void place_kernel(Chunks chunks, Place job) {
+__global__ void __launch_bounds__(kMostWarps* kWarp) place_kernel(Chunks chunks, Place job) {
   extern __shared__ int count_WU[];
   const Run run(chunks);
   const auto unit_at = [&](int place) {

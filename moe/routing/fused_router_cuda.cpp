@@ -37,7 +37,7 @@ std::vector<Tensor> router_forward_cuda(const Tensor& logits_TU, const MaybeTens
   Tensor count_U = torch::zeros({num_units}, options.dtype(torch::kInt64));
   AT_DISPATCH_FLOATING_TYPES(logits_TU.scalar_type(), "fused_router", [&] {
     const fused_router_cuda::Forward<scalar_t> job{
-        logits_TU.const_data_ptr<scalar_t>(), data_or_null<scalar_t>(bias_U),
+        logits_TU.const_data_ptr<scalar_t>(), const_data_or_null<scalar_t>(bias_U),
         score_TU.data_ptr<scalar_t>(),        choice_TK.data_ptr<int64_t>(),
         chosen_TK.data_ptr<scalar_t>(),       weight_TK.data_ptr<scalar_t>(),
         count_U.data_ptr<int64_t>()};
@@ -55,9 +55,9 @@ Tensor router_backward_cuda(const MaybeTensor& score_grad_TU, const MaybeTensor&
   Tensor grad_TU = torch::empty_like(score_TU);
   AT_DISPATCH_FLOATING_TYPES(score_TU.scalar_type(), "fused_router_backward", [&] {
     const fused_router_cuda::Backward<scalar_t> job{
-        data_or_null<scalar_t>(score_grad_TU), data_or_null<scalar_t>(weight_grad_TK),
-        score_TU.const_data_ptr<scalar_t>(),   choice_TK.const_data_ptr<int64_t>(),
-        weight_TK.const_data_ptr<scalar_t>(),  grad_TU.data_ptr<scalar_t>()};
+        const_data_or_null<scalar_t>(score_grad_TU), const_data_or_null<scalar_t>(weight_grad_TK),
+        score_TU.const_data_ptr<scalar_t>(),         choice_TK.const_data_ptr<int64_t>(),
+        weight_TK.const_data_ptr<scalar_t>(),        grad_TU.data_ptr<scalar_t>()};
     fused_router_cuda::launch_backward(shape_of(score_TU, choice_TK.size(1), score, normalise), job,
                                        current_stream());
   });

@@ -31,7 +31,11 @@ const Real* const_data(const torch::Tensor& tensor) {
 }
 
 template <class Real>
-const Real* data_or_null(const std::optional<torch::Tensor>& tensor) {
+const Real* const_data_or_null(const torch::Tensor& tensor) {
+  return tensor.defined() ? const_data<Real>(tensor) : nullptr;
+}
+template <class Real>
+const Real* const_data_or_null(const std::optional<torch::Tensor>& tensor) {
   return tensor ? const_data<Real>(*tensor) : nullptr;
 }
 

@@ -136,7 +136,7 @@ void forward_cpu(torch::Tensor& y, const std::optional<torch::Tensor>& derivativ
                  int64_t activation) {
   for_real_type(x, "bias_activation", [&]<class Value, class Sum>(Value, Sum) {
     const ForwardRows<Value> rows{
-        const_data<Value>(x), data_or_null<Value>(bias),
+        const_data<Value>(x), const_data_or_null<Value>(bias),
         data<Value>(y),       derivative ? data<Value>(*derivative) : nullptr,
         x.size(-1),           static_cast<Activation>(activation)};
     at::parallel_for(0, num_rows(x), rows_per_chunk(rows.columns),

@@ -21,7 +21,7 @@ void forward_cuda(torch::Tensor& y, const std::optional<torch::Tensor>& derivati
   const c10::cuda::CUDAGuard guard(x.device());
   for_real_type(x, "bias_activation", [&]<class Real, class Sum>(Real, Sum) {
     const ActivationMatrix<Real> matrix{
-        const_data<Real>(x),    data_or_null<Real>(bias),
+        const_data<Real>(x),    const_data_or_null<Real>(bias),
         data<Real>(y),          derivative ? data<Real>(*derivative) : nullptr,
         x.numel() / x.size(-1), x.size(-1)};
     launch_bias_activation(static_cast<Activation>(activation), matrix, current_stream());

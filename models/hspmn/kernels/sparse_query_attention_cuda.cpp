@@ -48,9 +48,14 @@ struct SparseCudaCall {
     for (size_t b = 0; b + 1 < offset.size(); ++b) {
       most = std::max(most, offset[b + 1] - offset[b]);
     }
-    const auto size = [](const torch::Tensor& x, int64_t dim) {
-      return static_cast<int>(x.size(dim));
+    const auto checked = [](int64_t number) {
+      TORCH_CHECK(number <= INT32_MAX, "sparse_query_attention: ", number,
+                  " rows or columns on a GPU, fewer than 2^31; shorten the sequences");
+      return static_cast<int>(number);
     };
+    const auto size = [&](const torch::Tensor& x, int64_t dim) { return checked(x.size(dim)); };
+    const int G = checked(query.size(1) / key.size(1));
+    checked(most * G);
     return {const_data<Value>(query),
             strided_rows<Value>(key),
             strided_rows<Value>(value),
@@ -60,7 +65,7 @@ struct SparseCudaCall {
             size(key, 2),
             size(query, 1),
             size(key, 1),
-            size(query, 1) / size(key, 1),
+            G,
             size(query, 2),
             query.size(0),
             most,

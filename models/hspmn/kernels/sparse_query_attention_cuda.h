@@ -29,7 +29,7 @@ struct StridedRows {
   int64_t sequence, head, token;  ///< strides
 };
 
-/// Inputs of both passes. A key head of a sequence has fewer than 2^31 rows, G for each query.
+/// Inputs of both passes. A sequence has fewer than 2^31 / G queries, which its caller checks.
 template <class Value>
 struct Inputs {
   const Value* query_RNW;

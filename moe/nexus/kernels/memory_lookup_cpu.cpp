@@ -192,7 +192,7 @@ Lookup<Real> lookup_of(const Tensor& query, const Tensor& keys, const Tensor& va
   return {const_data<Real>(query),
           const_data<Real>(keys),
           const_data<Real>(values),
-          data_or_null<Real>(scale),
+          const_data_or_null<Real>(scale),
           keys.size(1),
           keys.size(2),
           k};

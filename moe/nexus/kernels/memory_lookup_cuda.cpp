@@ -37,7 +37,7 @@ struct Lookup {
   memory_lookup_cuda::Tables<Real> tables() const {
     return {keys.const_data_ptr<Real>(),
             values.const_data_ptr<Real>(),
-            data_or_null<Real>(scale),
+            const_data_or_null<Real>(scale),
             end_u.const_data_ptr<int32_t>(),
             static_cast<int>(keys.size(0)),
             num_rows,
@@ -99,6 +99,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lookup_forward_cuda(
     const MaybeTensor& scale, int64_t k) {
   const c10::cuda::CUDAGuard guard(query.device());
   const int64_t num_rows = query.size(0);
+  // For the backward pass.
+  TORCH_CHECK(num_rows * k <= std::numeric_limits<uint32_t>::max(), "memory_lookup: ", num_rows,
+              " rows of ", k, " keys, fewer than 2^32 keys on a GPU; raise train.accumulate");
   Tensor y = torch::empty_like(query);
   Tensor chosen_Rk = torch::empty({num_rows, k}, query.options().dtype(torch::kInt64));
   Tensor score_Rk = torch::empty({num_rows, k}, query.options());
@@ -153,8 +156,6 @@ std::vector<Tensor> lookup_backward_cuda(const Tensor& grad, at::TensorList save
                                          c10::IntArrayRef rows_u, bool needs_query_grad) {
   const Tensor &query = saved[0], &keys = saved[1], &values = saved[2], &scale = saved[6];
   const c10::cuda::CUDAGuard guard(query.device());
-  TORCH_CHECK(saved[3].numel() <= std::numeric_limits<uint32_t>::max(),
-              "memory_lookup: ", saved[3].numel(), " keys chosen, fewer than 2^32 on a GPU");
   const std::vector<Tensor> result{needs_query_grad ? torch::empty_like(query) : Tensor(),
                                    torch::empty_like(keys), torch::empty_like(values),
                                    scale.defined() ? torch::empty_like(scale) : Tensor()};

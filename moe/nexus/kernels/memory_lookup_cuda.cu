@@ -1,4 +1,4 @@
-// Must not fuse: weights and sums round as the CPU's do, product by product.
+// Must not fuse: weights and weighted sums round as the CPU's. The scale's gradient is wider.
 #include <cuda_runtime.h>
 
 #include "moe/nexus/kernels/memory_lookup_cuda.h"

@@ -32,7 +32,7 @@ torch::Tensor multiply_by_blocks(const BlockProgram& program, const torch::Tenso
         const int64_t begin = i / ranges * kBlockTokens, tokens = std::min(kBlockTokens, T - begin);
         const IndexRange rows = piece_of(program.num_block_rows, ranges, i % ranges, 1);
         multiply_blocks<scalar_t>({program, values.const_data_ptr<scalar_t>(),
-                                   data_or_null<scalar_t>(bias), rows.begin, rows.end},
+                                   const_data_or_null<scalar_t>(bias), rows.begin, rows.end},
                                   from.part(begin, tokens), to.part(begin, tokens));
       }
     });
@@ -105,8 +105,8 @@ class BlockLayout : public SparseLayout {
 
   BlockProgram program(bool is_transposed = false) const {
     const std::vector<torch::Tensor>& blocks = is_transposed ? blocks_.by_input : blocks_.by_output;
-    const int32_t *input_at = data_or_null<int32_t>(places_.input_at),
-                  *output_at = data_or_null<int32_t>(places_.output_at);
+    const int32_t *input_at = const_data_or_null<int32_t>(places_.input_at),
+                  *output_at = const_data_or_null<int32_t>(places_.output_at);
     return {size_,
             blocks[0].size(0) - 1,
             blocks[0].const_data_ptr<int32_t>(),

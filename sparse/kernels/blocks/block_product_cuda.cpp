@@ -33,8 +33,8 @@ Tensor block_multiply_cuda(const Tensor& from, const Tensor& values, at::TensorL
         column.const_data_ptr<int32_t>(),
         block.const_data_ptr<int32_t>(),
         values.const_data_ptr<scalar_t>(),
-        {from.const_data_ptr<scalar_t>(), from.size(1), data_or_null<int32_t>(from_at)},
-        {to.data_ptr<scalar_t>(), to_width, data_or_null<int32_t>(to_at)},
+        {from.const_data_ptr<scalar_t>(), from.size(1), const_data_or_null<int32_t>(from_at)},
+        {to.data_ptr<scalar_t>(), to_width, const_data_or_null<int32_t>(to_at)},
         T,
         is_transposed};
     block_cuda::launch_product(job, current_stream());

@@ -161,7 +161,7 @@ class DiagonalLayout : public SparseLayout {
                         const torch::Tensor& bias, bool is_transposed) const override {
     torch::Tensor y = torch::empty({x.size(0), is_transposed ? columns() : rows()}, x.options());
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_linear", [&] {
-      multiply_sides(values, data_or_null<scalar_t>(bias),
+      multiply_sides(values, const_data_or_null<scalar_t>(bias),
                      side(x.const_data_ptr<scalar_t>(), x, !is_transposed),
                      side(y.mutable_data_ptr<scalar_t>(), y, is_transposed),
                      is_tall_ != is_transposed);
@@ -198,7 +198,7 @@ class DiagonalLayout : public SparseLayout {
   }
   /// Product from one side of S to the other.
   template <class Real>
-  void multiply_sides(const torch::Tensor& values, Real* bias, const Side<const Real>& from,
+  void multiply_sides(const torch::Tensor& values, const Real* bias, const Side<const Real>& from,
                       const Side<Real>& to, bool goes_to_longer) const {
     const DiagonalProgram own = program();
     const Real* value = values.const_data_ptr<Real>();
@@ -233,7 +233,7 @@ class DiagonalLayout : public SparseLayout {
   template <class Real>
   Side<Real> side(Real* data, const torch::Tensor& like, bool are_inputs) const {
     return {data, like.size(0), like.size(1),
-            data_or_null<int32_t>(are_inputs ? places_.input_at : places_.output_at)};
+            const_data_or_null<int32_t>(are_inputs ? places_.input_at : places_.output_at)};
   }
 
   bool is_tall_;

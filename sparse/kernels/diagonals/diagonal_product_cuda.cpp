@@ -41,8 +41,9 @@ Tensor diagonal_multiply_cuda(const Tensor& from, const Tensor& values, const Te
         diagonals,
         values.const_data_ptr<scalar_t>(),
         {from.const_data_ptr<scalar_t>(), static_cast<int32_t>(from_width),
-         data_or_null<int32_t>(from_at)},
-        {to.data_ptr<scalar_t>(), static_cast<int32_t>(to_width), data_or_null<int32_t>(to_at)},
+         const_data_or_null<int32_t>(from_at)},
+        {to.data_ptr<scalar_t>(), static_cast<int32_t>(to_width),
+         const_data_or_null<int32_t>(to_at)},
         T,
         to_longer};
     diagonal_cuda::launch_product(job, current_stream());

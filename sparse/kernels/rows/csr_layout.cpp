@@ -83,7 +83,7 @@ torch::Tensor multiply_by_rows(const RowProgram& program, const torch::Tensor& x
   torch::Tensor y = torch::empty({x.size(0), program.num_outputs}, x.options());
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sparse_linear", [&] {
     const RowProduct<scalar_t> product{program, values.const_data_ptr<scalar_t>(),
-                                       data_or_null<scalar_t>(bias)};
+                                       const_data_or_null<scalar_t>(bias)};
     (x.size(0) <= kFewRowTokens ? multiply_few<scalar_t> : multiply_tiles<scalar_t>)(product, x, y);
   });
   return y;

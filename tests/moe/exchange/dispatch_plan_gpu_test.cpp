@@ -70,7 +70,7 @@ class DispatchPlanGpu : public testing::OnGpu {
     for (const TokenAssignments& chunk : test.chunks) chunks.push_back(moved(chunk, device));
     std::vector<Piece> pieces = cut_into_pieces(chunks, test.placement, test.num_parts);
     if (device.is_cuda()) {
-      for (Piece& piece : pieces) index_rows(piece, test.placement);
+      for (Piece& piece : pieces) index_rows(piece);
     }
     const torch::Tensor sent = rows_to_send(pieces, test.placement);
     return make_plans(pieces, test.placement,
@@ -90,7 +90,8 @@ class DispatchPlanGpu : public testing::OnGpu {
     if (expected.defined()) expect_same(expected, found);
   }
 
-  static void expect_same_plan(const DispatchPlan& expected, const DispatchPlan& found) {
+  static void expect_same_plan(const DispatchPlan& expected, const DispatchPlan& found,
+                               bool is_by_kernel) {
     expect_same_index(expected.index, found.index);
     expect_same_order(expected.order_A, found.order_A);
     EXPECT_EQ(expected.send_rows, found.send_rows);
@@ -100,9 +101,16 @@ class DispatchPlanGpu : public testing::OnGpu {
     expect_same(expected.to_send.piece_W, found.to_send.piece_W);
     expect_same(expected.received.piece_W, found.received.piece_W);
     expect_same_index(expected.to_send.index, found.to_send.index);
-    expect_same_index(expected.received.index, found.received.index);
+    expect_same(expected.received.row_R, found.received.row_R);
+    EXPECT_EQ(expected.received.num_rows, found.received.num_rows);
     EXPECT_EQ(expected.rows_u.rows_u(), found.rows_u.rows_u());
-    if (!found.rows_u.end_u().defined()) return;
+    ASSERT_EQ(found.rows_u.end_u().defined(), is_by_kernel);
+    ASSERT_EQ(found.received.held_B.defined(), is_by_kernel);
+    if (!is_by_kernel) return;
+    const torch::Tensor row_R = expected.received.row_R;
+    expect_same(torch::full({expected.received.num_rows}, -1, torch::kInt64)
+                    .index_copy_(0, row_R, torch::arange(row_R.size(0))),
+                found.received.held_B);
     expect_same(ids(expected.rows_u.rows_u()).cumsum(0).to(torch::kInt32), found.rows_u.end_u());
   }
 };
@@ -133,7 +141,9 @@ TEST_F(DispatchPlanGpu, HasTheIndicesOfTheCpu) {
           test.type = type;
           const auto expected = plans_of(test, torch::kCPU), found = plans_of(test, gpu_);
           ASSERT_EQ(expected.size(), found.size());
-          for (size_t i = 0; i < found.size(); ++i) expect_same_plan(expected[i], found[i]);
+          for (size_t i = 0; i < found.size(); ++i) {
+            expect_same_plan(expected[i], found[i], true);
+          }
         }
       }
     }
@@ -141,15 +151,27 @@ TEST_F(DispatchPlanGpu, HasTheIndicesOfTheCpu) {
 }
 
 // More than the kernel takes are planned by LibTorch's operators.
-TEST_F(DispatchPlanGpu, PlansForManyRanksToo) {
+TEST_F(DispatchPlanGpu, PlansForManyRanksAndUnitsToo) {
+  struct Size {
+    int64_t ranks, own_units;
+    bool is_by_kernel;
+  };
   PlanDraw draw(2);
-  PlanCase test{
-      UnitPlacement::contiguous(130, 130), {}, 1, {}, {torch::kFloat32, torch::kFloat32, 3}};
-  test.chunks.push_back(some_assignments(130, 20, draw));
-  Ids counts;
-  for (int64_t rank = 0; rank < 130; ++rank) counts.push_back(draw.below(3));
-  test.received_ECu = ids(counts).view({130, 1, 1});
-  expect_same_plan(plans_of(test, torch::kCPU).front(), plans_of(test, gpu_).front());
+  for (const Size& size :
+       {Size{240, 1, true}, {241, 1, false}, {50, 100, true}, {3, 1667, false}}) {
+    const int64_t num_units = size.ranks * size.own_units;
+    PlanCase test{UnitPlacement::contiguous(num_units, size.ranks),
+                  {},
+                  1,
+                  {},
+                  {torch::kFloat32, torch::kFloat32, 3}};
+    test.chunks.push_back(some_assignments(num_units, 20, draw));
+    Ids counts;
+    for (int64_t i = 0; i < num_units; ++i) counts.push_back(draw.below(3));
+    test.received_ECu = ids(counts).view({size.ranks, 1, size.own_units});
+    expect_same_plan(plans_of(test, torch::kCPU).front(), plans_of(test, gpu_).front(),
+                     size.is_by_kernel);
+  }
 }
 
 }  // namespace

@@ -32,10 +32,12 @@ TEST(PackedRows, WeightsFillRowsBehindThoseOfTheirRank) {
   // 12 bytes a row, 8 a weight: 3, 0 and 1 weights need 2, 0 and 1 rows.
   EXPECT_EQ(packed_counts({3, 0, 1}, {3, 0, 1}, type), (RowCounts{5, 0, 2}));
   const PackedLayout layout = packed_layout({3, 0, 1}, {3, 0, 1}, type, torch::kCPU);
-  EXPECT_EQ(layout.num_rows(), 7);
-  EXPECT_TRUE(torch::equal(layout.index.row_A, torch::tensor({0, 1, 2, 5}, torch::kInt64)));
+  EXPECT_EQ(layout.num_rows, 7);
+  EXPECT_TRUE(torch::equal(layout.row_R, torch::tensor({0, 1, 2, 5}, torch::kInt64)));
+  EXPECT_FALSE(layout.held_B.defined());  // only the backward pass reads it
+  const PackedLayout to_send = layout_to_send(layout, make_row_index(torch::arange(4), 4));
   EXPECT_TRUE(
-      torch::equal(layout.index.token_A, torch::tensor({0, 1, 2, -1, -1, 3, -1}, torch::kInt64)));
+      torch::equal(to_send.index.token_A, torch::tensor({0, 1, 2, -1, -1, 3, -1}, torch::kInt64)));
   EXPECT_EQ(type.piece(), torch::kInt32);
   EXPECT_TRUE(
       torch::equal(layout.piece_W, torch::tensor({9, 10, 11, 12, 13, 14, 18, 19}, torch::kInt64)));
@@ -88,13 +90,14 @@ TEST(PackedRows, MayHaveWeightsOfOtherCountsThanRows) {
   EXPECT_TRUE(has_equal_bits(weights, weight));
 }
 
-TEST(PackedRows, RefusesRowsWithoutElementsAndOtherWeights) {
+TEST(PackedRows, RefusesRowsWithoutElementsOtherWeightsAndOtherLayouts) {
   EXPECT_THROW(packed_counts({1}, {1}, {torch::kFloat32, torch::kFloat32, 0}), c10::Error);
-  const PackedLayout layout =
-      layout_to_send(packed_layout({2}, {2}, {torch::kFloat32, torch::kFloat32, 4}, torch::kCPU),
-                     make_row_index(torch::arange(2), 2));
+  const PackedLayout received =
+      packed_layout({2}, {2}, {torch::kFloat32, torch::kFloat32, 4}, torch::kCPU);
+  const PackedLayout layout = layout_to_send(received, make_row_index(torch::arange(2), 2));
   const torch::Tensor x = torch::zeros({2, 4});
   EXPECT_THROW(pack_rows(x, torch::zeros({2}, torch::kFloat64), layout), c10::Error);
+  EXPECT_THROW(pack_rows(x, torch::zeros({2}), received), c10::Error);
 }
 
 }  // namespace

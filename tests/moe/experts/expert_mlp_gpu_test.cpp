@@ -200,7 +200,13 @@ TEST_F(ExpertMlpGpu, PartsWriteTheGradientsOfTheStack) {
       return grads;
     };
     const auto whole = results({{5, 0, 17, 3}}), parts = results({{5, 0}, {17, 3}});
-    for (size_t i = 0; i < whole.size(); ++i) expect_close(whole[i].cpu(), parts[i], 4);
+    for (size_t i = 0; i < whole.size(); ++i) {
+      if (type == torch::kBFloat16) {
+        EXPECT_TRUE(torch::equal(whole[i], parts[i])) << i;
+      } else {  // parts have other batches of products, whose sums may have another order
+        expect_close(whole[i].cpu(), parts[i], 4);
+      }
+    }
   }
 }
 

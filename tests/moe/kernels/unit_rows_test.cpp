@@ -17,6 +17,14 @@ TEST(UnitRows, ThatOnlyTheDeviceKnowsAreSums) {
   EXPECT_EQ(rows.to_host(), (Ids{2, 0, 3}));
 }
 
+TEST(UnitRows, OfAPartFollowUnitsWithoutRows) {
+  const UnitRows rows(Ids{0, 0, 3, 4}, torch::tensor({0, 0, 3, 7}, torch::kInt32));
+  const UnitRows part = rows.part({2, 1});
+  EXPECT_EQ(part.rows_u(), (Ids{3}));
+  EXPECT_TRUE(torch::equal(part.end_u(), torch::tensor({3}, torch::kInt32)));
+  EXPECT_THROW(rows.part({3, 1}), c10::Error);
+}
+
 TEST(PartOf, SharesUnitsInRuns) {
   const auto firsts = [](int64_t num_units, int64_t num_parts) {
     Ids firsts;

@@ -107,7 +107,7 @@ class Blocks {
     for (const std::string& fault : faults) report_fault(fault);
   }
 
-  /// All there is so far is of `last` of its stream.
+  /// Makes the last work of each stream the writer of all blocks that were allocated on it.
   void begin(const std::vector<Moment>& last) {
     const std::lock_guard lock(mutex_);
     for (auto& [first, block] : blocks_) {
@@ -144,6 +144,10 @@ void report_stray_touches() {
   for (const StrayTouch& touch : take_stray_touches()) {
     if (touch.kind == StrayTouch::Kind::kCopyOnItsWay) {
       report_fault("the host uses the result of a copy from the GPU that it has not waited for");
+      continue;
+    }
+    if (touch.kind == StrayTouch::Kind::kNotNoted) {
+      report_fault("a kernel uses more blocks of memory than are noted");
       continue;
     }
     const bool is_host = touch.kind == StrayTouch::Kind::kByHost;

@@ -110,8 +110,9 @@ TEST(EmulatedGpuLaunches, AnExchangeWithPaddingNeverWaits) {
   EXPECT_EQ(forward.waits + made.backward.waits, 0);
 }
 
-/// Work of the products of 256 experts with some rows each, forward and backward.
-Counts count_experts(torch::Dtype dtype, int64_t width) {
+/// Work of the products of 256 experts with some rows each, forward and backward. `skew`: further
+/// rows of every 16th expert.
+Counts count_experts(torch::Dtype dtype, int64_t width, int64_t skew = 0) {
   constexpr int64_t kExperts = 256;
   const auto some = [&](at::IntArrayRef sizes) {
     return torch::ones(sizes, torch::TensorOptions(dtype).device(emulated_gpu::kDevice))
@@ -120,7 +121,7 @@ Counts count_experts(torch::Dtype dtype, int64_t width) {
   std::vector<int64_t> rows_u;
   int64_t num_rows = 0;
   for (int64_t expert = 0; expert < kExperts; ++expert) {
-    rows_u.push_back(3 + expert * 7 % 5);
+    rows_u.push_back(3 + expert * 7 % 5 + (expert % 16 == 0 ? skew : 0));
     num_rows += rows_u.back();
   }
   ExpertWeights weights;
@@ -137,6 +138,19 @@ TEST(EmulatedGpuLaunches, ManyExpertsShareProducts) {
   std::cout << emulated_gpu::table_of(
       {{"256 experts, float32", made}, {"256 experts, bfloat16, 12", filled}});
   for (const Counts& each : {made, filled}) EXPECT_LE(each.num_launches(), 40);
+}
+
+// Unequal loads take more products, but no more of anything else.
+TEST(EmulatedGpuLaunches, UnequalExpertsTakeMoreProductsAlone) {
+  const char* kProduct = "aten::bmm";
+  const Counts even = count_experts(torch::kFloat32, 8),
+               skewed = count_experts(torch::kFloat32, 8, 600);
+  std::cout << emulated_gpu::table_of({{"even", even}, {"skewed", skewed}});
+  EXPECT_EQ(skewed.without({kProduct}).launches, even.without({kProduct}).launches);
+  EXPECT_EQ(skewed.to_gpu_pinned.number, even.to_gpu_pinned.number);
+  // Into places: rows and hidden values in each pass, two gradients. Back: two results of each
+  // pass.
+  EXPECT_EQ(skewed.launches.at("gather_kernel"), 10);
 }
 
 TEST(EmulatedGpuLaunches, NormsArePassesOfOneKernelAndSumsOfParameters) {

@@ -195,6 +195,21 @@ TEST(EmulatedGpuStreams, TheHostDoesNotUseMemoryOfTheGpu) {
   EXPECT_EQ(y[99].item<float>(), 3);
 }
 
+TEST(EmulatedGpuStreams, KernelsUseNoMoreBlocksThanAreNoted) {
+  std::vector<Tensor> blocks;
+  for (int i = 0; i < 4100; ++i) blocks.push_back(torch::ones({1}, torch::kCUDA));
+  watch_memory();
+  for (const size_t used : {size_t{4096}, blocks.size()}) {
+    const Faults faults;
+    std::vector<float*> first;
+    for (size_t i = 0; i < used; ++i) first.push_back(blocks[i].data_ptr<float>());
+    launch("many_blocks_kernel", {1, 1, 0, getCurrentCUDAStream().stream()}, [&] {
+      for (float* each : first) *each = 5;
+    });
+    EXPECT_EQ(faults.has({"uses more blocks"}), used == blocks.size()) << faults.text();
+  }
+}
+
 TEST(EmulatedGpuStreams, TheHostWaitsForCopiesBeforeItReads) {
   const Tensor x = ones();
   const auto copied = [&] { return x.to(torch::kCPU, /*non_blocking=*/true); };

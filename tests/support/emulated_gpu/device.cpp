@@ -13,7 +13,7 @@
 #include "tests/support/emulated_gpu/counts.h"
 #include "tests/support/emulated_gpu/emulated_gpu.h"
 
-// LibTorch's CUDA device, taken by the emulated GPU: emulated_gpu.h tells the whole.
+// Replaces LibTorch's CUDA device by the emulated GPU, which emulated_gpu.h describes.
 namespace shoal {
 
 /// In place of libshoal.so's, for all that asks in this program.

@@ -13,7 +13,7 @@ namespace emulated_gpu {
 inline const c10::Device kDevice(c10::kCUDA, 0);  ///< the first one
 inline const c10::DispatchKeySet kKeys(c10::DispatchKey::CUDA);
 
-/// This thread's. Threads begin with the first one.
+/// Returns this thread's current device. A thread begins with the first one.
 c10::Device current_device();
 /// Makes a device current for its own lifetime.
 class OnDevice {

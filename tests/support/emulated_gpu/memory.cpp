@@ -121,9 +121,11 @@ class Arena {
 template <class Item, size_t kMost>
 class HandlerList {
  public:
-  void add(const Item& item) {
+  /// False if the list is full.
+  bool add(const Item& item) {
     const size_t place = count_++;
     if (place < kMost) items_[place] = item;
+    return place < kMost;
   }
   std::vector<Item> take() {
     const size_t count = std::min(count_.exchange(0), kMost);
@@ -195,8 +197,12 @@ class DeviceMemory {
       return true;
     }
     if (access_[first] == Access::kNone) {
+      if (!touched_.add(first)) {
+        stray.add({at, Kind::kNotNoted});
+        arena.protect_block(first, kOpen);
+        return true;
+      }
       access_[first] = Access::kRead;
-      touched_.add(first);
       arena.protect_block(first, PROT_READ);
     } else {
       access_[first] = Access::kWrite;

@@ -60,6 +60,7 @@ struct StrayTouch {
     kByHost,        ///< memory of a GPU, touched by the host
     kByKernel,      ///< memory of a GPU that is in no block, touched by a kernel
     kCopyOnItsWay,  ///< pinned memory that a copy is under way to
+    kNotNoted,      ///< memory of a GPU, touched by a kernel that has touched too many blocks
   };
   const std::byte* at = nullptr;
   Kind kind = Kind::kByHost;

@@ -1,7 +1,9 @@
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "models/hspmn/kernels/sparse_query_attention.h"
+#include "runtime/device/operator.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 
@@ -108,6 +110,17 @@ TEST_F(SparseQueryAttentionGpu, KeysAfterTheLastQueryGetZeros) {
     expect_same(torch::zeros({1, 29, 1, 8}), grad.narrow(1, 41, 29));
     EXPECT_TRUE(grad.narrow(1, 0, 41).cpu().ne(0).any(3).all().item<bool>());
   }
+}
+
+TEST_F(SparseQueryAttentionGpu, RefusesRowsThatItsKernelsCannotCount) {
+  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(
+      at::TensorList, const torch::Tensor&, at::IntArrayRef, double)>
+      op("shoal::sparse_query_attention_forward");
+  const Inputs inputs = moved(some_inputs({40, 4, 2, 8}, {{3}}, torch::kFloat32));
+  const std::vector<torch::Tensor> heads{inputs.query_RNH, inputs.key_BSMH.transpose(1, 2),
+                                         inputs.value_BSMH.transpose(1, 2)};
+  const std::vector<int64_t> offset{0, int64_t{1} << 40};
+  EXPECT_THROW(op(heads, inputs.queries.limit_R, offset, 0.3), c10::Error);
 }
 
 TEST_F(SparseQueryAttentionGpu, WiderHeadsTakeThePortablePath) {

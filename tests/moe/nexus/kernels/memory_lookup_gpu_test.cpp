@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <tuple>
 
+#include "runtime/device/operator.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/on_gpu.h"
 
@@ -84,6 +87,18 @@ TEST_F(MemoryLookupGpu, EqualsTheCpuForwardAndBackward) {
       }
     }
   }
+}
+
+TEST_F(MemoryLookupGpu, RefusesMoreHitsThanTheBackwardPassTakes) {
+  using torch::Tensor;
+  static const Operator<std::tuple<Tensor, Tensor, Tensor, Tensor>(
+      const Tensor&, at::IntArrayRef, const Tensor&, const Tensor&, const std::optional<Tensor>&,
+      int64_t)>
+      op("shoal::memory_lookup_forward");
+  const int64_t num_rows = int64_t{1} << 30;
+  const Tensor tables = on_gpu(torch::zeros({1, 8, 4}));
+  const Tensor query = on_gpu(torch::zeros({1, 4})).expand({num_rows, 4});
+  EXPECT_THROW(op(query, {num_rows}, tables, tables, std::nullopt, 4), c10::Error);
 }
 
 TEST_F(MemoryLookupGpu, PassesOverScoresThatAreNoNumbers) {

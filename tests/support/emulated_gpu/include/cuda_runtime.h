@@ -12,6 +12,7 @@
 #define __host__
 #define __device__
 #define __forceinline__ inline
+#define __launch_bounds__(threads)
 
 struct alignas(16) uint4 {
   unsigned x, y, z, w;

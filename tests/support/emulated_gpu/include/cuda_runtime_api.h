@@ -2,7 +2,7 @@
 
 #include "tests/support/emulated_gpu/counts.h"
 
-/// The emulated GPUs take themselves for Hoppers.
+/// The emulated GPUs report the compute capability of Hoppers.
 enum cudaError_t { cudaSuccess };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor };
 
