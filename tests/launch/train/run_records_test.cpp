@@ -165,7 +165,7 @@ std::string log_of_start(const std::vector<std::string>& overrides, c10::Device 
   const JobData data{open_split(checked.source, Split::kTrain),
                      open_split(checked.source, Split::kValid)};
   const Session session(recipe, testing::model_on(recipe, data.train, grid), data.train, grid);
-  const RankDevices devices{{device, "asked for"}, {}, nullptr, nullptr};
+  const RankDevices devices{{device, "asked for"}, {}, nullptr};
   Log log(scratch.file("log"), 0, nullptr);
   log_start({checked, devices, session, data, false, ""}, log);
   return read_file(scratch.file("log"));
