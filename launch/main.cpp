@@ -75,8 +75,7 @@ std::string override_of(const std::string& word, const Words& words) {
   return text + "=" + (is_value ? next : "VALUE");
 }
 
-/// Suggests what the first unknown option may have meant: a key of the recipe, or the nearest
-/// option.
+/// Suggests what the first unknown option may have meant: a recipe key, or the nearest option.
 std::string option_hint(const CLI::App& command, const Words& words) {
   std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {

@@ -20,8 +20,7 @@ namespace shoal {
 /// The exact gradient of the key biases is zero: they shift all logits of a query by one value.
 class AttentionImpl : public ModuleBase, public CountsProducts {
  public:
-  /// `init`: of all weights and biases, in place of the defaults. TORCH_CHECK unless `heads`
-  /// divides `width`.
+  /// `init`: of all weights and biases. TORCH_CHECK unless `heads` divides `width`.
   AttentionImpl(int64_t width, int64_t heads, const torch::TensorOptions& options,
                 const std::optional<Init>& init = {});
   /// [B, S, C] -> [B, S, C]. B may be 0. Up to rounding, images do not affect each other.

@@ -40,8 +40,7 @@ struct NormedBranch {
 
 /// Layer norm, (x - mean) / sqrt(var + eps) * weight + bias with population variance, or RMS norm,
 /// over the last dimension of a contiguous x. Parameters: weight [width] of ones; bias [width] of
-/// zeros, if any. bfloat16 is computed in float32 and needs float32 parameters; otherwise they have
-/// x's dtype.
+/// zeros, if any; in x's dtype, or in float32 for bfloat16, which is computed in float32.
 class LayerNormImpl : public ModuleBase {
  public:
   LayerNormImpl(int64_t width, const torch::TensorOptions& options, const NormOptions& norm = {});

@@ -5,8 +5,7 @@
 #include "moe/exchange/dispatch_plan_cuda.h"
 #include "runtime/kernels/row_kernels.cuh"
 
-// A rows this rank sends  R rows it receives  u units on this rank  E ranks  B rows of a buffer
-// W weights
+// A rows sent  R rows received  u units on this rank  E ranks  B rows of a buffer  W weights
 namespace shoal::dispatch_plan_cuda {
 namespace {
 

@@ -4,8 +4,7 @@
 
 struct CUstream_st;
 
-// A rows this rank sends  R rows it receives  u units on this rank  E ranks  B rows of a buffer
-// W weights
+// A rows sent  R rows received  u units on this rank  E ranks  B rows of a buffer  W weights
 
 /// The CUDA kernel that plans an all-to-all of a MoE layer (moe/exchange/dispatch_plan.h).
 namespace shoal::dispatch_plan_cuda {

@@ -160,17 +160,18 @@ ExpertWeights select(ExpertWeights stack, int64_t expert) {
   return stack;
 }
 
-/// Memory for the rows of a first layer: of all experts, or, if they are not kept, of the largest
-/// one of each run. An expert's rows begin at the same place of a cache line in both: a BLAS may
-/// round a product otherwise where its result is aligned otherwise.
+/// Memory for the rows of a first layer: of all experts, which keeps them, or, if `num_runs` is
+/// positive, of the largest expert of each run. An expert's rows begin at the same place of a cache
+/// line in both: a BLAS may round a product otherwise where its result is aligned otherwise.
 class FirstLayerRows {
  public:
-  FirstLayerRows(const Tensor& rows, int64_t width, int64_t most, std::optional<int64_t> num_runs)
+  FirstLayerRows(const Tensor& rows, int64_t width, int64_t most, int64_t num_runs)
       : width_(width),
-        kept_rows_(num_runs ? 0 : rows.size(0)),
+        kept_rows_(num_runs > 0 ? 0 : rows.size(0)),
         run_size_((most * width / kLine + 2) * kLine),
-        all_(torch::empty({num_runs ? *num_runs * run_size_ : kept_rows_ * width}, rows.options())),
-        is_kept_(!num_runs) {}
+        all_(torch::empty({num_runs > 0 ? num_runs * run_size_ : kept_rows_ * width},
+                          rows.options())),
+        is_kept_(num_runs == 0) {}
 
   Tensor of_expert(int64_t first, int64_t count, int64_t run) const {
     const int64_t begin = first * width_;
@@ -195,7 +196,7 @@ std::tuple<Tensor, Tensor, Tensor> forward_cpu(const Tensor& rows, const MaybeTe
   const Runs runs = runs_of(rows_u);
   const int64_t most = most_rows(rows_u), width = stack.fc1_weight.size(2);
   const Tensor hidden = torch::empty({runs.count() * most, width}, rows.options());
-  const auto num_runs = keep ? std::nullopt : std::optional(runs.count());
+  const int64_t num_runs = keep ? 0 : std::max<int64_t>(1, runs.count());
   const FirstLayerRows pre(rows, width, most, num_runs);
   const std::optional<FirstLayerRows> gate =
       stack.gate_weight.defined() ? std::optional(FirstLayerRows(rows, width, most, num_runs))

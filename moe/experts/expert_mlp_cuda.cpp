@@ -31,8 +31,7 @@ using MaybeTensor = std::optional<Tensor>;
 constexpr int64_t kGroupedMultiple = 8;
 constexpr int64_t kMostGroups = 1023;
 
-/// Whether the current device has LibTorch's grouped product for these rows, which needs no copy to
-/// the host.
+/// True if these rows can go to LibTorch's grouped product, which needs no copy to the host.
 bool has_grouped_product(const Tensor& rows, int64_t num_experts) {
   if (rows.scalar_type() != torch::kBFloat16 || num_experts > kMostGroups) return false;
   int device = 0, major = 0;

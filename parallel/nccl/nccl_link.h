@@ -81,8 +81,7 @@ class NcclLink {
   static std::string describe_timeout(std::chrono::milliseconds limit);
   /// Fails the link: later calls throw CommError that says why. The caller has to abort.
   NcclFailure give_up(const NcclCall& call, const std::string& what);
-  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError that says
-  /// why.
+  /// Aborts the NCCL communicator with all calls in flight. Later calls throw CommError.
   void abort(const std::string& why = "it was aborted") noexcept;
 
  private:

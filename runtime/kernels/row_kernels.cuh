@@ -52,8 +52,7 @@ struct alignas(sizeof(Real) * kCount) Pack {
 template <class Real>
 inline constexpr int kPackSize = 16 / static_cast<int>(sizeof(Real));
 
-/// The pack at place `pack` of a row, or zeros without a row, in the type in which values are
-/// computed.
+/// Pack number `pack` of a row, in the type in which values are computed. Zeros without a row.
 template <int kCount, class Real>
 __device__ inline Pack<Sum<Real>, kCount> load_wide(const Real* row, int64_t pack) {
   Pack<Sum<Real>, kCount> wide = {};

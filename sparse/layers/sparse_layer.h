@@ -25,8 +25,7 @@ struct SparseLayer {
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
   /// Returns matrix `index` of a tensor with the parameter's shape, as a view [outputs, inputs].
   torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
-  /// Broadcasts a value per cell of each matrix, [u, C], to the cells' weights: shaped like the
-  /// parameter.
+  /// Broadcasts values per cell of each matrix, [u, C], to the parameter's shape.
   torch::Tensor expand(const torch::Tensor& value_uC) const;
   /// Name of matrix `index` in logs and checkpoints. In a stack, with the expert's global number.
   std::string name_of(int64_t index) const;

@@ -88,8 +88,8 @@ class Butterfly : public Pattern {
     const int64_t all = std::bit_width(static_cast<uint64_t>(grid)) - 1;
     return std::min(all, weights / (rows() * columns() / grid) - 1);
   }
-  /// The best power of two that divides both sides into blocks of at least a square; the largest if
-  /// none fits.
+  /// The best power of two that divides both sides into blocks of at least a square, or the
+  /// largest.
   int64_t nearest_grid(int64_t weights) const {
     const uint64_t sides = static_cast<uint64_t>(rows() | columns());
     auto largest = static_cast<int64_t>(sides & (~sides + 1));

@@ -24,8 +24,8 @@ struct BlockIndex {
   }
 
   torch::Tensor row_z, column_z;  ///< int64, by rows
-  /// Start of each row of blocks, and column and number of each block, of the matrix and of its
-  /// transpose: int32.
+  /// Starts of rows of blocks, columns and numbers of blocks: of the matrix, of its transpose;
+  /// int32.
   std::vector<torch::Tensor> by_output, by_input;
 };
 

@@ -131,8 +131,7 @@ class BlockLayout : public SparseLayout {
   int64_t size_;
   SparsePlaces places_;
   BlockIndex blocks_;
-  /// First element of each block in S and in the values, and in the values as the transpose orders
-  /// them; int64.
+  /// First element of each block in S and in the values, in either order; int64.
   torch::Tensor place_z_, value_z_, value_of_transpose_z_;
 };
 
