@@ -11,8 +11,7 @@ namespace shoal {
 namespace {
 
 /// The chance of each logit to come, with other noise of the same deviation everywhere, above the
-/// noisy logit of the token's unit `threshold_unit_T1`: erfc((noisy - logit) / (sigma sqrt(2)))
-/// / 2.
+/// noisy logit of the token's unit `threshold_unit_T1`: half of erfc((noisy - logit) / sigma / √2).
 struct ChanceAbove : torch::autograd::Function<ChanceAbove> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& noisy_TU,
                                const torch::Tensor& logits_TU,

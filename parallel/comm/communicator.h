@@ -63,9 +63,8 @@ class Pending {
 ///   calls and run side by side. Ranks that swap two groups' calls wait for each other forever.
 ///
 /// Buffers are contiguous and on one device. Dimension 0 counts rows; a row may have any shape;
-/// zero rows are legal. dtypes: float32, float64, int64, uint8; bfloat16 is moved, but on CPUs not
-/// reduced. Throws TORCH_CHECK on shapes that do not fit the counts, CommError if the library
-/// fails.
+/// zero rows are legal. dtypes: float32, float64, int64, uint8; bfloat16, but no sums on CPUs.
+/// Throws TORCH_CHECK on shapes that do not fit the counts, CommError if the library fails.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -100,8 +99,7 @@ class Communicator {
   /// The collectives that a process has started, over all groups split from one communicator. As
   /// calls have one order, no two threads add to it at once.
   struct CallOrder {
-    /// Hash of each call's group and kind, in order; equal on ranks that have split and called
-    /// alike.
+    /// Hash of each call's group and kind, in order; equal on ranks that split and call alike.
     uint64_t hash = 0xcbf29ce484222325;
     uint64_t num_groups = 0;  ///< groups that were split off
   };

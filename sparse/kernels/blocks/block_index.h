@@ -24,8 +24,7 @@ struct BlockIndex {
   }
 
   torch::Tensor row_z, column_z;  ///< int64, by rows
-  /// Starts of rows of blocks, columns and numbers of blocks: of the matrix, of its transpose;
-  /// int32.
+  /// Starts of block rows, columns and numbers of blocks: of the matrix, of its transpose; int32.
   std::vector<torch::Tensor> by_output, by_input;
 };
 
