@@ -172,7 +172,7 @@ struct TrainingJob {
 
 /// The ranks of a job, on their devices.
 struct JoinedRanks {
-  RankDevices devices;  ///< outlive the grid
+  RankDevices devices;
   RankGrid grid;
 };
 
@@ -218,8 +218,8 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   OpenRun run(recipe.run, *grid.world, console, told);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
-  checkpoints.available_bytes = [ranks = job.launch.local_size] {
-    return machine_memory().available_bytes / ranks;
+  checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
+    return bytes;
   };
   // Without a step left, this start had no part in the run.
   if (session.steps_done() < session.total_steps()) {

@@ -160,9 +160,9 @@ ExpertWeights select(ExpertWeights stack, int64_t expert) {
   return stack;
 }
 
-/// Memory for the rows of a first layer: of all experts, which keeps them, or, if `num_runs` is
-/// positive, of the largest expert of each run. An expert's rows begin at the same place of a cache
-/// line in both: a BLAS may round a product otherwise where its result is aligned otherwise.
+/// Memory for the rows of a first layer. `num_runs` 0: of all experts, which are kept. Otherwise:
+/// of the largest expert of each run. An expert's rows begin at the same place of a cache line in
+/// both: a BLAS may round a product otherwise where its result is aligned otherwise.
 class FirstLayerRows {
  public:
   FirstLayerRows(const Tensor& rows, int64_t width, int64_t most, int64_t num_runs)

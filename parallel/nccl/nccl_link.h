@@ -66,7 +66,7 @@ class NcclLink {
   /// True if the link has failed or was aborted.
   bool has_failed() const;
 
-  // `call` is for messages only. When a method below throws, the NCCL communicator is aborted.
+  // `call` is for messages only. When a method below throws, NCCL gets no more calls.
   /// Throws CommError if the link failed before.
   void check_alive(const NcclCall& call) const;
   /// Throws CommError if `result`, returned by NCCL's `function`, is an error.

@@ -1,5 +1,6 @@
 #include "parallel/nccl/nccl_watch.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -48,6 +49,9 @@ void NcclWatch::run() {
 
 /// Drops the transfers that are over.
 std::optional<NcclFailure> NcclWatch::next_failure() {
+  const bool is_blocked = std::ranges::any_of(calls_, [](const Watched& call) {
+    return !call.finished && call.waited > std::chrono::seconds(10);
+  });
   std::set<const GpuStream*> busy;  // a stream runs in order: what is behind is in flight, too
   for (auto next = calls_.begin(); next != calls_.end();) {
     const auto call = next++;
@@ -68,7 +72,7 @@ std::optional<NcclFailure> NcclWatch::next_failure() {
     if (call->finished) {
       busy.insert(link.stream());
       turn = std::unique_lock(link.backend().launching, std::try_to_lock);
-      if (!turn) continue;  // a thread uses communicators: next time
+      if (!turn && !is_blocked) continue;  // a thread uses communicators: next time
       what = link.reported_error();
     }
     if (what.empty() && call->waited > call->limit) what = link.describe_timeout(call->limit);

@@ -11,8 +11,7 @@ namespace shoal {
 /// Base of the grow rules `cht` and `cht_s`: grows missing links, weights that are off, by the
 /// topology of the mask left after pruning. A link score is high if many paths of three links join
 /// the output and the input through nodes with few other links (link_scores.h). `cht` grows the
-/// highest scores; `cht_s` draws links in proportion to scores. Source: Zhang et al. 2024, 2025
-/// (CHT, CHTs).
+/// highest scores; `cht_s` draws links by scores. Source: Zhang et al. 2024, 2025 (CHT, CHTs).
 class TopologicalRule : public ReplaceRule {
  public:
   TopologicalRule(const ReplaceOptions& options, const Context& context, LinkScore score)

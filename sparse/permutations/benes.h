@@ -37,8 +37,7 @@ class Benes : public SwitchFamily {
 
 /// Returns the switch settings [2 log2(s) - 1][s / 2], true to swap, of a Beneš network with (P
 /// x)_i = x_{p(i)}, in O(s log s). `index`: p, a permutation of 0 to s - 1, where s is 2, 4, 8, …
-/// Source: the looping algorithm, Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching
-/// networks".
+/// Source: Opferman and Tsao-Wu 1971, "On a class of rearrangeable switching networks", looping.
 std::vector<std::vector<bool>> benes_switches(const std::vector<int64_t>& index);
 
 }  // namespace shoal

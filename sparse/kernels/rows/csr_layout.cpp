@@ -30,6 +30,7 @@ struct RowMatrix {
 
 /// at::index_select with `index`, without its bounds checks of each element.
 torch::Tensor gathered(const torch::Tensor& from, const std::vector<int32_t>& index) {
+  TORCH_CHECK(from.is_contiguous(), "sparse weights must be contiguous");
   torch::Tensor result = torch::empty({static_cast<int64_t>(index.size())}, from.options());
   AT_DISPATCH_FLOATING_TYPES(from.scalar_type(), "sparse_linear", [&] {
     const auto* data = from.const_data_ptr<scalar_t>();
@@ -166,7 +167,8 @@ class CsrLayout : public SparseLayout {
     const torch::Tensor whole = mask_mn.contiguous(), inputs = as_index(order.inputs),
                         outputs = as_index(order.outputs);
     const auto* mask = whole.const_data_ptr<bool>();
-    const auto *input_at = data_or_null<int64_t>(inputs), *row_of = data_or_null<int64_t>(outputs);
+    const auto *input_at = const_data_or_null<int64_t>(inputs),
+               *row_of = const_data_or_null<int64_t>(outputs);
     by_output_.input.reserve(static_cast<size_t>(num_weights()));
     place_.reserve(static_cast<size_t>(num_weights()));
     for (int64_t j = 0; j < rows(); ++j) {
