@@ -166,8 +166,7 @@ SHOAL_INLINE void dot_rows(const BlockDots<Real>& dots, int64_t first, int64_t l
 /// True if blocks consist of whole pairs of vectors.
 bool has_pairs(const BlockProgram& program) { return program.size % (2 * kLanes) == 0; }
 
-/// Names tell the shape of sums in registers: tokens by output vectors; gradients: inputs by
-/// outputs.
+/// Names tell the sums in registers: tokens by output vectors; in gradients inputs by outputs.
 #define SHOAL_BLOCK_LOOPS(Real, name, tokens, inputs, vectors)                               \
   SHOAL_CPU_CLONES void multiply_##name(const BlockProduct<Real>& product,                   \
                                         const TokenRows<const Real>& x,                      \
