@@ -109,11 +109,13 @@ void examine_kernels(const std::vector<Gpu>& gpus, Finding& plugin) {
   for (size_t i = 0; i < gpus.size(); ++i) {
     const int capability = gpus[i].capability, found = kernels_for(capability, built_for);
     if (capability == 0 || found / 10 == capability / 10) continue;
-    const std::string next = advice_on_kernels(capability);
+    const std::string next = advice_on_kernels(capability, built_for);
     if (none_runs) return plugin.fail(ExitCode::kTopology, next);
     if (found == 0) {
-      return plugin.warn(fmt::format(
-          "leave GPU {}, which runs no kernels, out of CUDA_VISIBLE_DEVICES, or {}", i, next));
+      return plugin.warn(
+          fmt::format("GPU {} runs no kernels: hide it by CUDA_DEVICE_ORDER=PCI_BUS_ID and "
+                      "CUDA_VISIBLE_DEVICES, or {}",
+                      i, next));
     }
     plugin.warn(next + "; until then the driver compiles kernels for this GPU as they start");
   }

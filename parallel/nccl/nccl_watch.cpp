@@ -49,9 +49,7 @@ void NcclWatch::run() {
 
 /// Drops the transfers that are over.
 std::optional<NcclFailure> NcclWatch::next_failure() {
-  const bool is_blocked = std::ranges::any_of(calls_, [](const Watched& call) {
-    return !call.finished && call.waited > std::chrono::seconds(10);
-  });
+  const auto is_stuck = [&](const Watched& c) { return !c.finished && c.waited > 50 * period_; };
   std::set<const GpuStream*> busy;  // a stream runs in order: what is behind is in flight, too
   for (auto next = calls_.begin(); next != calls_.end();) {
     const auto call = next++;
@@ -72,7 +70,7 @@ std::optional<NcclFailure> NcclWatch::next_failure() {
     if (call->finished) {
       busy.insert(link.stream());
       turn = std::unique_lock(link.backend().launching, std::try_to_lock);
-      if (!turn && !is_blocked) continue;  // a thread uses communicators: next time
+      if (!turn && std::ranges::none_of(calls_, is_stuck)) continue;  // in use: next time
       what = link.reported_error();
     }
     if (what.empty() && call->waited > call->limit) what = link.describe_timeout(call->limit);

@@ -93,9 +93,10 @@ std::vector<int> plugin_capabilities() {
   return built_for;
 }
 
-std::string advice_on_kernels(int gpu) {
+std::string advice_on_kernels(int gpu, const std::vector<int>& built_for) {
   if (gpu < 80) return "use a GPU of capability 8.0 or newer";
-  return fmt::format("build with cmake -DSHOAL_CUDA_ARCHITECTURES={}", gpu);
+  return fmt::format("build with -DSHOAL_CUDA_ARCHITECTURES='{};{}'", fmt::join(built_for, ";"),
+                     gpu);
 }
 
 void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for) {
@@ -103,7 +104,7 @@ void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for
   throw Error(ExitCode::kTopology,
               fmt::format("device: cuda: GPU {} is sm_{}, and the CUDA plug-in was built for sm_{}",
                           ordinal, gpu, fmt::join(built_for, ", sm_")),
-              fmt::format("{}, {}", advice_on_kernels(gpu), kUseCpu));
+              fmt::format("{}, {}", advice_on_kernels(gpu, built_for), kUseCpu));
 }
 
 std::string cuda_plugin_path() {

@@ -42,9 +42,9 @@ int kernels_for(int gpu, const std::vector<int>& built_for);
 /// Returns the capabilities that the loaded plug-in was built for, ascending; empty without one.
 std::vector<int> plugin_capabilities();
 
-/// Returns the next step for a GPU of capability `gpu` without kernels: what to build, or to use
-/// another GPU if this one is older than all that can be built for.
-std::string advice_on_kernels(int gpu);
+/// Returns the next step for a GPU of capability `gpu` without kernels: to build for it and for
+/// `built_for`, or to use another GPU if this one is older than all that can be built for.
+std::string advice_on_kernels(int gpu, const std::vector<int>& built_for);
 
 /// Throws Error (kTopology) with advice_on_kernels, if the GPU numbered `ordinal`, of capability
 /// `gpu`, does not run kernels built for `built_for`.

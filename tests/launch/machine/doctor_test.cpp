@@ -230,9 +230,10 @@ TEST_F(Doctor, ComparesWhatThePluginWasBuiltForWithEachGpu) {
   EXPECT_THAT(find_gpu("cuda_plugin").text, HasSubstr(" for sm_"));
   show({like(built), like(75)});
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kWarn) << "the other GPU runs kernels";
-  EXPECT_EQ(find_gpu("cuda_plugin").fix,
-            "leave GPU 1, which runs no kernels, out of CUDA_VISIBLE_DEVICES, or use a GPU of "
-            "capability 8.0 or newer");
+  EXPECT_EQ(
+      find_gpu("cuda_plugin").fix,
+      "GPU 1 runs no kernels: hide it by CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES, "
+      "or use a GPU of capability 8.0 or newer");
   show({like(75), like(75)});
   EXPECT_EQ(find_gpu("cuda_plugin").verdict, Verdict::kFail);
   EXPECT_EQ(find_gpu("cuda_plugin").code, ExitCode::kTopology);

@@ -160,9 +160,11 @@ void fail_from(std::function<NcclResult(Args...)>& function, int64_t call) {
 }
 
 TEST(NcclJobsRanks, ThatFailInAnyPhaseEndOnAllRanks) {
-  // The exchange, a sum of gradients, the weights after an update, and what a host finds later.
+  // The exchange, sums of statistics and of gradients, the weights after an update, and what a host
+  // finds later.
   const std::vector<std::pair<std::string, std::function<void(NcclFunctions&)>>> phases{
       {"ncclSend", [](NcclFunctions& nccl) { fail_from(nccl.send, 40); }},
+      {"ncclAllReduce", [](NcclFunctions& nccl) { fail_from(nccl.all_reduce, 2); }},
       {"ncclReduceScatter", [](NcclFunctions& nccl) { fail_from(nccl.reduce_scatter, 3); }},
       {"ncclAllGather", [](NcclFunctions& nccl) { fail_from(nccl.all_gather, 2); }},
       {"ncclCommGetAsyncError",

@@ -120,6 +120,20 @@ TEST_F(NcclWatchOfOneRank, AbortsNoCommunicatorWhileItsThreadLaunchesWithinTheLi
   EXPECT_THROW(late.wait(), CommError);
 }
 
+TEST_F(NcclWatchOfOneRank, TellsAnErrorAlsoWhileAThreadIsStuckInALaunch) {
+  const auto comm = connect();
+  Pending early = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);
+  rank_->backend.nccl.all_reduce = [&](const void*, void*, size_t, torch::ScalarType, ReduceOp,
+                                       NcclComm*, GpuStream*) {
+    fails_ = true;
+    wait_for_abort();
+    return testing::kRemoteError;
+  };
+  EXPECT_THROW(comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum), CommError);
+  EXPECT_THAT(told(), HasSubstr("all_reduce #0 failed on rank 0 of 1"));
+  EXPECT_THROW(early.wait(), CommError);
+}
+
 TEST_F(NcclWatchOfOneRank, TellsATransferThatTakesTooLong) {
   const auto comm = connect({.transfer = 20ms});
   Pending pending = comm->start_all_reduce(torch::zeros({4}), ReduceOp::kSum);

@@ -151,8 +151,8 @@ TEST_F(Device, AGpuWithoutKernelsIsAnErrorThatNamesWhatToBuild) {
 }
 
 TEST_F(Device, AdvisesToBuildForGpusThatCanBeBuiltFor) {
-  EXPECT_EQ(advice_on_kernels(80), "build with cmake -DSHOAL_CUDA_ARCHITECTURES=80");
-  EXPECT_THAT(advice_on_kernels(75), Not(HasSubstr("build")));
+  EXPECT_EQ(advice_on_kernels(80, {90, 100}), "build with -DSHOAL_CUDA_ARCHITECTURES='90;100;80'");
+  EXPECT_THAT(advice_on_kernels(75, {90}), Not(HasSubstr("build")));
 }
 
 TEST_F(Device, PluginIsBesideTheLibrary) {
