@@ -93,10 +93,9 @@ std::vector<int> plugin_capabilities() {
   return built_for;
 }
 
-std::string advice_on_kernels(int gpu, const std::vector<int>& built_for) {
+std::string advice_on_kernels(int gpu, const std::vector<int>& built) {
   if (gpu < 80) return "use a GPU of capability 8.0 or newer";
-  return fmt::format("build with -DSHOAL_CUDA_ARCHITECTURES='{};{}'", fmt::join(built_for, ";"),
-                     gpu);
+  return fmt::format("build with -DSHOAL_CUDA_ARCHITECTURES='{};{}'", fmt::join(built, ";"), gpu);
 }
 
 void require_kernels(int64_t ordinal, int gpu, const std::vector<int>& built_for) {

@@ -43,8 +43,8 @@ int kernels_for(int gpu, const std::vector<int>& built_for);
 std::vector<int> plugin_capabilities();
 
 /// Returns the next step for a GPU of capability `gpu` without kernels: to build for it and for
-/// `built_for`, or to use another GPU if this one is older than all that can be built for.
-std::string advice_on_kernels(int gpu, const std::vector<int>& built_for);
+/// those of `built`, or to use another GPU if this one is older than all that can be built for.
+std::string advice_on_kernels(int gpu, const std::vector<int>& built);
 
 /// Throws Error (kTopology) with advice_on_kernels, if the GPU numbered `ordinal`, of capability
 /// `gpu`, does not run kernels built for `built_for`.
