@@ -311,6 +311,13 @@ else()
   set(SHOAL_TEST_BROWSER "none: the tests of label browser are left out (apt-get install chromium)")
 endif()
 
+find_program(SHOAL_MKDOCS mkdocs)
+mark_as_advanced(SHOAL_MKDOCS)
+if(SHOAL_MKDOCS)
+  add_test(NAME site COMMAND "${PROJECT_SOURCE_DIR}/launch/site" "${CMAKE_BINARY_DIR}/scratch/site")
+  set_tests_properties(site PROPERTIES LABELS unit TIMEOUT 120)
+endif()
+
 add_test(NAME lint COMMAND "${PROJECT_SOURCE_DIR}/tests/lint.py" "${PROJECT_SOURCE_DIR}")
 add_test(NAME lint_test COMMAND "${PROJECT_SOURCE_DIR}/tests/lint_test.py")
 add_test(NAME documents_test COMMAND "${PROJECT_SOURCE_DIR}/tests/documents_test.py")
