@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/images/image_file.h"
@@ -45,7 +46,7 @@ struct ShardsSplit {
 
 struct TarShardsOptions {
   std::string path = ".";
-  std::optional<int64_t> classes;
+  ClassOptions classes;
   ShardsSplit<Split::kTrain> train;
   ShardsSplit<Split::kValid> valid;
   PhotographOptions photographs;
@@ -55,9 +56,7 @@ struct TarShardsOptions {
         field("path", &TarShardsOptions::path,
               "folder of the shards, relative to the working directory", not_empty(), file_path(),
               on_resume(OnResume::kFree)),
-        field("classes", &TarShardsOptions::classes,
-              "number of classes, which cls members name from 0 on; none = images without labels",
-              unset_word("none"), in_range(2, 1e6)),
+        inlined(&TarShardsOptions::classes),
         field("train", &TarShardsOptions::train, "what is trained on"),
         field("valid", &TarShardsOptions::valid, "what is evaluated on", changes_scores()),
         inlined(&TarShardsOptions::photographs)};
@@ -107,12 +106,10 @@ void require_labels_below(int64_t num_classes, const Shard& shard) {
   }
 }
 
-std::vector<Shard> open_shards(const std::vector<std::string>& paths,
-                               std::optional<int64_t> num_classes) {
+std::vector<Shard> open_shards(const std::vector<std::string>& paths, bool has_classes) {
   std::vector<Shard> shards;
   for (const std::string& path : paths) {
-    shards.emplace_back(path, num_classes ? Labels::kRequired : Labels::kIgnored);
-    if (num_classes) require_labels_below(*num_classes, shards.back());
+    shards.emplace_back(path, has_classes ? Labels::kRequired : Labels::kIgnored);
   }
   return shards;
 }
@@ -120,17 +117,27 @@ std::vector<Shard> open_shards(const std::vector<std::string>& paths,
 /// Shards one after the other.
 class TarShardsSet final : public SampleSet {
  public:
-  TarShardsSet(const std::vector<std::string>& paths, std::optional<int64_t> num_classes,
+  TarShardsSet(std::vector<Shard> shards, const ClassOptions& classes, Split split,
                const PhotographOptions& photographs)
-      : shards_(open_shards(paths, num_classes)),
+      : shards_(std::move(shards)),
         end_of_shard_(ends_of(shards_)),
-        has_classes_(num_classes.has_value()),
+        has_classes_(classes.classes > 0),
         decode_side_(photographs.decode_side),
-        corrupt_(size(), photographs.on_corrupt) {}
+        corrupt_(size(), photographs.on_corrupt) {
+    for (Shard& shard : shards_) {
+      if (!has_classes_) break;
+      const ClassLabels labels = label_classes(shard.class_names(), classes, shard.path(), split);
+      require_labels_below(labels.label_of.empty() ? *classes.classes : std::ssize(labels.label_of),
+                           shard);
+      shard.relabel(labels.label_of);
+      if (&shard == &shards_.front()) labels_ = labels;
+    }
+  }
 
   int64_t size() const override { return end_of_shard_.empty() ? 0 : end_of_shard_.back(); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
-  std::vector<std::string> notes() const override { return corrupt_.lines(); }
+  std::vector<std::string> notes() const override { return both(labels_.notes, corrupt_.lines()); }
+  std::vector<std::string> warnings() const override { return labels_.warnings; }
 
   /// All names, sizes and labels, and the bytes of some images.
   std::string fingerprint() const override {
@@ -191,6 +198,7 @@ class TarShardsSet final : public SampleSet {
   std::vector<Shard> shards_;
   std::vector<int64_t> end_of_shard_;  ///< samples up to and with each shard
   bool has_classes_;
+  ClassLabels labels_;  ///< of the first shard
   std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
@@ -207,20 +215,25 @@ class TarShardsSource : public DataSource {
       .path = "shards",
       .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
       .lines =
-          "  classes: 1000\n"
           "  image_size: 224\n"
           "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
           "  valid: {crop: {name: center, resize: 256}}\n",
       .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
-  explicit TarShardsSource(const Options& options) : options_(options) {}
+  /// Looks for class names in the shards' indices.
+  explicit TarShardsSource(const Options& options) : options_(options) {
+    options_.classes.find(
+        [&](Split split) { return class_names_of_shards(shard_paths(options_, split)); });
+  }
 
   DataShape shape() const override {
     return {.source = "tar_shards",
             .image = options_.photographs.shape(),
             .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-            .classes = options_.classes.value_or(0)};
+            .classes = options_.classes.classes.value_or(kUnknownClasses),
+            .has_unknown_classes = !options_.classes.classes};
   }
+  std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
@@ -238,8 +251,10 @@ class TarShardsSource : public DataSource {
   }
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override {
-    return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
-                                          options_.photographs);
+    const ClassOptions& classes = options_.classes;
+    return std::make_unique<TarShardsSet>(
+        open_shards(shard_paths(options_, split), classes.classes > 0), classes, split,
+        options_.photographs);
   }
 
  private:
