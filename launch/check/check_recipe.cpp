@@ -45,7 +45,6 @@ void apply(const Rule& rule, Problems& problems) {
   }
 }
 
-/// `has_head`: whether the sizes of the classifier are known.
 ModelCounts count(const BuiltModel& model, bool has_head) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
@@ -59,11 +58,10 @@ ModelCounts count(const BuiltModel& model, bool has_head) {
   }
   const int64_t head = model.task->head_parameters();
   counts.parameters_headless = counts.parameters - head;
-  counts.lacks_head = !has_head && head > 0;
-  if (counts.lacks_head) {
-    counts.parameters -= head;
-    counts.active_parameters -= head;
-  }
+  if (has_head) return counts;
+  counts.lacks_head = head > 0;
+  counts.parameters -= head;
+  counts.active_parameters -= head;
   return counts;
 }
 

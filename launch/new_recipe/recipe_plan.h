@@ -14,9 +14,8 @@ namespace shoal {
 struct NewArguments {
   std::string backbone;
   std::optional<int64_t> experts = {};  ///< per layer; default: 0, or 4 if the backbone needs some
-  std::string data = {};                ///< default: the source that reads the files in `path`;
-                                        ///< without a path shapes, or text for tokens
-  std::string path = {};                ///< data.path; default: that of the source's sketch
+  std::string data = {};  ///< default: what reads `path`; without it shapes, or text for tokens
+  std::string path = {};  ///< data.path; default: that of the source's sketch
 };
 
 /// A registered backbone or data source, and its sketch, from which `shoal new` writes a recipe.

@@ -254,11 +254,6 @@ Shard::Shard(const std::string& path, Labels labels)
   for (const ShardSample& sample : samples()) require_label(sample, path);
 }
 
-void Shard::relabel(const std::vector<int64_t>& label_of) {
-  if (label_of.empty()) return;
-  for (ShardSample& sample : list_.samples) sample.label = label_of.at(*sample.label);
-}
-
 std::vector<std::string> shards_in(const std::string& folder, const std::string& hint) {
   std::vector<std::string> paths;
   std::error_code failed;

@@ -106,10 +106,17 @@ void require_labels_below(int64_t num_classes, const Shard& shard) {
   }
 }
 
-std::vector<Shard> open_shards(const std::vector<std::string>& paths, bool has_classes) {
+/// `num_classes`: 0 without labels. `names`: of the classes, in all indices that name some.
+std::vector<Shard> open_shards(const std::vector<std::string>& paths, int64_t num_classes,
+                               const std::vector<std::string>& names) {
   std::vector<Shard> shards;
   for (const std::string& path : paths) {
-    shards.emplace_back(path, has_classes ? Labels::kRequired : Labels::kIgnored);
+    shards.emplace_back(path, num_classes > 0 ? Labels::kRequired : Labels::kIgnored);
+    if (num_classes > 0) require_labels_below(num_classes, shards.back());
+    const std::vector<std::string>& own = shards.back().class_names();
+    if (own.empty() || own == names) continue;
+    throw DataError(shard_index_path(path) + ": has other class names than " + paths.front(),
+                    "pack the shards of a split together");
   }
   return shards;
 }
@@ -117,22 +124,14 @@ std::vector<Shard> open_shards(const std::vector<std::string>& paths, bool has_c
 /// Shards one after the other.
 class TarShardsSet final : public SampleSet {
  public:
-  TarShardsSet(std::vector<Shard> shards, const ClassOptions& classes, Split split,
+  TarShardsSet(std::vector<Shard> shards, bool has_classes, ClassLabels labels,
                const PhotographOptions& photographs)
       : shards_(std::move(shards)),
         end_of_shard_(ends_of(shards_)),
-        has_classes_(classes.classes > 0),
+        has_classes_(has_classes),
+        labels_(std::move(labels)),
         decode_side_(photographs.decode_side),
-        corrupt_(size(), photographs.on_corrupt) {
-    for (Shard& shard : shards_) {
-      if (!has_classes_) break;
-      const ClassLabels labels = label_classes(shard.class_names(), classes, shard.path(), split);
-      require_labels_below(labels.label_of.empty() ? *classes.classes : std::ssize(labels.label_of),
-                           shard);
-      shard.relabel(labels.label_of);
-      if (&shard == &shards_.front()) labels_ = labels;
-    }
-  }
+        corrupt_(size(), photographs.on_corrupt) {}
 
   int64_t size() const override { return end_of_shard_.empty() ? 0 : end_of_shard_.back(); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
@@ -185,7 +184,9 @@ class TarShardsSet final : public SampleSet {
     return {shards_[shard], shards_[shard].samples()[static_cast<size_t>(index - first)]};
   }
 
-  int64_t label_of(const ShardSample& sample) const { return has_classes_ ? *sample.label : 0; }
+  int64_t label_of(const ShardSample& sample) const {
+    return has_classes_ ? labels_.of(*sample.label) : 0;
+  }
 
   Sample decode(int64_t index) const {
     const auto [shard, sample] = find(index);
@@ -198,7 +199,7 @@ class TarShardsSet final : public SampleSet {
   std::vector<Shard> shards_;
   std::vector<int64_t> end_of_shard_;  ///< samples up to and with each shard
   bool has_classes_;
-  ClassLabels labels_;  ///< of the first shard
+  ClassLabels labels_;
   std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
@@ -251,10 +252,13 @@ class TarShardsSource : public DataSource {
   }
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override {
-    const ClassOptions& classes = options_.classes;
-    return std::make_unique<TarShardsSet>(
-        open_shards(shard_paths(options_, split), classes.classes > 0), classes, split,
-        options_.photographs);
+    const std::vector<std::string> paths = shard_paths(options_, split);
+    const std::vector<std::string> names = class_names_of_shards(paths);
+    ClassLabels labels = label_classes(names, options_.classes, paths.front(), split);
+    const int64_t num_classes =
+        labels.label_of.empty() ? *options_.classes.classes : std::ssize(labels.label_of);
+    return std::make_unique<TarShardsSet>(open_shards(paths, num_classes, names), num_classes > 0,
+                                          std::move(labels), options_.photographs);
   }
 
  private:
