@@ -84,9 +84,10 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
   for (const std::string& name : names) label_of.emplace(name, std::ssize(label_of));
   for (const std::string& name : found) {
     if (!label_of.contains(name)) {
-      throw DataError(fmt::format("{}: its class {} is not in data.class_names{}", place,
-                                  quoted_excerpt(name), did_you_mean(name, names)),
-                      "rename it or take it away; other classes need another model");
+      throw DataError(
+          fmt::format("{}: its class {} is not in data.class_names{}", place, quoted_excerpt(name),
+                      did_you_mean(name, names)),
+          "rename it or take it away, or train a new model with other data.class_names");
     }
     labels.label_of.push_back(label_of.at(name));
   }

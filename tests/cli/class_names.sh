@@ -71,6 +71,15 @@ expect 0 train tar_shards shards run.on_existing=resume train.duration=60step
 shows 'data.class_names: those of the checkpoint'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
+# A run that began without names, as those of older versions, goes on with the same labels.
+cp -r shards nameless && rm nameless/*/*.index
+expect 0 train tar_shards nameless data.classes=4 run.name=older run.stop_after=20step \
+  train.duration=40step
+expect 0 train tar_shards shards data.classes=4 run.name=older run.on_existing=resume \
+  train.duration=40step
+expect 0 train tar_shards shards data.classes=4 run.name=newer train.duration=40step
+[ "$(digest older)" = "$(digest newer)" ] || fail 'labels changed with the names'
+
 # Exported and imported, its names are those of the checkpoint, whatever the data's order is.
 expect 0 answered export run --to safetensors exported
 expect 0 answered import exported --as safetensors imported
@@ -97,7 +106,6 @@ tail -n 1 output >stdout
 top1 0.9 1
 
 # Without names the labels are numbers, here of another order: told, and wrong.
-cp -r shards nameless && rm nameless/*/*.index
 expect 0 evaluate data.path=nameless
 grep -qF 'names no classes; its labels are taken for places in data.class_names' stderr ||
   fail "$(cat stderr)"
