@@ -45,7 +45,7 @@ void apply(const Rule& rule, Problems& problems) {
   }
 }
 
-ModelCounts count(const BuiltModel& model) {
+ModelCounts count(const BuiltModel& model, bool has_head) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
   for (const auto& backbone : backbones_of(*model.task)) {
@@ -56,7 +56,12 @@ ModelCounts count(const BuiltModel& model) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, model);
   }
-  counts.parameters_headless = counts.parameters - model.task->head_parameters();
+  const int64_t head = model.task->head_parameters();
+  counts.parameters_headless = counts.parameters - head;
+  if (has_head) return counts;
+  counts.lacks_head = head > 0;
+  counts.parameters -= head;
+  counts.active_parameters -= head;
   return counts;
 }
 
@@ -102,8 +107,9 @@ std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* 
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const BuiltModel built = build_model(known, source->shape());
-    checked = CheckedModel{built, count(built)};
+    const DataShape data = source->shape();
+    const BuiltModel built = build_model(known, data);
+    checked = CheckedModel{built, count(built, !data.has_unknown_classes)};
     const BuiltModel& model = checked->built;
     ModelCounts& counts = checked->counts;
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
@@ -233,12 +239,14 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
   CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}};
-  const LoadedRecipe& loaded = checked.loaded;
+  LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  if (!found.has_mistake_in("data"))
+  if (!found.has_mistake_in("data")) {
+    find_classes(loaded);
     checked.source = make_source(loaded.options, source.environment);
+  }
   const DataSource* data = checked.source.get();
   std::optional<CheckedModel> model = check_model(
       loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);

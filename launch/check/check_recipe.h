@@ -22,6 +22,7 @@ struct ModelCounts {
   int64_t parameters = 0;
   int64_t parameters_headless = 0;      ///< without the classifier's weight and bias
   int64_t active_parameters = 0;        ///< used for one token; experts that it skips do not count
+  bool lacks_head = false;              ///< the classifier is not counted: its size is not known
   std::vector<MoeStageInfo> stages;     ///< layers with routed units (experts or memory units)
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses

@@ -249,6 +249,10 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "memory and changes nothing",
         join_words(checked.counts.entry_kinds)));
   }
+  if (checked.counts.lacks_head) {
+    notes.emplace_back(
+        "data.classes: auto, and the data that names them is not there: the head is not counted");
+  }
   const Node tree = config::to_node(recipe);
   note_usual_losses(checked, tree, notes);
   note_scopes(tree, notes);

@@ -432,6 +432,10 @@ void add_pack(CLI::App& data, ExitCode& code) {
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,
                     "subfolders are classes, numbered in order of name, and samples have labels");
+  command
+      ->add_option("--classes-of", arguments->plan.classes_of,
+                   "--classes with the numbers that the classes have in these shards")
+      ->type_name("DIR");
   add_json(*command, arguments->json);
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
@@ -439,6 +443,7 @@ void add_pack(CLI::App& data, ExitCode& code) {
       "bytes. If packing is killed, DIR has no file that ends in .tar.\n"
       "Examples:\n"
       "  shoal data pack imagenet/train --classes --out shards/train\n"
+      "  shoal data pack imagenet/val --classes-of shards/train --out shards/val\n"
       "  shoal data pack photographs --out shards/train --shard-size 1GB");
   command->callback([&code, arguments] { code = pack(*arguments, std::cout); });
 }

@@ -158,9 +158,10 @@ Described describe_weights(const WeightFormat* format, const ForeignWeights& wei
                            const ImportArguments& arguments, const Environment& environment) {
   const std::string name = fmt::format("{} (its recipe)", weights.path());
   const auto load = [&](const config::Node& root) {
-    return config::load_options_text<Recipe>(config::emit(root), name,
-                                             {"", arguments.overrides, environment})
-        .options;
+    LoadedRecipe loaded = config::load_options_text<Recipe>(config::emit(root), name,
+                                                            {"", arguments.overrides, environment});
+    find_classes(loaded);
+    return loaded.options;
   };
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);

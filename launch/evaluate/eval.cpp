@@ -64,6 +64,10 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   check_stride(recipe, *source);
   OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
   data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
+  if (grid.world->rank() == 0) {
+    for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
+    for (const std::string& line : data.samples->warnings()) data.warn(line);
+  }
   require_own_tokenizer(opened.manifest, data.tokenizer);
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);

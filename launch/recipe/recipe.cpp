@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/text.h"
+#include "runtime/data/class_options.h"
 #include "runtime/yaml/config_scalar.h"
 
 namespace shoal {
@@ -53,6 +54,27 @@ void TrainOptions::validate(Problems& problems) const {
                                       batch, accumulate, counted(micro_batch, "sample"),
                                       micro_batch == 1 ? "is" : "are", group, advice));
   }
+}
+
+void find_classes(LoadedRecipe& loaded) {
+  Recipe& recipe = loaded.options;
+  ClassOptions* classes = class_options_of(recipe.data.source);
+  if (classes == nullptr) return;
+  const config::Node before = config::to_node(recipe.data);
+  const auto source = Registry<DataSource>::create(recipe.data.source, {});
+  const DataShape shape = source->shape();
+  if (!shape.has_unknown_classes) classes->classes = shape.classes;
+  classes->class_names = source->class_names();
+  for (const config::Difference& key : config::diff(before, config::to_node(recipe.data))) {
+    loaded.found.push_back(config::join_path("data", key.path));
+  }
+}
+
+config::Comment origins_of(const LoadedRecipe& loaded) {
+  return [&loaded](const std::string& path) {
+    const bool is_found = std::ranges::find(loaded.found, path) != loaded.found.end();
+    return is_found ? "found in the data" : config::origin_of(loaded.document.root, path);
+  };
 }
 
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint) {

@@ -17,6 +17,7 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/options/config.h"
 #include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 #include "runtime/options/registry.h"
 #include "sparse/sparsity_options.h"
 
@@ -338,6 +339,12 @@ struct Recipe {
 extern template const config::Type& config::type_of<Recipe>();  // saves seconds of compiling
 
 using LoadedRecipe = config::Loaded<Recipe>;  ///< with the document it was read from
+
+/// Puts number and names of the classes into the keys of `data` that the recipe leaves to the data,
+/// as far as they are there. Reads names, such as those of folders, and no samples.
+void find_classes(LoadedRecipe& loaded);
+/// Where a value of the recipe comes from, as "recipe.yaml:14", for comments in written recipes.
+config::Comment origins_of(const LoadedRecipe& loaded);
 
 /// Returns a manifest's recipe, `${env:X}` unresolved. Throws ConfigError that names `checkpoint`.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");

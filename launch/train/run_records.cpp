@@ -153,6 +153,7 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
 
 void log_split(const char* split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
+  for (const std::string& line : data.warnings()) log.warn(fmt::format("{}: {}", split, line));
   const auto num_corrupt = std::ssize(data.substituted());
   if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
@@ -219,9 +220,7 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
   const std::vector<std::string> hosts = gather_text(world, host_name());
   if (world.rank() != 0) return;
   write_file(folder.file("resolved.yaml"),
-             config::emit(config::to_node(recipe.options), [&recipe](const std::string& path) {
-               return config::origin_of(recipe.document.root, path);
-             }));
+             config::emit(config::to_node(recipe.options), origins_of(recipe)));
   const Json env{{"build", build_json()},
                  {"command", origin.command_line},
                  {"launcher", origin.launch.launcher.empty() ? "none" : origin.launch.launcher},

@@ -16,6 +16,7 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/data/open_split.h"
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
@@ -163,7 +164,7 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
 struct TrainingJob {
   const TrainArguments& arguments;
   const LaunchInfo& launch;
-  const CheckedRecipe& checked;
+  CheckedRecipe& checked;
   Communicator& guard;                        ///< joins all ranks; the work has a copy
   std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
 
@@ -202,6 +203,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   const std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
   job.stage = "opening the data";
+  std::string kept;
+  if (!job.arguments.override_fixed) kept = keep_classes(job.checked.loaded, *grid.world);
+  if (!kept.empty()) job.checked.source = make_source(recipe, job.arguments.source.environment);
   const JobData data =
       open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
@@ -216,6 +220,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   OpenRun run(recipe.run, *grid.world, console, told);
+  if (!kept.empty()) run.log.info(kept);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
   checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
@@ -259,7 +264,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   // Before all else: a signal while a run is prepared stops it in order, at its first step.
   const LaunchInfo launch = read_launch_info(environment);
   auto signals = std::make_unique<const StopSignals>(signal_notice(launch));
-  const CheckedRecipe checked =
+  CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
   StopSignals::set_grace(run.grace.value());

@@ -59,6 +59,8 @@ class SampleSet {
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
   /// read, which ones have been replaced so far.
   virtual std::vector<std::string> notes() const { return {}; }
+  /// Lines for the log on what is hardly meant, such as classes without a sample to train on.
+  virtual std::vector<std::string> warnings() const { return {}; }
   /// Names and sizes of the files and a hash of some of their blocks, which a resumed run compares
   /// with its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
@@ -67,7 +69,8 @@ class SampleSet {
 };
 
 /// A data set with its splits. Recipe key data.source names it, and its own keys are keys of
-/// `data`. The constructor opens no file: `shoal check` and `show` get shape() without the data.
+/// `data`. The constructor reads no sample: `shoal check` and `show` get shape() without the data.
+/// It may look for names of classes, such as those of folders, and accepts that none are there.
 class DataSource {
  public:
   struct Context {
@@ -93,7 +96,8 @@ class DataSource {
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// Names of the classes by label, for display; empty if unknown. May read small files if any.
+  /// Names of the classes by label; empty if unknown. Reads no file: the names are in the recipe
+  /// (data.class_names), or the constructor found them.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// True if samples are windows of one long stream. In evaluation each begins
   /// Context::evaluation_stride tokens after the one before.

@@ -337,6 +337,7 @@ class Reader {
     void* value = const_cast<void*>(type.at(object, 0));
     // No value begins with a letter: another word for none, as `none` where the word is `never`.
     if (is_counted(element.kind) && !node.is_broken && node.is_plain() &&
+        node.text != rules.zero_word &&
         std::isalpha(static_cast<unsigned char>(node.text[0])) != 0) {
       return note(node.position, place.path,
                   read_single(element, value, node, rules) + "; or did you mean '" +

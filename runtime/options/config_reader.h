@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/options/config_schema.h"
 #include "runtime/yaml/config_node.h"
@@ -33,6 +34,7 @@ template <class Options>
 struct Loaded {
   Options options;
   Document document;
+  std::vector<std::string> found = {};  ///< keys whose values were found in the data
 };
 
 /// Reads a recipe into Options. Mistakes go to `diagnostics`; values with mistakes are unspecified.

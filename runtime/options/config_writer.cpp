@@ -155,7 +155,9 @@ class Writer {
 
   static Node leaf(const Type& type, const void* object, const FieldRules& rules) {
     Node node = scalar(write_single(type, object));
-    if (type.kind == Kind::kText) {
+    if (type.kind == Kind::kInteger && node.text == "0" && !rules.zero_word.empty()) {
+      node.text = rules.zero_word;
+    } else if (type.kind == Kind::kText) {
       node.is_quoted = !is_safe_plain(node.text) || node.text == rules.unset_word;
     }
     return node;

@@ -26,6 +26,7 @@ class PixelsSet final : public SampleSet {
   int64_t size() const override { return images_->size(); }
   std::vector<int64_t> substituted() const override { return images_->substituted(); }
   std::vector<std::string> notes() const override { return images_->notes(); }
+  std::vector<std::string> warnings() const override { return images_->warnings(); }
   std::string fingerprint() const override { return images_->fingerprint(); }
 
   Sample read(int64_t index, int64_t epoch) const override {
@@ -115,8 +116,10 @@ class PixelsSource : public DataSource {
     return {.source = "pixels",
             .sequence = images.image.value_or(ImageShape{}).pixels(),
             .vocabulary = 256,
-            .classes = images.classes};
+            .classes = images.classes,
+            .has_unknown_classes = images.has_unknown_classes};
   }
+  std::vector<std::string> class_names() const override { return images_->class_names(); }
   /// Reports the problems that the source of the images reports.
   void check_training(Problems& problems) const override {
     ImageProblems image_problems(problems);
