@@ -17,6 +17,7 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/options/config.h"
 #include "runtime/options/config_reader.h"
+#include "runtime/options/option_map.h"
 #include "runtime/options/registry.h"
 #include "sparse/sparsity_options.h"
 
@@ -231,20 +232,37 @@ struct TrainOptions {
   void validate(Problems& problems) const;
 };
 
-/// `evaluate`: how often to evaluate the validation split.
+/// `evaluate`: how often to evaluate, and on which samples.
 struct EvaluateOptions {
   std::optional<Duration> every = Duration::epochs(1);
+  std::optional<int64_t> samples;
+  OptionMap<DataOptions> sets;
+  std::optional<std::string> score;
   std::optional<int64_t> stride;
 
   static constexpr auto fields() {
     return std::tuple{
         field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
               above(0), unset_word("never")),
+        field("samples", &EvaluateOptions::samples,
+              "samples of each validation set that are evaluated, the same in all evaluations: "
+              "drawn by run.seed; all: every sample",
+              at_least(1), unit("samples"), unset_word("all"), changes_scores()),
+        field(
+            "sets", &EvaluateOptions::sets,
+            "further validation sets by name, {NAME: {…}}: of each the keys of `data` in which it "
+            "differs; its split `valid` is evaluated, with metrics NAME.METRIC"),
+        field("score", &EvaluateOptions::score,
+              "metric that selects the best checkpoint, NAME.METRIC of a set; auto: the task's, on "
+              "data.valid",
+              not_empty(), unset_word("auto"), changes_scores()),
         field("stride", &EvaluateOptions::stride,
               "stride of sliding-window perplexity on text: windows after the first score only "
               "their last `stride` tokens; none: windows do not overlap",
               at_least(1), unit("tokens"), unset_word("none"), changes_scores())};
   }
+  /// Checks the names of the sets.
+  void validate(Problems& problems) const;
 };
 
 /// `checkpoint`: how often to save, and which checkpoints to keep. Training ends with a save.
@@ -333,6 +351,8 @@ struct Recipe {
               on_resume(OnResume::kFree)),
         field("parallel", &Recipe::parallel, "how the ranks are used", on_resume(OnResume::kFree))};
   }
+  /// Completes each of evaluate.sets to a whole section `data`: see lay_over (other_data.h).
+  static void complete(config::Node& root, const config::Surroundings& surroundings);
 };
 
 extern template const config::Type& config::type_of<Recipe>();  // saves seconds of compiling

@@ -198,6 +198,11 @@ void log_course(const RunStart& start, Log& log) {
 void log_data(const Recipe& recipe, const JobData& data, Log& log) {
   log_split("data.train", *data.train.samples, log);
   log_split("data.valid", *data.valid.samples, log);
+  if (data.valid.drawn_from) log.info("data.valid: " + describe_draw(data.valid));
+  for (const OpenSet& set : data.sets) {
+    log_split(("evaluate.sets." + set.name).c_str(), *set.data.samples, log);
+    if (set.data.drawn_from) log.info(set.name + ": " + describe_draw(set.data));
+  }
   const int64_t samples = data.train.samples->size();
   if (samples >= recipe.train.batch) return;
   log.warn(

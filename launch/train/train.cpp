@@ -202,8 +202,8 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   const std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
   job.stage = "opening the data";
-  const JobData data =
-      open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
+  const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
+                                 choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
   const auto& on_meta = job.checked.model.sparse;
@@ -236,7 +236,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log)},
+                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
