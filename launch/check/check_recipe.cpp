@@ -234,7 +234,8 @@ bool is_behind_end(const Recipe& recipe, StepScale scale,
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
-  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}};
+  CheckedRecipe checked{
+      config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}, {}};
   const LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
