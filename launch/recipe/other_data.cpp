@@ -98,6 +98,24 @@ config::Node lay_over(const DataOptions& own, config::Node changes) {
   return changes;
 }
 
+void Recipe::complete(config::Node& root, const config::Surroundings& surroundings) {
+  const config::Entry* data = root.find("data");
+  config::Entry* evaluate = root.find("evaluate");
+  config::Entry* sets = evaluate ? evaluate->value.find("sets") : nullptr;
+  if (data == nullptr || sets == nullptr) return;
+  DataOptions own;
+  config::Diagnostics mistakes;
+  config::read_into(config::type_of<DataOptions>(), &own, data->value, surroundings, mistakes);
+  const bool is_whole = mistakes.size() == 0;
+  if (is_whole) fix_normalisation(own);
+  for (config::Entry& set : sets->value.entries) {
+    set.value.is_broken |= !is_whole;  // the mistakes are told where `data` is read
+    if (is_whole && set.value.kind == config::Node::Kind::kMap) {
+      set.value = lay_over(own, std::move(set.value));
+    }
+  }
+}
+
 ChangedRecipe read_changed(const Recipe& own, config::RecipeSource changes) {
   changes.text = config::canonical_text(own);
   ChangedRecipe changed;

@@ -351,7 +351,7 @@ struct Recipe {
               on_resume(OnResume::kFree)),
         field("parallel", &Recipe::parallel, "how the ranks are used", on_resume(OnResume::kFree))};
   }
-  /// Completes each of evaluate.sets to a whole section `data`: see lay_over (other_data.h).
+  /// Completes each of evaluate.sets to a whole section `data`, by lay_over (other_data.h).
   static void complete(config::Node& root, const config::Surroundings& surroundings);
 };
 

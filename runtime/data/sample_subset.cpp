@@ -13,9 +13,7 @@ SampleSubset::SampleSubset(std::shared_ptr<const SampleSet> all, std::vector<int
 std::unique_ptr<const SampleSet> SampleSubset::draw(std::unique_ptr<const SampleSet> all,
                                                     int64_t count, uint64_t seed) {
   if (count >= all->size()) return all;
-  // Another stream than the orders of epochs, whose layer is 0.
-  const Stream stream{seed, Purpose::kDataOrder, hash_name("evaluate.samples"), 0};
-  const KeyedPermutation permutation(stream, all->size());
+  const KeyedPermutation permutation({seed, Purpose::kEvaluated}, all->size());
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) indices.push_back(permutation.at(i));
   std::ranges::sort(indices);
