@@ -95,6 +95,9 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   result.evaluation = evaluate(parts, result.step);
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
+  for (const OpenSet& set : sets) {
+    result.num_substituted += count_substituted(*set.data.samples, *grid.world);
+  }
   if (arguments.baselines) result.baselines = find_baselines(parts);
   return result;
 }

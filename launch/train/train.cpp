@@ -40,7 +40,8 @@ namespace {
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
-int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
+int64_t log_replaced(const std::string& split, const SampleSet& data, Communicator& world,
+                     Log& log) {
   const std::vector<std::string> own =
       data.substituted().empty() ? std::vector<std::string>{} : data.notes();
   for (const std::string& line : gather_lines(world, own))
@@ -148,6 +149,9 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
                    OpenRun& run, const TrainingResult& result) {
   const Substituted substituted{log_replaced("data.train", *data.train.samples, world, run.log),
                                 log_replaced("data.valid", *data.valid.samples, world, run.log)};
+  for (const OpenSet& set : data.sets) {
+    log_replaced("evaluate.sets." + set.name, *set.data.samples, world, run.log);
+  }
   if (world.rank() != 0) return;
   const bool has_report = !leaves_run_alone(run.folder, result);
   std::vector<std::string> notes = recipe_notes(checked);
