@@ -51,9 +51,9 @@ grep -q '60 of 60 samples; evaluate.samples asks for no fewer' output || fail "$
 grep -q 'noisy top-1' output || fail "$(cat output)"
 
 # A resume goes on with sets and score; another score is told.
-expect 0 ranks 1 "${train[@]}" train.duration=30step run.on_existing=resume
+expect 0 ranks 2 "${train[@]}" train.duration=30step run.on_existing=resume
 grep -q 'the recipe has changed' output && fail "nothing changed: $(cat output)"
-expect 0 ranks 1 "${train[@]}" train.duration=40step run.on_existing=resume evaluate.score=top5
+expect 0 ranks 2 "${train[@]}" train.duration=40step run.on_existing=resume evaluate.score=top5
 grep -q 'evaluate.score *checkpoint: noisy.loss *recipe: top5' output || fail "$(cat output)"
 grep -q 'do not compare' output || fail "$(cat output)"
 

@@ -99,8 +99,9 @@ TEST(EvaluationSets, LocateMistakes) {
   EXPECT_THAT(mistakes_in({"evaluate.sets={a b: {}}"}),
               ElementsAre(AllOf(HasSubstr("'a b' is not a name"),
                                 HasSubstr("use letters, digits, _ and -"))));
-  EXPECT_THAT(mistakes_in({"evaluate.sets.a.source=shaeps"}),
-              ElementsAre(HasSubstr("evaluate.sets.a.source: unknown data source 'shaeps'")));
+  EXPECT_THAT(
+      mistakes_in({"evaluate.sets.a.source=shaeps"}),
+      ElementsAre(HasSubstr("evaluate.sets.a.source=shaeps: unknown data source 'shaeps'")));
   EXPECT_THAT(mistakes_in({"evaluate.sets.a=5"}),
               ElementsAre(HasSubstr("expected a mapping of keys")));
   EXPECT_THAT(mistakes_in({"data.noise=2", "evaluate.sets.a.noise=0.1"}),
