@@ -51,6 +51,7 @@ struct Metric {
     kNumber,
     kShare,  ///< in [0, 1], printed as a percentage
     kCount,
+    kLoss,  ///< a number that is better the lower it is; the others, the higher
   };
   std::string name;  ///< key in JSON and CSV
   double value = 0.0;

@@ -14,7 +14,7 @@ int main(int argc, char** argv) try {
   const LaunchInfo launch = read_launch_info(environment_variable);
   OpenedCheckpoint opened = open_checkpoint_alone({argv[1]}, environment_variable);
   const auto source = make_source(opened.recipe, environment_variable);
-  const OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  const OpenSplit data = open_valid(opened.recipe, source, choose_workers(launch));
   const BuiltModel model =
       build_model(opened.recipe, data.source->shape(), {&opened.grid, opened.grid.device});
   load_model(opened, model);

@@ -9,6 +9,8 @@
 #include "launch/check/topology.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
+#include "launch/model/score_rule.h"
+#include "launch/recipe/other_data.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/state_list.h"
@@ -238,13 +240,15 @@ bool is_behind_end(const Recipe& recipe, StepScale scale,
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
-  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}};
+  CheckedRecipe checked{
+      config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}, {}};
   LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
   if (!found.has_mistake_in("data")) {
-    find_classes(loaded);
+    loaded.found = find_classes(loaded.options);
+    fix_normalisation(loaded.options.data);
     checked.source = make_source(loaded.options, source.environment);
   }
   const DataSource* data = checked.source.get();
@@ -254,6 +258,13 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   if (data != nullptr) {
     const auto num_views = model ? std::optional(model->built.task->views()) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
+    if (!found.has_mistake_in("evaluate")) {
+      apply([&] { checked.sets = make_set_sources(loaded.options, *data, source.environment); },
+            problems);
+    }
+  }
+  if (model && !found.has_mistake_in("evaluate")) {
+    apply([&] { score_rule(*model->built.task, loaded.options.evaluate); }, problems);
   }
   if (model && !found.has_mistake_in("train")) {
     check_comparison(loaded.options, *model->built.task, problems);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
 #include "launch/model/model_work.h"
 #include "launch/recipe/recipe.h"
@@ -38,6 +39,7 @@ struct ModelCounts {
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
+  std::vector<SetSource> sets;               ///< of evaluate.sets, not opened either
   BuiltModel model;  ///< on the meta device: tensors have shapes but no memory
   ModelCounts counts;
 };

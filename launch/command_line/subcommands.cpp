@@ -179,7 +179,9 @@ void add_eval(CLI::App& app, ExitCode& code) {
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
       "  shoal eval runs/denoise --images pictures\n"
-      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
+      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin\n"
+      "  shoal eval runs/tiny_cifar10 data.source=image_folder data.path=photos\n"
+      "  shoal eval runs/tiny_cifar10 evaluate.samples=2000");
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
 }

@@ -29,6 +29,7 @@ struct EvalResult {
   bool is_averaged = false;    ///< whether the weights are averages
   int64_t num_by_kernels = 0;  ///< layers that sparse kernels run
   Evaluation evaluation;
+  std::string draw;  ///< describe_draw of data.valid
   int64_t num_substituted = 0;
   std::optional<std::vector<BaselineScore>> baselines;
   std::optional<DrawnImages> images;
@@ -62,13 +63,19 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   RankGrid& grid = opened.grid;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
-  OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
+  OpenSplit data = open_valid(recipe, source, choose_workers(launch));
   data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
   if (grid.world->rank() == 0) {
     for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
     for (const std::string& line : data.samples->warnings()) data.warn(line);
   }
   require_own_tokenizer(opened.manifest, data.tokenizer);
+  std::vector<OpenSet> sets =
+      open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
+  for (OpenSet& set : sets) {
+    set.data.warn = data.warn;
+    require_own_tokenizer(opened.manifest, set.data.tokenizer);
+  }
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
@@ -87,15 +94,30 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     PosixFileSystem files;
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
+  result.draw = describe_draw(data);
+  parts.sets = sets;
   result.evaluation = evaluate(parts, result.step);
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
+  for (const OpenSet& set : sets) {
+    result.num_substituted += count_substituted(*set.data.samples, *grid.world);
+  }
   if (arguments.baselines) result.baselines = find_baselines(parts);
   return result;
 }
 
 std::string eval_json(const EvalResult& result, const EvalArguments& arguments) {
-  nlohmann::ordered_json json = to_json(result.evaluation);
+  Evaluation of_data = result.evaluation;
+  nlohmann::ordered_json sets;
+  std::erase_if(of_data.metrics, [&sets](const Metric& metric) {
+    const size_t dot = metric.name.find('.');
+    if (dot == metric.name.npos) return false;
+    add_metrics({{metric.name.substr(dot + 1), metric.value, metric.kind}},
+                sets[metric.name.substr(0, dot)]);
+    return true;
+  });
+  nlohmann::ordered_json json = to_json(of_data);
+  if (!sets.empty()) json["sets"] = sets;
   if (!result.evaluation.moe.empty()) json["moe"] = routing_json(result.evaluation.moe);
   if (result.baselines) json["baselines"] = to_json(*result.baselines);
   if (result.images) {
@@ -122,7 +144,8 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
     rows.push_back({"by sparse kernels", counted(result.num_by_kernels, "layer")});
   }
   for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
-  rows.push_back({"samples", std::to_string(evaluation.samples)});
+  rows.push_back(
+      {"samples", result.draw.empty() ? std::to_string(evaluation.samples) : result.draw});
   rows.push_back({"time", human_seconds(evaluation.seconds)});
   if (result.num_substituted > 0) {
     rows.push_back(

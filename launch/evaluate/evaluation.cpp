@@ -10,12 +10,14 @@
 #include <numeric>
 #include <utility>
 
+#include "launch/model/score_rule.h"
 #include "launch/runs/expert_records.h"
 #include "moe/moe_metrics.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/loader/loader.h"
+#include "runtime/data/sample_subset.h"
 #include "runtime/records/metrics.h"
 
 // b samples on this rank  B samples on all ranks
@@ -31,21 +33,6 @@ std::vector<double> load_shares(const MoeReport& layer) {
   }
   return shares;
 }
-
-class SpreadSamples : public SampleSet {
- public:
-  SpreadSamples(const SampleSet& all, int64_t most)
-      : all_(all), size_(std::min(most, all.size())) {}
-  int64_t size() const override { return size_; }
-  Sample read(int64_t index, int64_t epoch) const override {
-    return all_.read(static_cast<int64_t>(static_cast<__int128>(index) * all_.size() / size_),
-                     epoch);
-  }
-
- private:
-  const SampleSet& all_;
-  int64_t size_;
-};
 
 /// Gathers the first `count` rows from all ranks, by their places.
 torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b,
@@ -115,7 +102,13 @@ std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
 }
 
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most) {
-  return std::make_unique<SpreadSamples>(all, most);
+  most = std::min(most, all.size());
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < most; ++i) {
+    indices.push_back(static_cast<int64_t>(static_cast<__int128>(i) * all.size() / most));
+  }
+  return std::make_unique<SampleSubset>(
+      std::shared_ptr<const SampleSet>(std::shared_ptr<void>(), &all), std::move(indices));
 }
 
 std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
@@ -135,7 +128,8 @@ double Evaluation::value(std::string_view name) const {
   for (const Metric& metric : metrics) {
     if (metric.name == name) return metric.value;
   }
-  TORCH_CHECK(false, "the task reports no metric '", std::string(name), "'");
+  throw DataError(fmt::format("the evaluated samples do not give the metric '{}'", name),
+                  "set evaluate.score to another metric");
 }
 
 std::string to_text(const Metric& metric) {
@@ -207,9 +201,8 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  if (References* references = parts.task.references()) {
-    if (!add_references(*references, parts, interrupted)) return std::nullopt;
-  }
+  References* references = parts.renews_references ? parts.task.references() : nullptr;
+  if (references && !add_references(*references, parts, interrupted)) return std::nullopt;
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;
@@ -246,6 +239,14 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   result.moe = std::move(routing);
   result.pictures = std::move(pictures);
   if (same.weight > 0) result.router_agreement = same.sum / same.weight;
+  for (const OpenSet& set : parts.sets) {
+    EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid, parts.train_data};
+    own.progress = parts.progress;
+    own.renews_references = false;
+    const auto of_set = evaluate(own, step, nullptr, interrupted);
+    if (!of_set) return std::nullopt;
+    add_set_metrics(set.name, of_set->metrics, of_set->samples, result.metrics);
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct Evaluation {
   /// Pictures that the task draws of the first samples, a column for each kind.
   std::vector<PictureColumn> pictures = {};
 
-  /// Value of the metric with this name; TORCH_CHECK that it exists.
+  /// Value of the metric with this name. Throws DataError if the split does not give it.
   double value(std::string_view name) const;
 };
 
@@ -48,6 +49,8 @@ struct EvaluationParts {
   /// Maximum number of samples to draw pictures of, all from the first micro-batch; 0: none.
   int64_t most_pictures = 0;
   Progress progress = {};
+  std::span<const OpenSet> sets = {};  ///< evaluated after the data
+  bool renews_references = true;       ///< false: the task keeps those of the evaluation before
 };
 
 /// Called on all ranks before each batch. Must return the same on all; true ends the evaluation.
@@ -57,6 +60,7 @@ using Interrupted = std::function<bool()>;
 /// with references (training samples to compare with, such as the neighbours of kNN) is shown these
 /// first. `step`: optimizer steps done so far, read by layers that change with it. `agreement`:
 /// compares the routing with the previous evaluation's and stores it; null on all ranks or on none.
+/// Metrics of the sets follow as NAME.METRIC, with the numbers of samples as NAME.samples.
 /// Collective; every rank gets the same result, nullopt if interrupted.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);

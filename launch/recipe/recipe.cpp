@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "runtime/base/text.h"
@@ -56,18 +57,38 @@ void TrainOptions::validate(Problems& problems) const {
   }
 }
 
-void find_classes(LoadedRecipe& loaded) {
-  Recipe& recipe = loaded.options;
+void EvaluateOptions::validate(Problems& problems) const {
+  for (const auto& [name, data] : sets) {
+    const bool is_plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-';
+    });
+    if (is_plain) continue;
+    problems.add("sets", fmt::format("'{}' is not a name; use letters, digits, _ and -", name));
+  }
+}
+
+void share_classes(Recipe& recipe) {
+  const ClassOptions* own = class_options_of(recipe.data.source);
+  for (auto& set : recipe.evaluate.sets) {
+    ClassOptions* of_set = class_options_of(set.options.source);
+    if (own != nullptr && of_set != nullptr) *of_set = *own;
+  }
+}
+
+std::vector<std::string> find_classes(Recipe& recipe) {
   ClassOptions* classes = class_options_of(recipe.data.source);
-  if (classes == nullptr) return;
+  if (classes == nullptr) return {};
   const config::Node before = config::to_node(recipe.data);
   const auto source = Registry<DataSource>::create(recipe.data.source, {});
   const DataShape shape = source->shape();
   if (!shape.has_unknown_classes) classes->classes = shape.classes;
   classes->class_names = source->class_names();
+  share_classes(recipe);
+  std::vector<std::string> found;
   for (const config::Difference& key : config::diff(before, config::to_node(recipe.data))) {
-    loaded.found.push_back(config::join_path("data", key.path));
+    found.push_back(config::join_path("data", key.path));
   }
+  return found;
 }
 
 config::Comment origins_of(const LoadedRecipe& loaded) {

@@ -9,7 +9,7 @@ namespace shoal {
 ExitCode show(const ShowArguments& arguments, std::ostream& out) {
   LoadedRecipe loaded =
       config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
-  if (!arguments.minimal) find_classes(loaded);
+  if (!arguments.minimal) loaded.found = find_classes(loaded.options);
   const config::Type& type = config::type_of<Recipe>();
   config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
                                         : config::to_node(type, &loaded.options);

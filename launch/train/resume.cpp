@@ -156,6 +156,7 @@ std::string keep_classes(LoadedRecipe& loaded, Communicator& world) {
   // Without names, as from an older version, the data is labelled as when the run began.
   const bool keeps_names = own->class_names.empty() || own->class_names == before.class_names;
   if (own->classes == before.classes && keeps_names) return "";
+  share_classes(loaded.options);
   return "data.class_names: those of the checkpoint, by which the classes of the data are labelled";
 }
 

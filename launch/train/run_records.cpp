@@ -151,7 +151,7 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
   return rows;
 }
 
-void log_split(const char* split, const SampleSet& data, Log& log) {
+void log_split(const std::string& split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
   for (const std::string& line : data.warnings()) log.warn(fmt::format("{}: {}", split, line));
   const auto num_corrupt = std::ssize(data.substituted());
@@ -199,6 +199,11 @@ void log_course(const RunStart& start, Log& log) {
 void log_data(const Recipe& recipe, const JobData& data, Log& log) {
   log_split("data.train", *data.train.samples, log);
   log_split("data.valid", *data.valid.samples, log);
+  if (data.valid.drawn_from) log.info("data.valid: " + describe_draw(data.valid));
+  for (const OpenSet& set : data.sets) {
+    log_split("evaluate.sets." + set.name, *set.data.samples, log);
+    if (set.data.drawn_from) log.info(set.name + ": " + describe_draw(set.data));
+  }
   const int64_t samples = data.train.samples->size();
   if (samples >= recipe.train.batch) return;
   log.warn(

@@ -41,7 +41,8 @@ namespace {
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
-int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
+int64_t log_replaced(const std::string& split, const SampleSet& data, Communicator& world,
+                     Log& log) {
   const std::vector<std::string> own =
       data.substituted().empty() ? std::vector<std::string>{} : data.notes();
   for (const std::string& line : gather_lines(world, own))
@@ -149,6 +150,9 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
                    OpenRun& run, const TrainingResult& result) {
   const Substituted substituted{log_replaced("data.train", *data.train.samples, world, run.log),
                                 log_replaced("data.valid", *data.valid.samples, world, run.log)};
+  for (const OpenSet& set : data.sets) {
+    log_replaced("evaluate.sets." + set.name, *set.data.samples, world, run.log);
+  }
   if (world.rank() != 0) return;
   const bool has_report = !leaves_run_alone(run.folder, result);
   std::vector<std::string> notes = recipe_notes(checked);
@@ -205,9 +209,13 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "opening the data";
   std::string kept;
   if (!job.arguments.override_fixed) kept = keep_classes(job.checked.loaded, *grid.world);
-  if (!kept.empty()) job.checked.source = make_source(recipe, job.arguments.source.environment);
-  const JobData data =
-      open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
+  if (!kept.empty()) {
+    const auto& environment = job.arguments.source.environment;
+    job.checked.source = make_source(recipe, environment);
+    job.checked.sets = make_set_sources(recipe, *job.checked.source, environment);
+  }
+  const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
+                                 choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
   const auto& on_meta = job.checked.model.sparse;
@@ -241,7 +249,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log)},
+                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";

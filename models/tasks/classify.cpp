@@ -120,11 +120,12 @@ EvalOutput Classify::evaluate(const Batch& batch) {
 }
 
 std::vector<Metric> Classify::metrics(const std::vector<NamedSum>& totals) const {
-  std::vector<Metric> metrics{{"loss", mean_of(totals, "loss")},
+  std::vector<Metric> metrics{{"loss", mean_of(totals, "loss"), Metric::Kind::kLoss},
                               {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
                               {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
   if (is_binary()) {
-    metrics.push_back({kCrossEntropy, mean_of(totals, kCrossEntropy), {}, "cross entropy"});
+    metrics.push_back(
+        {kCrossEntropy, mean_of(totals, kCrossEntropy), Metric::Kind::kLoss, "cross entropy"});
   }
   if (has_gates_) {
     std::ranges::move(GateScores::metrics(totals, /*has_recall=*/false),

@@ -144,19 +144,20 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
   /// Leaves out metrics per byte and word if the text's numbers of them are unknown.
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double loss = mean_of(totals, "loss");
-    std::vector<Metric> metrics{{"loss", loss}, {"perplexity", std::exp(loss)}};
+    std::vector<Metric> metrics{{"loss", loss, Metric::Kind::kLoss},
+                                {"perplexity", std::exp(loss), Metric::Kind::kLoss}};
     if (has_answers_) {
       metrics.push_back({"accuracy", mean_of(totals, "accuracy"), Metric::Kind::kShare});
     }
     const double bytes_per_token = ratio_of(totals, "bytes_per_token");
     if (totals.empty() || bytes_per_token > 0) {
       metrics.push_back({"bits_per_byte", loss / std::numbers::ln2 / bytes_per_token,
-                         Metric::Kind::kNumber, "bits per byte"});
+                         Metric::Kind::kLoss, "bits per byte"});
     }
     // Megatron's adjusted perplexity.
     const double tokens_per_word = ratio_of(totals, "tokens_per_word");
     if (totals.empty() || tokens_per_word > 0) {
-      metrics.push_back({"word_perplexity", std::exp(loss * tokens_per_word), Metric::Kind::kNumber,
+      metrics.push_back({"word_perplexity", std::exp(loss * tokens_per_word), Metric::Kind::kLoss,
                          "perplexity per word"});
     }
     if (has_gates_) {

@@ -91,6 +91,11 @@ class DataSource {
     std::string_view change = "";  ///< the key `augment`, likewise; left out for task `denoise`
     bool is_usual = false;         ///< the default source of images or of tokens
   };
+  /// Keys of `data` that a model is trained for, whichever source has them. Evaluations on another
+  /// source keep their values.
+  static constexpr std::array<std::string_view, 8> kModelKeys{
+      "classes",   "class_names", "image_size", "decode_side",
+      "normalise", "tokenizer",   "sequence",   "valid.crop"};
   static constexpr std::string_view kNameKey = "source";    ///< recipe key that selects a source
   static constexpr std::string_view kNoun = "data source";  ///< word for messages
 

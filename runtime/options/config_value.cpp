@@ -158,7 +158,7 @@ std::string type_text(const Type& type, const FieldRules& rules) {
     case Kind::kList:
       return "list of " + type_text(type.element(), rules);
     case Kind::kMap:
-      return "mapping of texts";
+      return type.element ? "mapping of sections" : "mapping of texts";
     case Kind::kStruct:
       return "mapping";
     case Kind::kChoice:

@@ -102,7 +102,7 @@ class Writer {
       case Kind::kChoice:
         return in_short(type, section(type, object, defaults));
       case Kind::kMap:
-        return map(*static_cast<const TextMap*>(object));
+        return type.element ? sections(type, object) : map(*static_cast<const TextMap*>(object));
       case Kind::kOptional: {
         if (type.size(object) == 0) return unset(rules);
         std::shared_ptr<void> fresh;
@@ -144,6 +144,19 @@ class Writer {
     node.kind = Node::Kind::kMap;
     for (const auto& [name, text] : texts)
       node.entries.push_back({name, {}, leaf(type_of<std::string>(), &text, {})});
+    return node;
+  }
+
+  Node sections(const Type& type, const void* object) const {
+    Node node;
+    node.kind = Node::Kind::kMap;
+    for (std::size_t i = 0; i < type.size(object); ++i) {
+      const void* item = type.at(object, i);
+      const FieldInfo &name = type.element().fields[0], &options = type.element().fields[1];
+      node.entries.push_back({*static_cast<const std::string*>(name.member_of(item)),
+                              {},
+                              section(options.type(), options.member_of(item), nullptr)});
+    }
     return node;
   }
 
