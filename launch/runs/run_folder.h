@@ -35,4 +35,11 @@ struct RunFolder {
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 
+/// Throws ConfigError, on every rank, if open_run_folder would not accept the folder now; changes
+/// nothing. For starts that have long work to do first. Collective.
+void check_run_folder(const std::string& path, OnExisting policy, Communicator& world);
+
+/// The folder of a run, run.root/run.name.
+std::string run_path(const RunOptions& run);
+
 }  // namespace shoal
