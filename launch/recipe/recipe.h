@@ -63,6 +63,10 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
+/// Units of lengths of a training: those that steps can be counted in, and times.
+inline constexpr auto kLengthUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken, DurationUnit::kSecond);
+
 /// Largest train.batch, train.group and train.accumulate: a product of two does not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 

@@ -98,9 +98,6 @@ constexpr auto accepts(Units... units) {
 /// Units of durations that can be converted to optimizer steps: no times, no percentages.
 inline constexpr auto kCountedUnits =
     accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken);
-/// Units of a length of the training: those that can be counted, and times.
-inline constexpr auto kLengthUnits =
-    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken, DurationUnit::kSecond);
 /// Units of a point in the training.
 inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::kEpoch,
                                             DurationUnit::kToken, DurationUnit::kPercent);
