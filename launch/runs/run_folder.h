@@ -35,8 +35,7 @@ struct RunFolder {
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 
-/// Throws ConfigError, on every rank, if open_run_folder would not accept the folder now; changes
-/// nothing. For starts that have long work to do first. Collective.
+/// Throws as open_run_folder would if the folder is not accepted; changes nothing. Collective.
 void check_run_folder(const std::string& path, OnExisting policy, Communicator& world);
 
 /// The folder of a run, run.root/run.name.

@@ -207,7 +207,6 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   auto steps = resumed_duration(recipe, *grid.world, job.arguments.override_fixed);
   std::string origin = ", as when the run began";
   if (!steps) {
-    job.stage = "timing trial steps";
     tell(fmt::format("train.duration {}: timed by a trial, which is undone", clock));
     Session trial(recipe, build(), data.train, grid);
     load_initial_weights(trial, recipe);
@@ -216,9 +215,8 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
-    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation", 1000 * times.step_s,
-                         times.evaluation_s);
-    origin += "; another machine or load gives another number";
+    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
+                         1000 * times.step_s, times.evaluation_s);
   }
   tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
   recipe.train.duration = *steps;
