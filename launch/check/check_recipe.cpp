@@ -173,6 +173,10 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   count_steps("train.log_every", recipe.train.log_every);
   count_steps("evaluate.every", recipe.evaluate.every);
   count_steps("checkpoint.every", recipe.checkpoint.every);
+  if (recipe.train.patience && !recipe.evaluate.every) {
+    problems.add("train.patience",
+                 "counts evaluations, and evaluate.every is never; name how often");
+  }
   apply_at("schedule", [&] { Registry<Schedule>::create(recipe.schedule, scale); });
   if (!recipe.sparsity) return;
   apply_at("sparsity.rule", [&] { Registry<GrowRule>::create(recipe.sparsity->rule, {scale}); });
@@ -227,6 +231,7 @@ void check_mix(const Recipe& recipe, const Task& task, Problems& problems) {
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place) {
   if (scale.total_steps > 0) return place(scale) > scale.total_steps;
+  if (recipe.train.duration.is_time()) return false;
   scale.samples_per_step = recipe.train.batch;
   for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
     scale.samples_per_epoch = samples_per_epoch;

@@ -53,9 +53,10 @@ struct CheckedRecipe {
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 
-/// True if a place, such as the end of a warm-up, lies behind the training's end. `place` computes
-/// its step from a StepScale. Before the data is opened, `scale` has only tokens_per_sample; the
-/// result is then true only if the place is behind the end for a short and for a very long epoch.
+/// True if a place, such as the end of a warm-up, lies behind the training's end; false if that is
+/// not known, as train.duration is a time. `place` computes its step from a StepScale. Before the
+/// data is opened, `scale` has only tokens_per_sample; the result is then true only if the place is
+/// behind the end for a short and for a very long epoch.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

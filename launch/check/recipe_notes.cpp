@@ -238,6 +238,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
         "is the best so far is saved as well, for checkpoint.keep_best");
   }
+  if (recipe.train.duration.is_time()) {
+    notes.emplace_back(
+        "train.duration: a trial at the start turns the time into steps; where the schedule ends "
+        "and what places in percent mean is known only then");
+  }
   if (recipe.train.average) {
     notes.emplace_back(
         "train.average: evaluations use the averages, which are a second copy of the trained "

@@ -65,6 +65,10 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
 
+/// Units of lengths of a training: those that steps can be counted in, and times.
+inline constexpr auto kLengthUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken, DurationUnit::kSecond);
+
 /// Largest train.batch, train.group and train.accumulate: a product of two does not overflow.
 inline constexpr double kMostSamples = 1 << 30;
 
@@ -193,12 +197,14 @@ struct TrainOptions {
   std::optional<WeightAverage::Options> average;
   bool recompute = false;
   Duration log_every = Duration::steps(50);
+  std::optional<int64_t> patience;
   int64_t max_nonfinite_steps = 3;
 
   static constexpr auto fields() {
     return std::tuple{
-        required("duration", &TrainOptions::duration, "length of the training", above(0),
-                 kCountedUnits, on_resume(OnResume::kFree)),
+        required("duration", &TrainOptions::duration,
+                 "length of the training; a time becomes steps at the start, by timing a trial",
+                 above(0), kLengthUnits, on_resume(OnResume::kFree)),
         required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
                  in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
@@ -221,8 +227,12 @@ struct TrainOptions {
         field("recompute", &TrainOptions::recompute,
               "run each block again in the backward pass instead of keeping its activations",
               on_resume(OnResume::kFree)),
-        field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
-              kCountedUnits, on_resume(OnResume::kFree)),
+        field("log_every", &TrainOptions::log_every,
+              "steps, or time, between lines of metrics; also at the end", above(0), kLengthUnits,
+              on_resume(OnResume::kFree)),
+        field("patience", &TrainOptions::patience,
+              "training ends after so many evaluations in a row without a better score",
+              at_least(1), unset_word("none"), on_resume(OnResume::kFree)),
         field(
             "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
             "training ends (exit 30) after so many steps in a row whose loss or gradients are not "

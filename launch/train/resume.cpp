@@ -117,6 +117,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
   resume_courses(resumed, recipe, session, options.override_fixed, writer);
+  if (resumed.score) session.add_score(*resumed.score);  // where the state lacks it
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   writer.resumed_score = resumed.score;

@@ -103,9 +103,9 @@ std::string describe_nothing_done(const RunFolder& folder, const TrainingResult&
                 result.last_step, result.total_steps)
           : fmt::format("the run was finished already, at step {}", result.last_step);
   return fmt::format(
-      "\n  {}; its records, summary and report stay as they are\n  to go on, raise train.duration\n"
-      "  {}\n",
-      what, folder.path);
+      "\n  {}; its records, summary and report stay as they are\n  to go on, raise {}\n  {}\n",
+      what, result.last_step < result.total_steps ? "or remove train.patience" : "train.duration",
+      folder.path);
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -225,7 +225,11 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
   const std::vector<std::string> hosts = gather_text(world, host_name());
   if (world.rank() != 0) return;
   write_file(folder.file("resolved.yaml"),
-             config::emit(config::to_node(recipe.options), origins_of(recipe)));
+             config::emit(config::to_node(recipe.options), [&](const std::string& path) {
+               const bool is_timed = path == "train.duration" && !origin.clock.empty();
+               return is_timed ? origin.clock + ", timed when the run began"
+                               : origins_of(recipe)(path);
+             }));
   const Json env{{"build", build_json()},
                  {"command", origin.command_line},
                  {"launcher", origin.launch.launcher.empty() ? "none" : origin.launch.launcher},
@@ -240,12 +244,15 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
 
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   const RankGrid& grid = session.grid();
-  const bool has_steps = session.steps_done() < session.total_steps();
+  const std::string end =
+      session.steps_done() < session.total_steps()
+          ? "train.patience ended the training"
+          : fmt::format("train.duration ends at step {}", session.total_steps());
   const std::string steps =
-      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
-                              counted(recipe.train.batch, "sample"))
-                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
-                              session.steps_done(), session.total_steps());
+      session.is_finished()
+          ? fmt::format("no step is left at step {}, as {}", session.steps_done(), end)
+          : fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+                        counted(recipe.train.batch, "sample"));
   return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
                      recipe.model.backbone.name(), count_elements(session.parameters()),
                      counted(grid.world->size(), "rank"),

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -29,10 +28,12 @@
 #include "launch/runs/expert_records.h"
 #include "launch/runs/run_folder.h"
 #include "launch/step/session.h"
+#include "launch/train/clock_trial.h"
 #include "launch/train/mfu.h"
 #include "launch/train/resume.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
 #include "sparse/sparse_model.h"
 
@@ -58,7 +59,8 @@ void print_summary(const std::string& text, Log& log) {
 
 /// True if the run was finished but for its last evaluation. Collective.
 bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFolder& folder) {
-  return session.steps_done() == session.total_steps() && recipe.evaluate.every &&
+  return session.is_finished() && session.steps_done() <= session.total_steps() &&
+         recipe.evaluate.every &&
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
@@ -68,8 +70,7 @@ struct OpenRun {
   OpenRun(const RunOptions& options, Communicator& world, Console& console,
           const std::vector<std::string>& told)
       : folder(open_run_folder(
-            (std::filesystem::path(options.root) / options.name).string(), options.on_existing,
-            world, files,
+            run_path(options), options.on_existing, world, files,
             [&console](const std::string& line) { console.print("warning: " + line); })),
         log(fmt::format("{}/rank-{:05}.log", folder.logs(), world.rank()), world.rank(),
             [&console](const std::string& line) { console.print(line); }) {
@@ -120,13 +121,13 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
   }
 }
 
-/// Chooses the kernels of a run's sparse layers and logs how many run by them. Returns the
+/// Chooses the kernels of a run's sparse layers and tells how many run by them. Returns the
 /// break-even densities, as checkpoints keep them, where these decide. A deterministic run takes
 /// those built in, since its results must not change with a measurement. Collective.
 std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchInfo& launch,
                                             Session& session,
                                             const std::map<std::string, std::string>& written_by,
-                                            Log& log) {
+                                            const Tell& tell) {
   const auto& sparse = session.model().sparse;
   if (sparse == nullptr) return std::nullopt;
   std::optional<ChosenBreakEvens> chosen;
@@ -136,7 +137,7 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
     sparse->run_by(chosen->values.for_training());
   }
-  log.info(fmt::format(
+  tell(fmt::format(
       "{} of {} sparse layers run by sparse kernels{}{}", sparse->masks().run_by_kernels(),
       sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
       sparse->has_soft_forms() ? "; others may once their cells are chosen and their orders hard"
@@ -199,12 +200,40 @@ JoinedRanks join_ranks(const TrainingJob& job) {
   return {std::move(devices), std::move(grid)};
 }
 
+/// Puts a number of steps in the place of a train.duration that is a time: those of the checkpoint
+/// to resume, or what a trial's times give. The trial trains a model of its own and leaves no
+/// trace. Returns the time, "" for other durations. Collective.
+std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
+                        const std::function<BuiltModel()>& build, const Tell& tell) {
+  Recipe& recipe = job.checked.loaded.options;
+  if (!recipe.train.duration.is_time()) return "";
+  const std::string clock = to_text(recipe.train.duration);
+  check_run_folder(run_path(recipe.run), recipe.run.on_existing, *grid.world);
+  auto steps = resumed_duration(recipe, *grid.world, job.arguments.override_fixed);
+  std::string origin = ", as when the run began";
+  if (!steps) {
+    tell(fmt::format("train.duration {}: timed by a trial, which is undone", clock));
+    Session trial(recipe, build(), data.train, grid);
+    load_initial_weights(trial, recipe);
+    choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
+    const TrialTimes times = run_trial(trial, recipe, data.valid);
+    const int64_t own = steps_in_time(recipe, times, trial.scale());
+    steps = Duration::steps(
+        std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
+    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
+                         1000 * times.step_s, times.evaluation_s);
+  }
+  tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
+  recipe.train.duration = *steps;
+  return clock;
+}
+
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
   const Recipe& recipe = job.recipe();
   JoinedRanks ranks = join_ranks(job);
   RankGrid& grid = ranks.grid;
   Console console = make_console(job.launch.columns);
-  const std::vector<std::string> told =
+  std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
   job.stage = "opening the data";
   std::string kept;
@@ -219,9 +248,16 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
   const auto& on_meta = job.checked.model.sparse;
-  BuiltModel model = build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
-                                 on_meta ? &on_meta->plan() : nullptr);
-  Session session(recipe, std::move(model), data.train, grid);
+  const auto build = [&] {
+    return build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
+                       on_meta ? &on_meta->plan() : nullptr);
+  };
+  const std::string clock = count_steps(job, data, grid, build, [&](const std::string& line) {
+    if (grid.world->rank() != 0) return;
+    console.print(line);
+    told.push_back(line);
+  });
+  Session session(recipe, build(), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
@@ -234,16 +270,18 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
     return bytes;
   };
+  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
   // Without a step left, this start had no part in the run.
-  if (session.steps_done() < session.total_steps()) {
+  if (!session.is_finished()) {
     write_run_records(
         run.folder, job.checked.loaded,
-        {job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done()},
+        {job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done(), clock},
         *grid.world);
   }
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
-      choose_execution(recipe, job.launch, session, checkpoints.written_by, run.log);
+      choose_execution(recipe, job.launch, session, checkpoints.written_by,
+                       [&run](const std::string& line) { run.log.info(line); });
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   log_start({job.checked, ranks.devices, session, data, !loads.empty(), weights}, run.log);
   job.stage = "preparing the first step";

@@ -16,10 +16,6 @@
 namespace shoal {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 /// The best score of the checkpoints that are there. Collective.
 std::optional<double> best_score(const std::string& checkpoints, Communicator& world, Log& log) {
   const std::string text = on_rank_zero(world, [&] {
@@ -46,7 +42,18 @@ double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
 
 /// True if there is anything left to log.
 bool has_work(const Trainer::Parts& parts) {
-  return parts.evaluates_first || parts.session.steps_done() < parts.session.total_steps();
+  return parts.evaluates_first || !parts.session.is_finished();
+}
+
+/// Why train.patience ended a training.
+std::string patience_note(const Session& session) {
+  const ScoreTrend& scores = session.scores();
+  const ScoreRule rule = session.task().score();
+  return fmt::format(
+      "train.patience ended the training at step {} of {}: {} without a better {} than {:.4f} of "
+      "step {}",
+      session.steps_done(), session.total_steps(), counted(scores.without_better, "evaluation"),
+      rule.metric, rule.higher_is_better ? scores.best : -scores.best, scores.best_step);
 }
 
 }  // namespace
@@ -63,6 +70,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_),
+      logs_(recipe_.train.log_every, session_.scale(), start_),
       owes_score_(checkpoints.resumed_step && !checkpoints.resumed_score &&
                   evaluates_at(*checkpoints.resumed_step) && has_work(parts)),
       owes_evaluation_(parts.evaluates_first || owes_score_),
@@ -75,6 +83,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
+  training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0));  // a trial's
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
@@ -85,7 +94,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
 TrainingResult Trainer::run() {
   if (owes_evaluation_) make_up_evaluation();
   bool stop = is_interrupted_;
-  while (!stop && session_.steps_done() < session_.total_steps()) {
+  while (!stop && !session_.is_finished()) {
     const StepOutcome outcome = session_.step(requests());
     after_step(outcome);
     stop = outcome.agreed.wants_stop() || is_interrupted_ || reached_stop_step();
@@ -95,12 +104,16 @@ TrainingResult Trainer::run() {
     }
   }
   finish();
-  const bool is_complete = session_.steps_done() >= session_.total_steps() && !is_interrupted_;
+  const bool is_complete = session_.is_finished() && !is_interrupted_;
   result_.code = !is_complete    ? ExitCode::kPreempted
                  : ends_finite() ? ExitCode::kOk
                                  : ExitCode::kNumeric;
   result_.last_step = session_.steps_done();
   result_.total_steps = session_.total_steps();
+  if (is_complete && result_.last_step < result_.total_steps) {
+    result_.notes.push_back(patience_note(session_));
+    log_.info(result_.notes.back());
+  }
   result_.skipped_steps = session_.skipped_steps();
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
@@ -127,6 +140,7 @@ StepFlags Trainer::requests() {
   const auto now = Clock::now();
   own.evaluate = evaluations_.due_by_time(now);
   own.save = saves_.due_by_time(now);
+  own.log = logs_.due_by_time(now);
   return own;
 }
 
@@ -155,11 +169,9 @@ void Trainer::after_step(const StepOutcome& outcome) {
   if (computed_) computed_->add(outcome.moe);
   const int64_t step = session_.steps_done();
   const bool is_last = step == session_.total_steps();
-  if (is_last || falls_on(recipe_.train.log_every, step, session_.scale())) {
-    result_.report = reduce(outcome, world_);
-    if (computed_) result_.report->computed_share = computed_->take_share();
-    training_log_.step(outcome, *result_.report, session_);
-    warn_of_nonfinite("loss", result_.report->loss);
+  const bool is_logged = is_last || outcome.agreed.log || logs_.due_at(step);
+  if (is_logged) {
+    log_step(outcome);
   } else {
     training_log_.pulse(session_);
   }
@@ -169,7 +181,16 @@ void Trainer::after_step(const StepOutcome& outcome) {
   // Before a save, so that the checkpoint has a score.
   const bool evaluates = outcome.agreed.evaluate || evaluates_at(step);
   const bool is_best_so_far = evaluates && evaluate_now();
+  if (!is_logged && session_.is_out_of_patience()) log_step(outcome);  // the last one
   if (outcome.agreed.save || saves_.due_at(step) || is_best_so_far) begin_save();
+}
+
+void Trainer::log_step(const StepOutcome& outcome) {
+  result_.report = reduce(outcome, world_);
+  if (computed_) result_.report->computed_share = computed_->take_share();
+  training_log_.step(outcome, *result_.report, session_);
+  warn_of_nonfinite("loss", result_.report->loss);
+  logs_.restart(Clock::now());
 }
 
 void Trainer::report_skipped(const StepOutcome& outcome) {
@@ -223,7 +244,9 @@ bool Trainer::evaluate_now(bool is_logged) {
     warn_of_nonfinite("validation " + metric.label, metric.value);
   }
   evaluations_.restart(Clock::now());
-  return is_best(score_of(*evaluation, score_rule_));
+  const double score = score_of(*evaluation, score_rule_);
+  session_.add_score(score);
+  return is_best(score);
 }
 
 // Before it is logged, the checkpoint gets the score: a later start knows by it that all is done,

@@ -68,9 +68,10 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  StepFlags requests();             ///< of this rank in a step: to stop, evaluate or save
+  StepFlags requests();             ///< of this rank in a step: to stop, evaluate, save or log
   StepFlags stop_requests() const;  ///< a caught signal; on rank 0 the end of run.stop_after
   void after_step(const StepOutcome& outcome);
+  void log_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
   bool evaluate_now(bool is_logged = true);
   void make_up_evaluation();  ///< runs the owed evaluation before the first step
@@ -94,7 +95,7 @@ class Trainer {
   Log& log_;
   const StopSignals& signals_;
   Clock::time_point start_;
-  Recurrence evaluations_, saves_;
+  Recurrence evaluations_, saves_, logs_;
   const bool owes_score_;  ///< the resumed checkpoint lacks the score of an evaluation due there
   const bool owes_evaluation_;  ///< owes_score_ or Parts::evaluates_first
   PosixFileSystem files_;
