@@ -67,7 +67,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       training_log_(
           {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
-           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
+           recipe_.evaluate.every, !parts.session.model().stages.empty()},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
