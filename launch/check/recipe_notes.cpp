@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "launch/recipe/recipe.h"
+#include "launch/weights/recipe_paths.h"
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
@@ -228,6 +229,11 @@ bool exists_here(const fs::path& path) {
   return fs::exists(path, failed);
 }
 
+/// Names the folder that a relative path begins at; "" for absolute paths.
+std::string base_of(const fs::path& path) {
+  return path.is_absolute() ? "" : " in the working directory " + working_directory();
+}
+
 }  // namespace
 
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu) {
@@ -345,12 +351,13 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
     const bool has_folder = folder.empty() || exists_here(folder);
     const std::string missing = has_folder ? file : folder.string();
     if (!told.insert(missing).second) continue;
-    lines.push_back(
-        fmt::format("data: {}: no such {}", missing, has_folder ? "file or folder" : "folder"));
+    lines.push_back(fmt::format("data: {}: no such {}{}", missing,
+                                has_folder ? "file or folder" : "folder", base_of(missing)));
   }
   const std::optional<InitFrom>& start = checked.loaded.options.model.init_from;
   if (start && start->from.find("${env:") == std::string::npos && !exists_here(start->from)) {
-    lines.push_back(fmt::format("model.init_from: {}: no such file or folder", start->from));
+    lines.push_back(fmt::format("model.init_from: {}: no such file or folder{}", start->from,
+                                base_of(start->from)));
   }
   return lines;
 }

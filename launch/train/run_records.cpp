@@ -12,6 +12,7 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/model/model_weights.h"
+#include "launch/weights/recipe_paths.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
@@ -53,6 +54,7 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
   starts.push_back({{"step", origin.first_step},
                     {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
                     {"world", world},
+                    {"folder", working_directory()},
                     {"command", origin.command_line}});
   return starts;
 }

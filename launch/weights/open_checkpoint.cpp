@@ -11,6 +11,7 @@
 #include "launch/model/model_weights.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
+#include "launch/weights/recipe_paths.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -26,10 +27,13 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
   opened.manifest = read_manifest(opened.path, guard);
-  opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
-                                                    opened.path + "/manifest.json (its recipe)",
-                                                    {"", choice.overrides, environment})
-                      .options;
+  LoadedRecipe loaded = config::load_options_text<Recipe>(
+      opened.manifest.recipe, opened.path + "/manifest.json (its recipe)",
+      {"", choice.overrides, environment});
+  for (const std::string& line : find_paths(loaded, opened.manifest.written_by[kStartedIn])) {
+    if (guard.rank() == 0) std::cerr << "note: " << line << "\n";
+  }
+  opened.recipe = std::move(loaded.options);
   opened.raw_weights = choice.raw_weights;
   opened.override_model = choice.override_model;
   return opened;

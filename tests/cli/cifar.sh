@@ -21,6 +21,21 @@ grep -q 'device cpu: run.device is auto' output || fail "the device is not told:
 expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
 grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
 
+# Relative paths of a checkpoint are also looked for where its training was started.
+mkdir away set
+cp ./*.bin set
+expect 0 "$program" "${small[@]}" run.name=started data.path=set
+grep -q "\"folder\": \"$PWD\"" started/env.json || fail "$(cat started/env.json)"
+away() { (cd away && "$program" "$@"); }
+told="note: data.path: 'set' is not in the working directory $PWD/away,"
+expect 0 away eval ../started
+grep -qF "$told but in $PWD, where the run was started" output || fail "$(cat output)"
+expect 13 away eval ../started data.path=set
+! grep -q 'where the run was started' output || fail "a path of the command line is looked for: $(cat output)"
+mv set moved
+expect 13 away eval ../started
+grep -qF "$told nor in $PWD, where the run was started" output || fail "$(cat output)"
+
 # Each machine may keep its own copy of the data.
 mkdir disk_a disk_b
 cp ./*.bin disk_a && cp ./*.bin disk_b

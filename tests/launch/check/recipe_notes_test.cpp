@@ -291,11 +291,12 @@ TEST_F(RecipeWarnings, OfAResumeNameADurationThatEndsBeforeItsCheckpoint) {
 }
 
 TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
+  const std::string here = " in the working directory " + std::filesystem::current_path().string();
   EXPECT_THAT(missing_inputs(checked({})), IsEmpty());
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: '${env:NOT_SET}'}"})),
               ElementsAre("data.path: ${env:NOT_SET} is not set"));
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: nowhere/cifar}"})),
-              ElementsAre("data: nowhere/cifar: no such folder"));
+              ElementsAre("data: nowhere/cifar: no such folder" + here));
   std::filesystem::create_directory(scratch_.file("data"));
   testing::write_file(scratch_.file("data/data_batch_1.bin"), "");
   EXPECT_THAT(
@@ -303,7 +304,7 @@ TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
                                   ", train: {files: [data_batch_1.bin]}}",
                               "model.init_from=no/run"})),
       ElementsAre("data: " + scratch_.file("data/test_batch.bin") + ": no such file or folder",
-                  "model.init_from: no/run: no such file or folder"));
+                  "model.init_from: no/run: no such file or folder" + here));
 }
 
 TEST_F(RecipeWarnings, OfMissingInputsNameTheFilesOfATokenizer) {
