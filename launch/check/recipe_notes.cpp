@@ -11,12 +11,13 @@
 #include <string_view>
 #include <system_error>
 
+#include "launch/job/launch_info.h"
 #include "launch/recipe/recipe.h"
-#include "launch/weights/recipe_paths.h"
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config_writer.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -234,6 +235,24 @@ std::string base_of(const fs::path& path) {
   return path.is_absolute() ? "" : " in the working directory " + working_directory();
 }
 
+/// Warns of sparse training that never updates its masks, though its rule is to.
+void warn_of_idle_rule(const CheckedRecipe& checked, const StepScale& scale, Lines& warnings) {
+  constexpr int64_t kMostSteps = 10'000'000;
+  const Recipe& recipe = checked.loaded.options;
+  const auto first_update = [&](const StepScale& known) {
+    const auto rule = Registry<GrowRule>::create(recipe.sparsity->rule, {known});
+    const int64_t end = std::min({rule->rests_from(), known.total_steps, kMostSteps});
+    int64_t step = 0;
+    while (step < end && !rule->is_due(step)) ++step;
+    return step < end || end == 0 || end == kMostSteps ? 0 : known.total_steps + 1;
+  };
+  if (!recipe.sparsity || !is_behind_end(recipe, scale, first_update)) return;
+  warnings.push_back(
+      fmt::format("sparsity.rule: {} makes no update in a training of {}: the masks "
+                  "stay as they are drawn; lower sparsity.rule.every",
+                  recipe.sparsity->rule.name(), to_text(recipe.train.duration)));
+}
+
 }  // namespace
 
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu) {
@@ -312,6 +331,7 @@ std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepSca
         scale.total_steps > 0 ? " (" + counted(scale.total_steps, "step") + ")" : "",
         key == "warmup" ? "the learning rate never reaches optimizer.lr" : "no effect"));
   }
+  warn_of_idle_rule(checked, scale, warnings);
   return warnings;
 }
 

@@ -462,6 +462,8 @@ void add_verify(CLI::App& data, ExitCode& code) {
 void add_data(CLI::App& app, ExitCode& code) {
   CLI::App* data = app.add_subcommand("data", "Prepare and check data");
   data->require_subcommand(1);
+  add_prepare(*data, code);
+  add_split(*data, code);
   add_tokenize(*data, code);
   add_pack(*data, code);
   add_verify(*data, code);

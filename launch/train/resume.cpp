@@ -17,7 +17,7 @@
 #include "launch/train/courses.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/recipe_paths.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"

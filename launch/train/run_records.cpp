@@ -12,7 +12,6 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/model/model_weights.h"
-#include "launch/weights/recipe_paths.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"

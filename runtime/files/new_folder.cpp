@@ -63,24 +63,26 @@ void NewFolder::commit() {
 
 void require_free_folder(const std::string& option, const std::string& folder) {
   namespace fs = std::filesystem;
-  std::error_code error, ignored;
+  std::error_code error;
   const bool is_free =
       fs::is_directory(folder, error) ? fs::is_empty(folder, error) : !fs::exists(folder, error);
   if (error || !is_free) {
     throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
                 "name a folder that does not exist yet");
   }
-  const std::string parent = parent_path(without_slash(folder));
-  if (!fs::is_directory(parent, ignored)) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} '{}': there is no folder '{}'", option, folder, parent),
-                "make it first, or name another folder");
-  }
+  fs::path parent = fs::absolute(without_slash(folder)).parent_path();
+  while (!fs::exists(parent, error)) parent = parent.parent_path();
+  if (fs::is_directory(parent, error)) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} '{}': '{}' is not a folder", option, folder, parent.string()),
+              "name another folder");
 }
 
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write) {
   namespace fs = std::filesystem;
   const bool is_new = !fs::exists(folder);
+  std::error_code failed;
+  fs::create_directories(parent_path(without_slash(folder)), failed);  // else the next call tells
   if (is_new) make_directory(files, folder);
   try {
     write();
