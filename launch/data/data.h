@@ -56,6 +56,9 @@ struct PrepareArguments {
 /// without `given`, where the archive is. Throws Error: exit 2 for the name, 13 for the files, 21
 /// if DIR exists.
 ExitCode prepare(const PrepareArguments& arguments, std::ostream& out);
+/// Writes the files of a tar.gz archive of at most 200 MiB, without their folders, into the folder
+/// `out`. Throws DataError unless `md5` is the archive's checksum; StorageError.
+void unpack_archive(const std::string& archive, const std::string& md5, const std::string& out);
 
 /// Arguments of `shoal data split FOLDER --valid 10% [--out DIR] [--seed N]`.
 struct SplitArguments {

@@ -23,29 +23,6 @@ constexpr const char* kHint =
     "CIFAR-10 binary version: cifar-10-binary.tar.gz, 170,052,171 bytes, from its authors' page "
     "https://www.cs.toronto.edu/~kriz/cifar.html";
 
-/// Unpacks the authors' archive into an existing folder. Throws DataError if it is not that.
-void unpack(const std::string& archive, const std::string& out) {
-  const auto packed = MappedFile(archive, kHint);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> md5{};
-  size_t length = 0;
-  EVP_Q_digest(nullptr, "MD5", nullptr, packed.bytes().data(), packed.bytes().size(), md5.data(),
-               &length);
-  const std::string found = fmt::format("{:02x}", fmt::join(md5.data(), md5.data() + length, ""));
-  if (found != kMd5) {
-    throw DataError(fmt::format("{}: its MD5 is {}, expected {}", archive, found, kMd5), kHint);
-  }
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(archive.c_str(), "rb"), gzclose);
-  std::vector<std::byte> tar(size_t{200} << 20);  // more than it holds
-  tar.resize(static_cast<size_t>(
-      std::max(0, gzread(file.get(), tar.data(), static_cast<unsigned>(tar.size())))));
-  PosixFileSystem files;
-  for (const TarMember& member : list_tar(tar, archive)) {
-    replace_file(files, out + "/" + fs::path(member.name).filename().string(),
-                 {reinterpret_cast<const char*>(tar.data()) + member.offset,
-                  static_cast<size_t>(member.size)});
-  }
-}
-
 /// Throws DataError unless the six files are there, each of 10,000 records with labels below 10.
 void check_files(const std::string& folder) {
   constexpr size_t kFileBytes = 30'730'000, kRecordBytes = 3073;
@@ -62,6 +39,29 @@ void check_files(const std::string& folder) {
 
 }  // namespace
 
+void unpack_archive(const std::string& archive, const std::string& md5, const std::string& out) {
+  const auto packed = MappedFile(archive, kHint);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  size_t length = 0;
+  EVP_Q_digest(nullptr, "MD5", nullptr, packed.bytes().data(), packed.bytes().size(), digest.data(),
+               &length);
+  const std::string found =
+      fmt::format("{:02x}", fmt::join(digest.data(), digest.data() + length, ""));
+  if (found != md5) {
+    throw DataError(fmt::format("{}: its MD5 is {}, expected {}", archive, found, md5), kHint);
+  }
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(archive.c_str(), "rb"), gzclose);
+  std::vector<std::byte> tar(size_t{200} << 20);  // more than it holds
+  tar.resize(static_cast<size_t>(
+      std::max(0, gzread(file.get(), tar.data(), static_cast<unsigned>(tar.size())))));
+  PosixFileSystem files;
+  for (const TarMember& member : list_tar(tar, archive)) {
+    replace_file(files, out + "/" + fs::path(member.name).filename().string(),
+                 {reinterpret_cast<const char*>(tar.data()) + member.offset,
+                  static_cast<size_t>(member.size)});
+  }
+}
+
 ExitCode prepare(const PrepareArguments& arguments, std::ostream& out) {
   if (arguments.name != "cifar10") refuse_unknown("unknown data set", arguments.name, {"cifar10"});
   if (arguments.given.empty()) {
@@ -75,7 +75,7 @@ ExitCode prepare(const PrepareArguments& arguments, std::ostream& out) {
   } else {
     folder = arguments.out;
     NewFolder made(folder);
-    unpack(arguments.given, made.working_path());
+    unpack_archive(arguments.given, kMd5, made.working_path());
     check_files(made.working_path());
     made.commit();
   }

@@ -16,7 +16,6 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/files/data_file.h"
-#include "runtime/options/config_keys.h"
 #include "sparse/sparse_model.h"
 
 namespace shoal {
@@ -55,8 +54,7 @@ std::vector<std::string> find_paths(LoadedRecipe& loaded, const std::string& sta
   const auto find = [&](const std::string& key, std::string& path) {
     const config::Position given = config::find_position(loaded.document.root, key);
     const bool is_typed = given.source && given.source->is_command_line;
-    const bool is_in_data_path =
-        config::is_at_or_below(key, "data.train") || config::is_at_or_below(key, "data.valid");
+    const bool is_in_data_path = key.find(".train.") != key.npos || key.find(".valid.") != key.npos;
     if (is_typed || is_in_data_path || path.starts_with('/') || data_file_exists(path)) return;
     const std::string there = started_in + "/" + path;
     const bool is_found = data_file_exists(there);

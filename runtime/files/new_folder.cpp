@@ -22,6 +22,12 @@ std::string without_slash(std::string path) {
   return path;
 }
 
+/// Makes the folders around a new one; what is made in them tells if it cannot.
+void make_parents(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::create_directories(parent_path(without_slash(folder)), ignored);
+}
+
 [[noreturn]] void refuse_existing(const std::string& path) {
   throw StorageError(fmt::format("'{}' is there already", path),
                      "name a folder that does not exist, or remove it");
@@ -32,6 +38,7 @@ std::string without_slash(std::string path) {
 NewFolder::NewFolder(std::string path)
     : path_(without_slash(std::move(path))), working_(path_ + ".partial-XXXXXX") {
   if (name_exists(path_)) refuse_existing(path_);
+  make_parents(path_);
   if (mkdtemp(working_.data()) == nullptr) {
     throw StorageError(fmt::format("'{}': {}", working_, std::strerror(errno)));
   }
@@ -81,8 +88,7 @@ void require_free_folder(const std::string& option, const std::string& folder) {
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write) {
   namespace fs = std::filesystem;
   const bool is_new = !fs::exists(folder);
-  std::error_code failed;
-  fs::create_directories(parent_path(without_slash(folder)), failed);  // else the next call tells
+  make_parents(folder);
   if (is_new) make_directory(files, folder);
   try {
     write();

@@ -11,7 +11,7 @@ namespace shoal {
 /// PATH.partial-XXXXXX, which commit() renames. A signal that ends the program leaves that folder.
 class NewFolder {
  public:
-  /// Makes the partial folder. Throws StorageError if `path` exists.
+  /// Makes the partial folder, with its parents. Throws StorageError if `path` exists.
   explicit NewFolder(std::string path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

@@ -333,11 +333,10 @@ TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
   };
   const std::string absence = cuda_absence();
   EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
-  EXPECT_THAT(
-      told("cuda"),
-      EndsWith(absence.empty()
-                   ? "\ngood\n"
-                   : "\nthe recipe is good, but cannot run here yet: " + absence + "\n"));
+  EXPECT_THAT(told("cuda"),
+              EndsWith(absence.empty()
+                           ? "\ngood\n"
+                           : "\nthe recipe is good, but cannot run here yet: " + absence + "\n"));
   EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
   EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
   EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
@@ -360,10 +359,11 @@ TEST_F(LookCommands, CheckEndsWithWhatThisMachineLacks) {
   EXPECT_EQ(nlohmann::json::parse(verdict(1, true, {}))["ready"], true);
   // As many ranks as no machine has memory for, by the sizes of weights and batches alone.
   const std::vector<std::string> large{"run.device=cpu", "train.batch=8000000"};
-  EXPECT_THAT(verdict(1'000'000, false, large),
-              ::testing::ContainsRegex("cannot run here yet: too little memory, .* available for 1000000"));
-  EXPECT_THAT(verdict(1'000'000, false, {"run.device=cpu", "train.batch=8000000",
-                                         "run.memory_check=false"}),
+  EXPECT_THAT(
+      verdict(1'000'000, false, large),
+      ::testing::ContainsRegex("cannot run here yet: too little memory, .* available for 1000000"));
+  EXPECT_THAT(verdict(1'000'000, false,
+                      {"run.device=cpu", "train.batch=8000000", "run.memory_check=false"}),
               EndsWith("\ngood\n"));
 }
 

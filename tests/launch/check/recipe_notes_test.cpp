@@ -215,6 +215,19 @@ TEST_F(ScheduleWarnings, NameAWarmUpThatEndsNoSoonerThanTheTraining) {
   EXPECT_THAT(of({"schedule.warmup=2ep", "train.duration=2ep"}), ElementsAre(HasSubstr("2ep")));
 }
 
+TEST_F(ScheduleWarnings, NameARuleThatNeverUpdatesTheMasks) {
+  const auto of_rule = [this](const std::string& rule, int64_t known = 0) {
+    return of({"sparsity={density: 0.5, rule: " + rule + "}"}, known);
+  };
+  // Of the 40 steps 30 may update.
+  const std::string never = "sparsity.rule: rigl makes no update in a training of 40step";
+  EXPECT_THAT(of_rule("{name: rigl, every: 29step}"), IsEmpty());
+  EXPECT_THAT(of_rule("{name: rigl, every: 30step}"), ElementsAre(HasSubstr(never)));
+  EXPECT_THAT(of_rule("{name: rigl, every: 1ep}"), IsEmpty()) << "the data tell how long it is";
+  EXPECT_THAT(of_rule("{name: rigl, every: 40ep}", 40), ElementsAre(HasSubstr(never)));
+  EXPECT_THAT(of_rule("{name: static}"), IsEmpty()) << "it is to keep the masks";
+}
+
 TEST_F(ScheduleWarnings, NameMilestonesAtTheEndOrBehindIt) {
   EXPECT_THAT(
       of({"schedule={name: step, milestones: [50%, 40step, 39step, 100%]}"}),

@@ -47,7 +47,8 @@ TEST(Console, KeepsLinesAboveTheBarOnATerminalAndStaysWithinItsWidth) {
   std::string expected;
   for (const int64_t step : {1, 2}) {
     progress.step = step;
-    const std::string line = live_line(progress, 49, /*has_bar=*/false), bar = live_line(progress, 49);
+    const std::string line = live_line(progress, 49, /*has_bar=*/false),
+                      bar = live_line(progress, 49);
     EXPECT_EQ(line.find('['), std::string::npos);
     EXPECT_LT(bar.size(), 50u);
     expected += (step == 1 ? "" : "\r\033[K") + line + "\n" + bar;

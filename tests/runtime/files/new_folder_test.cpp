@@ -61,7 +61,14 @@ TEST_F(NewFolders, TakeNoOthersPlace) {
   EXPECT_THROW(NewFolder{path_}, StorageError);
   std::filesystem::create_directory_symlink(scratch_.file("nowhere"), scratch_.file("link"));
   EXPECT_THROW(NewFolder{scratch_.file("link")}, StorageError);
-  EXPECT_THROW(NewFolder{scratch_.file("gone/out")}, StorageError);
+  write_file(scratch_.file("file"), "text");
+  EXPECT_THROW(NewFolder{scratch_.file("file/out")}, StorageError);
+}
+
+TEST_F(NewFolders, ComeWithTheirParents) {
+  NewFolder folder(scratch_.file("a/b/out"));
+  folder.commit();
+  EXPECT_TRUE(std::filesystem::is_directory(scratch_.file("a/b/out")));
 }
 
 TEST_F(NewFolders, AreFilledWholeOrNotAtAll) {
