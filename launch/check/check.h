@@ -11,11 +11,12 @@ namespace shoal {
 
 /// Arguments of `shoal check RECIPE [key=value …] [--world N] [--memory] [--expressivity] …`.
 struct CheckArguments {
-  config::RecipeSource source;   ///< recipe file and overrides of its keys
-  std::optional<int64_t> world;  ///< number of ranks to check for; default: parallel.expert_ranks, auto: 1
-  bool json = false;             ///< prints one JSON object
-  bool expressivity = false;     ///< bounds the number of linear regions of sparse MLPs
-  bool memory = false;           ///< measures activations by trial training steps
+  config::RecipeSource source;  ///< recipe file and overrides of its keys
+  std::optional<int64_t>
+      world;          ///< number of ranks to check for; default: parallel.expert_ranks, auto: 1
+  bool json = false;  ///< prints one JSON object
+  bool expressivity = false;  ///< bounds the number of linear regions of sparse MLPs
+  bool memory = false;        ///< measures activations by trial training steps
 };
 
 /// Checks a recipe (the YAML file of a training) for a number of ranks and prints what its model

@@ -12,8 +12,9 @@ namespace shoal {
 /// step = to_steps(k * every) for some k ≥ 1. `every` counts steps, epochs, tokens or percent.
 bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 
-/// Number of times that an event is still due at step `step` and behind it: at multiples of `every`,
-/// which may be a time, and at the end of the training. `seconds_left`: time of the steps left.
+/// Number of times that an event is still due at step `step` and behind it: at multiples of
+/// `every`, which may be a time, and at the end of the training. `seconds_left`: time of the steps
+/// left.
 int64_t times_left(const Duration& every, int64_t step, const StepScale& scale,
                    double seconds_left);
 

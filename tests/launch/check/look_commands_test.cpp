@@ -145,23 +145,6 @@ TEST_F(LookCommands, CheckCountsTheUnitsThatATokenIsRoutedTo) {
   EXPECT_EQ(counts.active_parameters, 11 + 2 * 35 + 4 * 10);
 }
 
-TEST_F(LookCommands, AutomaticExpertRanksAreTheMostThatDivideRanksAndUnits) {
-  const auto chosen = [&](std::optional<int64_t> world, std::vector<std::string> overrides) {
-    overrides.emplace_back("parallel.expert_ranks=auto");
-    return check_recipe({path_, overrides, {}}, config::UnsetVariable::kRefuse, world)
-        .loaded.options.parallel.expert_ranks;
-  };
-  EXPECT_EQ(chosen(std::nullopt, {}), 1);
-  EXPECT_EQ(chosen(4, {}), 2);  // of 6 units
-  EXPECT_EQ(chosen(5, {}), 1);
-  EXPECT_EQ(chosen(12, {}), 6);
-  EXPECT_EQ(chosen(4, {"parallel.uneven=true"}), 4);
-  EXPECT_EQ(chosen(12, {"parallel.ranks_per_node=4"}), 2);
-  std::ostringstream out;
-  check({{path_, {"parallel.expert_ranks=auto"}, {}}, 12, true}, out);
-  EXPECT_EQ(nlohmann::json::parse(out.str())["expert_ranks"], 6);
-}
-
 TEST_F(LookCommands, CheckPrintsOneJsonObject) {
   std::ostringstream out;
   EXPECT_EQ(check({{path_, {"parallel.expert_ranks=3"}, {}}, std::nullopt, true}, out),
@@ -340,31 +323,6 @@ TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
   EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
   EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
   EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
-}
-
-TEST_F(LookCommands, CheckEndsWithWhatThisMachineLacks) {
-  const auto verdict = [&](int64_t world, bool json, std::vector<std::string> overrides) {
-    std::ostringstream out;
-    EXPECT_EQ(check({{path_, std::move(overrides), {}}, world, json}, out), ExitCode::kOk);
-    return out.str();
-  };
-  const std::vector<std::string> missing{"model.init_from=no/run"};
-  EXPECT_THAT(verdict(1, false, missing),
-              ::testing::ContainsRegex("\nthe recipe is good, but cannot run here yet: "
-                                       "model.init_from: no/run: no such file or folder in the .*"
-                                       "\n$"));
-  const auto json = nlohmann::json::parse(verdict(1, true, missing));
-  EXPECT_EQ(json["ready"], false);
-  EXPECT_EQ(json["obstacles"].size(), 1u);
-  EXPECT_EQ(nlohmann::json::parse(verdict(1, true, {}))["ready"], true);
-  // As many ranks as no machine has memory for, by the sizes of weights and batches alone.
-  const std::vector<std::string> large{"run.device=cpu", "train.batch=8000000"};
-  EXPECT_THAT(
-      verdict(1'000'000, false, large),
-      ::testing::ContainsRegex("cannot run here yet: too little memory, .* available for 1000000"));
-  EXPECT_THAT(verdict(1'000'000, false,
-                      {"run.device=cpu", "train.batch=8000000", "run.memory_check=false"}),
-              EndsWith("\ngood\n"));
 }
 
 TEST_F(LookCommands, KeysDocumentASection) {
