@@ -22,6 +22,7 @@ config::RecipeSource small_recipe(const std::vector<std::string>& overrides) {
               {"model.sparse.token_moe.experts.count=6", "model.sparse.channel_moe.experts.count=6",
                "parallel.uneven=false", "run.device=cpu"},
               overrides),
+          .environment = nullptr,
           .text = testing::kEqualityRecipe};
 }
 
