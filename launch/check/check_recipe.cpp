@@ -257,8 +257,13 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
     checked.source = make_source(loaded.options, source.environment);
   }
   const DataSource* data = checked.source.get();
-  std::optional<CheckedModel> model = check_model(
-      loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
+  std::optional<int64_t>& expert_ranks = checked.loaded.options.parallel.expert_ranks;
+  const int64_t ranks = world.value_or(expert_ranks.value_or(1));
+  std::optional<CheckedModel> model = check_model(loaded.options, data, ranks, found, problems);
+  if (!expert_ranks) {
+    expert_ranks =
+        model ? choose_expert_ranks(loaded.options.parallel, model->counts.stages, ranks) : 1;
+  }
   check_durations(loaded.options, data, problems);
   if (data != nullptr) {
     const auto num_views = model ? std::optional(model->built.task->views()) : std::nullopt;

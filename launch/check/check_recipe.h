@@ -35,7 +35,8 @@ struct ModelCounts {
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
 };
 
-/// A recipe without mistakes, as far as can be told before data is opened.
+/// A recipe without mistakes, as far as can be told before data is opened, and with the number that
+/// parallel.expert_ranks: auto stands for.
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
@@ -47,9 +48,10 @@ struct CheckedRecipe {
 /// Reads a recipe and checks all that needs neither data nor allocation: the rules of its sections,
 /// model and optimizer, durations in units that the data lack (such as tokens, for images), overlap
 /// of training and validation data, and the number of ranks, `world` (default:
-/// parallel.expert_ranks). `unset`: whether a value that needs an unset environment variable is a
-/// mistake. Skips a rule if a section that it reads already has a mistake. Throws one ConfigError
-/// with every mistake: exit 11 if only the ranks do not fit, else 10.
+/// parallel.expert_ranks, 1 if that is auto). `unset`: whether a value that needs an unset
+/// environment variable is a mistake. Skips a rule if a section that it reads already has a
+/// mistake. Throws one ConfigError with every mistake: exit 11 if only the ranks do not fit,
+/// else 10.
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 

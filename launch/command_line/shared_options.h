@@ -41,6 +41,9 @@ void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
+/// Declare `prepare` and `split` below `data`, as above.
+void add_prepare(CLI::App& data, ExitCode& code);
+void add_split(CLI::App& data, ExitCode& code);
 /// Declares `completion` and `man`, which print a completion script and a manual page of `app`.
 void add_descriptions(CLI::App& app, ExitCode& code);
 

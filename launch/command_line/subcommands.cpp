@@ -144,8 +144,8 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
                     "checkpoint that can be read");
   command->footer(
       "Examples:\n"
-      "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
-      "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+      "  shoal train configs/quickstart.yaml\n"
+      "  launch/run -n 2 train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
       "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
   command->callback([&code, arguments] {
     std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
@@ -469,6 +469,8 @@ void add_verify(CLI::App& data, ExitCode& code) {
 void add_data(CLI::App& app, ExitCode& code) {
   CLI::App* data = app.add_subcommand("data", "Prepare and check data");
   data->require_subcommand(1);
+  add_prepare(*data, code);
+  add_split(*data, code);
   add_tokenize(*data, code);
   add_pack(*data, code);
   add_verify(*data, code);

@@ -132,7 +132,7 @@ Described describe_weights(const WeightFormat* format, const ForeignWeights& wei
                            const ImportArguments& arguments, const Environment& environment) {
   const std::string name = fmt::format("{} (its recipe)", weights.path());
   const auto load = [&](const Recipe& told) {
-    Recipe recipe = read_changed(told, {name, arguments.overrides, environment}).recipe;
+    Recipe recipe = read_changed(told, {name, arguments.overrides, environment}).loaded.options;
     find_classes(recipe);
     return recipe;
   };
@@ -197,6 +197,10 @@ ModelWeights read_weights(const std::map<std::string, Source>& sources, const St
     const Source& source = sources.at(item.entry.name);
     const torch::Tensor value = source.name->to_ours(weights.read(*source.tensor), item.entry.shape,
                                                      scalar_type(item.entry.dtype));
+    if (!value.isfinite().all().item<bool>()) {
+      throw CheckpointError(fmt::format("'{}': the tensor '{}' has values that are not finite",
+                                        weights.path(), source.tensor->stored_name));
+    }
     read.list.push_back({item.entry.name, value, 0, {}, {}});
   }
   return read;

@@ -47,4 +47,31 @@ struct VerifyArguments {
 /// Prints totals and the findings. Throws DataError (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 
+/// Arguments of `shoal data prepare cifar10 [ARCHIVE|FOLDER] [--out DIR]`.
+struct PrepareArguments {
+  std::string name;                          ///< data set
+  std::string given;                         ///< archive, or folder of its files; may be ""
+  std::string out = "cifar-10-batches-bin";  ///< folder to make of an archive
+};
+
+/// Checks a published data set, after unpacking its archive, and prints what data.path is to be;
+/// without `given`, where the archive is. Throws Error: exit 2 for the name, 13 for the files, 21
+/// if DIR exists.
+ExitCode prepare(const PrepareArguments& arguments, std::ostream& out);
+/// Writes the files of a tar.gz archive of at most 200 MiB, without their folders, into the folder
+/// `out`. Throws DataError unless `md5` is the archive's checksum; StorageError.
+void unpack_archive(const std::string& archive, const std::string& md5, const std::string& out);
+
+/// Arguments of `shoal data split FOLDER --valid 10% [--out DIR] [--seed N]`.
+struct SplitArguments {
+  std::string folder;  ///< subfolders are classes
+  double valid_percent = 0;
+  std::string out;  ///< folder to make; "": FOLDER_split
+  int64_t seed = 1;
+};
+
+/// Makes DIR with folders train and val of links to the files of each class, of which a share is
+/// drawn for val. Throws Error: exit 13 for the files, 21 if DIR exists.
+ExitCode split(const SplitArguments& arguments, std::ostream& out);
+
 }  // namespace shoal

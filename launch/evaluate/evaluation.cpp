@@ -53,7 +53,6 @@ torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& pla
 /// Throws DataError on every rank if data.train cannot be opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted) {
-  references.clear();
   if (references.most_samples() == 0) return true;
   std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
@@ -64,6 +63,10 @@ bool add_references(References& references, const EvaluationParts& parts,
                     "name files that hold some, or set task.references: 0");
   });
   const OpenSplit& train = opened ? *opened : *parts.train_data;
+  const int64_t size = train.samples->size();
+  const bool is_own = !train.fingerprint.empty() && train.fingerprint == parts.data.fingerprint &&
+                      size == parts.data.samples->size();
+  references.clear(is_own ? size : 0);
   const auto samples = spread_samples(*train.samples, references.most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
   int64_t batches = 0;

@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -177,6 +179,11 @@ void use_deterministic_algorithms() {
   context.setDeterministicCuDNN(true);
   // Whatever is read was written before, so that filling memory would only cost time.
   context.setDeterministicFillUninitializedMemory(false);
+}
+
+std::string working_directory() {
+  std::error_code failed;
+  return std::filesystem::current_path(failed).string();
 }
 
 std::string host_name() {

@@ -132,7 +132,7 @@ std::string training_sections(const RecipePlan& plan) {
                     "  clip_norm: 1.0\n"
                     "evaluate: {{every: {}}}\n"
                     "checkpoint: {{every: {}}}\n"
-                    "parallel: {{expert_ranks: 1}}      # ranks that share the experts\n",
+                    "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
                     plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
                     is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
 }

@@ -120,7 +120,8 @@ ChangedRecipe read_changed(const Recipe& own, config::RecipeSource changes) {
   changes.text = config::canonical_text(own);
   ChangedRecipe changed;
   config::Diagnostics diagnostics;
-  config::Document document = config::load_document(changes, diagnostics);
+  config::Document& document = changed.loaded.document;
+  document = config::load_document(changes, diagnostics);
   if (!document.is_readable) diagnostics.throw_if_any();
   config::Entry* data = document.root.find("data");
   const config::Entry* source = data ? data->value.find(DataSource::kNameKey) : nullptr;
@@ -134,7 +135,7 @@ ChangedRecipe read_changed(const Recipe& own, config::RecipeSource changes) {
   }
   const config::Surroundings surroundings{.environment = changes.environment};
   Recipe::complete(document.root, surroundings);
-  config::read_into(config::type_of<Recipe>(), &changed.recipe, document.root, surroundings,
+  config::read_into(config::type_of<Recipe>(), &changed.loaded.options, document.root, surroundings,
                     diagnostics);
   diagnostics.throw_if_any();
   return changed;

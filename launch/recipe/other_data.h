@@ -19,7 +19,7 @@ config::Node lay_over(const DataOptions& own, config::Node changes);
 
 /// A checkpoint's recipe after changes.
 struct ChangedRecipe {
-  Recipe recipe;
+  LoadedRecipe loaded;
   std::vector<std::string> kept;  ///< keys of `data` that another source took from the checkpoint
 };
 

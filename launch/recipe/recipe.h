@@ -301,7 +301,7 @@ struct EnumNames<PlacementRule> {
 
 /// `parallel`: how ranks are used. The number of replicas follows from the number of ranks.
 struct ParallelOptions {
-  int64_t expert_ranks = 1;
+  std::optional<int64_t> expert_ranks = 1;  ///< check_recipe() replaces auto by its number
   bool uneven = false;
   PlacementRule placement = PlacementRule::kContiguous;
   std::optional<int64_t> ranks_per_node;
@@ -312,7 +312,9 @@ struct ParallelOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
-              "neighbouring ranks over which units (such as experts) are spread", at_least(1)),
+              "neighbouring ranks over which units (such as experts) are spread; auto: as many as "
+              "divide the ranks and the units of each layer",
+              at_least(1), unset_word("auto")),
         field("uneven", &ParallelOptions::uneven,
               "allow ranks to hold unequal numbers of units; placement by_cost always allows it"),
         field("placement", &ParallelOptions::placement,

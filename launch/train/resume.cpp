@@ -18,6 +18,7 @@
 #include "launch/train/courses.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
@@ -41,6 +42,7 @@ std::map<std::string, std::string> provenance(const RankGrid& grid) {
   return {{"shoal", build.version + " " + build.git_revision},
           {"torch", build.torch_version},
           {"mpi", build.mpi},
+          {kStartedIn, working_directory()},
           {"world", std::to_string(grid.world->size())},
           {"expert_ranks", std::to_string(grid.expert->size())}};
 }

@@ -53,6 +53,7 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
   starts.push_back({{"step", origin.first_step},
                     {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
                     {"world", world},
+                    {"folder", working_directory()},
                     {"command", origin.command_line}});
   return starts;
 }

@@ -106,10 +106,10 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
                           std::unique_ptr<const StopSignals>& signals) {
   try {
     TrainingResult result = trainer.run();
-    console.finish();
+    console.clear();
     return result;
   } catch (...) {
-    console.finish();
+    console.clear();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
     run.log.detail(describe_failure(error, guard.rank()).text);
     if (guard.size() > 1) {
@@ -194,7 +194,7 @@ JoinedRanks join_ranks(const TrainingJob& job) {
   }
   RankDevices devices = bind_ranks(job.recipe(), job.launch, job.guard);
   const int64_t per_node = ranks_per_node(parallel, stages, job.guard);
-  RankGrid grid = make_rank_grid(std::move(world), parallel.expert_ranks, per_node,
+  RankGrid grid = make_rank_grid(std::move(world), *parallel.expert_ranks, per_node,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
   return {std::move(devices), std::move(grid)};

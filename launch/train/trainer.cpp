@@ -46,9 +46,8 @@ bool has_work(const Trainer::Parts& parts) {
 }
 
 /// Why train.patience ended a training.
-std::string patience_note(const Session& session) {
+std::string patience_note(const Session& session, const ScoreRule& rule) {
   const ScoreTrend& scores = session.scores();
-  const ScoreRule rule = session.task().score();
   return fmt::format(
       "train.patience ended the training at step {} of {}: {} without a better {} than {:.4f} of "
       "step {}",
@@ -79,7 +78,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
           {parts.folder, world_, parts.session.steps_done(),
            metric_names(parts.session.task(), recipe_.evaluate),
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
-           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
+           recipe_.evaluate.every, !parts.session.model().stages.empty()},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
@@ -111,7 +111,7 @@ TrainingResult Trainer::run() {
   result_.last_step = session_.steps_done();
   result_.total_steps = session_.total_steps();
   if (is_complete && result_.last_step < result_.total_steps) {
-    result_.notes.push_back(patience_note(session_));
+    result_.notes.push_back(patience_note(session_, score_rule_));
     log_.info(result_.notes.back());
   }
   result_.skipped_steps = session_.skipped_steps();

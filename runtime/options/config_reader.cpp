@@ -15,6 +15,7 @@
 #include "runtime/options/registry.h"
 #include "runtime/options/section_hint.h"
 #include "runtime/options/unknown_key.h"
+#include "runtime/yaml/yaml_reader.h"
 
 namespace shoal::config {
 namespace {
@@ -400,7 +401,17 @@ class Reader {
     }
     if (type.kind == Kind::kText && rules.is_path) return read_path(object, place, rules);
     const std::string problem = read_single(type, object, node, rules);
-    if (!problem.empty()) note(node.position, place.path, problem);
+    if (!problem.empty()) note(node.position, place.path, problem + text_hint(type, place));
+  }
+
+  /// How to write a text that YAML takes for a list or a mapping in an override; "" elsewhere.
+  static std::string text_hint(const Type& type, const Place& place) {
+    const Node& node = *place.node;
+    const bool is_collection = node.kind == Node::Kind::kList || node.kind == Node::Kind::kMap;
+    if (type.kind != Kind::kText || !is_collection || !node.position.source) return "";
+    const std::string& typed = node.position.source->override_text;
+    if (!typed.starts_with(place.path + "=")) return "";
+    return quote_hint(place.path, typed.substr(place.path.size() + 1));
   }
 
   /// A text with `~/` in front replaced by the home folder.
@@ -409,7 +420,9 @@ class Reader {
     const bool is_plain_tilde = node.kind == Node::Kind::kNull && node.text == "~";
     if (is_plain_tilde) node.kind = Node::Kind::kScalar;
     const std::string problem = read_single(type_of<std::string>(), object, node, rules);
-    if (!problem.empty()) return note(node.position, place.path, problem);
+    if (!problem.empty()) {
+      return note(node.position, place.path, problem + text_hint(type_of<std::string>(), place));
+    }
     std::string& path = *static_cast<std::string*>(object);
     if (has_control_character(path)) {
       return note(node.position, place.path, "a path has no control characters");

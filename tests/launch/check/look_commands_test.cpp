@@ -339,10 +339,10 @@ TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
   };
   const std::string absence = cuda_absence();
   EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
-  EXPECT_THAT(
-      told("cuda"),
-      EndsWith(absence.empty() ? "\ngood\n"
-                               : "\ngood, but this machine cannot run it: " + absence + "\n"));
+  EXPECT_THAT(told("cuda"),
+              EndsWith(absence.empty()
+                           ? "\ngood\n"
+                           : "\nthe recipe is good, but cannot run here yet: " + absence + "\n"));
   EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
   EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
   EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));

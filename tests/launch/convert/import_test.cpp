@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -45,6 +46,16 @@ TEST_F(ImportWeights, MatricesOfConv1dAreTransposed) {
   EXPECT_TRUE(at::equal(ours("backbone.blocks.0.attention.qkv.weight"),
                         hf_gpt2().at("transformer.h.0.attn.c_attn.weight").t()));
   EXPECT_TRUE(at::equal(ours("backbone.tokens"), hf_gpt2().at("transformer.wte.weight")));
+}
+
+TEST_F(ImportWeights, NumbersThatAreNotFiniteAreRefused) {
+  for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+    Tensors tensors = timm_vit();
+    tensors.at("blocks.0.norm1.bias")[3] = bad;
+    save(tensors, kVitConfig);
+    EXPECT_THAT(refusal("timm_vit", ExitCode::kCheckpoint),
+                HasSubstr("the tensor 'blocks.0.norm1.bias' has values that are not finite"));
+  }
 }
 
 TEST_F(ImportWeights, EveryTensorThatDoesNotFitIsNamed) {
