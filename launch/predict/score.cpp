@@ -105,8 +105,10 @@ class LineReader {
     }
     tokens.insert(tokens.end(), whole.end() - scored, whole.end());
     if (!before.empty() && std::ssize(tokens) > context_ + 1 && !std::exchange(is_told_, true)) {
-      std::cerr << fmt::format("note: {}:{}: the model reads the last {} tokens, as of others\n",
-                               path_, number_, context_);
+      std::cerr << fmt::format(
+          "note: {}:{}: longer than the model's context of {} tokens: the leftmost are left out, "
+          "here and in later lines\n",
+          path_, number_, context_);
     }
     for (int64_t left = scored; left > 0; left -= context_) {
       const auto end = tokens.end() - std::max<int64_t>(0, left - context_);
