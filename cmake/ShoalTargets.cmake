@@ -86,7 +86,8 @@ function(shoal_sources folder out)
        "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
   list(REMOVE_ITEM sources launch/main.cpp launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
-       launch/command_line/describe_commands.cpp ${SHOAL_PROCESS_SOURCES} ${SHOAL_PARSER_SOURCES})
+       launch/command_line/describe_commands.cpp launch/command_line/text_commands.cpp ${SHOAL_PROCESS_SOURCES}
+       ${SHOAL_PARSER_SOURCES})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
@@ -157,7 +158,7 @@ endfunction()
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
     add_library(shoal_subcommands OBJECT launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
-                launch/command_line/describe_commands.cpp)
+                launch/command_line/describe_commands.cpp launch/command_line/text_commands.cpp)
     shoal_use_torch(shoal_subcommands)
     shoal_compile_quickly(shoal_subcommands)
     add_executable(shoal launch/main.cpp $<TARGET_OBJECTS:shoal_subcommands>)

@@ -50,7 +50,8 @@ MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
 MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}
 REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+[{(]\s*"(\w+)"')
 COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/shared_options.cpp",
-                 "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
+                 "launch/command_line/text_commands.cpp", "launch/command_line/describe_commands.cpp",
+                 "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 DESIGN_PAGES = ("docs/design.md", "docs/style.md")

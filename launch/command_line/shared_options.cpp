@@ -31,6 +31,14 @@ void add_checkpoint_path(CLI::App& command, std::string& path) {
       ->required();
 }
 
+void add_weights(CLI::App& command, CheckpointChoice& choice) {
+  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  add_raw_weights(command, choice.raw_weights);
+}
+
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   command
       .add_option("overrides", overrides,

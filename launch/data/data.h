@@ -10,11 +10,12 @@
 
 namespace shoal {
 
-/// Arguments of `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`.
+/// Arguments of `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`. KEY: a
+/// key of the tokenizer or of TextFormat.
 struct TokenizeArguments {
   std::vector<std::string> files;  ///< text files
   std::string tokenizer;
-  std::vector<std::pair<std::string, std::string>> options;  ///< of the tokenizer
+  std::vector<std::pair<std::string, std::string>> options;  ///< KEY, VALUE
   std::string out;
   bool json = false;
 };
