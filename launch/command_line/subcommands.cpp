@@ -60,15 +60,6 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
   add_overrides(command, source.overrides);
 }
 
-/// The checkpoint whose weights a command uses.
-void add_weights(CLI::App& command, CheckpointChoice& choice) {
-  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
-  command.add_flag("--best", choice.best, "the run's best checkpoint");
-  add_raw_weights(command, choice.raw_weights);
-}
-
 // Functions that take `code` declare a subcommand, which sets it to its exit code.
 
 void add_check(CLI::App& app, ExitCode& code) {
@@ -175,10 +166,21 @@ void add_eval(CLI::App& app, ExitCode& code) {
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
                     "without the baselines of the task, which are fitted on the training split");
+  command
+      ->add_option("--predictions", arguments->predictions,
+                   "write a line of JSON for each sample: label, most probable classes")
+      ->type_name("FILE.jsonl")
+      ->check([](const std::string& file) {
+        return std::string(file.ends_with(".jsonl") ? "" : "must name a file in .jsonl");
+      });
+  command->add_flag("--confusion", arguments->confusion,
+                    "recall, precision and F1 of each class, the confusion matrix, the most "
+                    "confident mistakes; also in the run's report");
   command->footer(
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
       "  shoal eval runs/denoise --images pictures\n"
+      "  shoal eval runs/quickstart --confusion --predictions predictions.jsonl\n"
       "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
@@ -472,6 +474,7 @@ void add_data(CLI::App& app, ExitCode& code) {
 void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
   add_train(app, code, command_line);
   add_eval(app, code);
+  add_predict(app, code);
   add_generate(app, code);
   add_check(app, code);
   add_show(app, code);
