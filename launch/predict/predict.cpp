@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "launch/data/recipe_source.h"
@@ -31,7 +32,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 /// An image file, or a line of text.
-struct Input {
+struct PredictInput {
   std::string file;
   std::string line = {};  ///< number of the line; "": the whole file
   std::string text = {};  ///< of the line
@@ -40,10 +41,10 @@ struct Input {
 };
 
 /// Adds the inputs that a word of the command line, or a line of standard input, names.
-void add_inputs(const std::string& word, bool are_images, std::vector<Input>& inputs) {
+void add_inputs_of(const std::string& word, bool are_images, std::vector<PredictInput>& inputs) {
   std::error_code unknown;
   if (are_images && word != "-") {
-    if (!fs::is_directory(word, unknown)) return inputs.push_back({word}), void();
+    if (!fs::is_directory(word, unknown)) return inputs.push_back({word});
     for (const ImageEntry& image : images_of_folder(word, {})) {
       inputs.push_back({(fs::path(word) / image.path).string()});
     }
@@ -56,7 +57,7 @@ void add_inputs(const std::string& word, bool are_images, std::vector<Input>& in
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (are_images) {
-      add_inputs(line, are_images, inputs);
+      add_inputs_of(line, are_images, inputs);
     } else {
       inputs.push_back({word, std::to_string(number), line});
     }
@@ -65,32 +66,27 @@ void add_inputs(const std::string& word, bool are_images, std::vector<Input>& in
 }
 
 /// Finds the inputs on rank 0 for all ranks. Collective.
-std::vector<Input> find_inputs(const std::vector<std::string>& words, bool are_images,
-                               Communicator& world) {
+std::vector<PredictInput> find_inputs(const std::vector<std::string>& words, bool are_images,
+                                      Communicator& world) {
   const std::string encoded = on_rank_zero(world, [&] {
     const char* hint = are_images
                            ? "name image files, folders of them, or - for paths on standard input"
                            : "name files of text, or - for standard input; each line is a sample";
-    std::vector<Input> inputs;
+    std::vector<PredictInput> inputs;
     try {
-      for (const std::string& word : words) add_inputs(word, are_images, inputs);
+      for (const std::string& word : words) add_inputs_of(word, are_images, inputs);
     } catch (const DataError& error) {
       throw Error(ExitCode::kUsage, error.what(), hint);
     }
     if (inputs.empty()) throw Error(ExitCode::kUsage, "predict: no inputs are given", hint);
-    std::string text;
-    for (const Input& input : inputs) {
-      text += input.file + '\0' + input.line + '\0' + input.text + '\n';
-    }
-    return text;
+    Json list = Json::array();
+    for (const auto& [file, line, text] : inputs) list.push_back({file, line, text});
+    const auto bytes = Json::to_msgpack(list);  // names of files need not be UTF-8
+    return std::string(bytes.begin(), bytes.end());
   });
-  std::vector<Input> inputs;
-  for (size_t at = 0; at < encoded.size();) {
-    const auto take = [&](char end) {
-      const size_t first = std::exchange(at, encoded.find(end, at) + 1);
-      return encoded.substr(first, at - first - 1);
-    };
-    inputs.push_back({take('\0'), take('\0'), take('\n')});
+  std::vector<PredictInput> inputs;
+  for (const Json& input : Json::from_msgpack(encoded)) {
+    inputs.push_back({input[0], input[1], input[2]});
   }
   return inputs;
 }
@@ -98,20 +94,20 @@ std::vector<Input> find_inputs(const std::vector<std::string>& words, bool are_i
 /// The inputs as samples without labels.
 class InputSamples final : public SampleSet {
  public:
-  InputSamples(std::vector<Input> inputs, const DataSource& source)
+  InputSamples(std::vector<PredictInput> inputs, const DataSource& source)
       : inputs_(std::move(inputs)),
         source_(source),
         shape_(source.shape()),
         images_(source.image_transform()) {}
 
   int64_t size() const override { return std::ssize(inputs_); }
-  const Input& at(int64_t index) const { return inputs_[static_cast<size_t>(index)]; }
+  const PredictInput& at(int64_t index) const { return inputs_[static_cast<size_t>(index)]; }
   /// int64 [b]: 1 where this process could not read the input.
   torch::Tensor failed(const torch::Tensor& place_b) const {
-    torch::Tensor failed_b = torch::zeros_like(place_b, torch::kCPU);
+    torch::Tensor failed_b = place_b.to(torch::kCPU, torch::kInt64, false, /*copy=*/true);
     const std::lock_guard lock(mutex_);
-    for (int64_t i = 0; i < place_b.size(0); ++i) {
-      if (failed_.contains(place_b[i].item<int64_t>())) failed_b[i] = 1;
+    for (int64_t& place : std::span(failed_b.mutable_data_ptr<int64_t>(), failed_b.numel())) {
+      place = failed_.contains(place) ? 1 : 0;
     }
     return failed_b;
   }
@@ -144,7 +140,7 @@ class InputSamples final : public SampleSet {
     return {.shape = image.shape, .pixel_CHW = std::move(image.pixel_CHW)};
   }
 
-  Sample read_line(const Input& input) const {
+  Sample read_line(const PredictInput& input) const {
     if (input.line.empty()) throw DataError("cannot be read");
     const std::optional<Sample> sample = source_.sample_of_line(input.text);
     if (sample) return *sample;
@@ -152,7 +148,7 @@ class InputSamples final : public SampleSet {
                       " makes no samples of either");
   }
 
-  std::vector<Input> inputs_;
+  std::vector<PredictInput> inputs_;
   const DataSource& source_;
   DataShape shape_;
   std::optional<ImageTransform> images_;
@@ -161,8 +157,8 @@ class InputSamples final : public SampleSet {
 };
 
 /// The result for an input; `row`: probabilities of the classes, or a restored image.
-Json result_of(const PredictArguments& arguments, const Input& input, const torch::Tensor& row,
-               const std::vector<std::string>& names) {
+Json result_of(const PredictArguments& arguments, const PredictInput& input,
+               const torch::Tensor& row, const std::vector<std::string>& names) {
   Json json{{"file", input.file}};
   if (!input.line.empty()) json["line"] = std::stoll(input.line);
   if (arguments.images.empty()) {
@@ -177,7 +173,7 @@ Json result_of(const PredictArguments& arguments, const Input& input, const torc
   return json;
 }
 
-std::string text_of(const Json& result, const Input& input) {
+std::string text_of_result(const Json& result, const PredictInput& input) {
   std::string text = input.place();
   if (result.contains("image")) return text + "  " + result["image"].get<std::string>();
   int place = 0;
@@ -210,9 +206,9 @@ int64_t print_results(const PredictArguments& arguments, EvaluationParts parts, 
     num_failed += failed_B.sum().item<int64_t>();
     for (int64_t i = 0; i < count && world.rank() == 0; ++i) {
       if (failed_B[i].item<int64_t>() == 1) continue;
-      const Input& input = samples.at(first + i);
+      const PredictInput& input = samples.at(first + i);
       const Json result = result_of(arguments, input, row_B[i], names);
-      out << (arguments.json ? json_text(result) : text_of(result, input)) << "\n";
+      out << (arguments.json ? json_text(result) : text_of_result(result, input)) << "\n";
     }
     out << std::flush;
     first += count;
@@ -238,7 +234,7 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
   const BuiltModel model =
       build_model(opened.recipe, source->shape(), {&opened.grid, opened.grid.device});
   if (arguments.images.empty()) require_classifier(*model.task, opened.recipe, "predict");
-  std::vector<Input> inputs = find_inputs(names, images.has_value(), world);
+  std::vector<PredictInput> inputs = find_inputs(names, images.has_value(), world);
   on_rank_zero(world, [&] {
     if (!arguments.images.empty()) require_free_folder("--save-images", arguments.images);
     if (!arguments.images.empty()) fs::create_directory(arguments.images);

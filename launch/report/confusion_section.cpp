@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "launch/pages/page.h"
@@ -11,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostClasses = 30;
+constexpr size_t kMostMatrixClasses = 30;
 
 /// A row for each object of a list and a column for each of its keys; shares as percentages.
 CaptionedTable table_of(const std::string& caption, const Json& list) {
@@ -30,14 +29,12 @@ CaptionedTable table_of(const std::string& caption, const Json& list) {
 }
 
 CaptionedTable matrix_table(const Json& matrix) {
-  CaptionedTable table{"Samples of each label (rows) by predicted class (columns)", {{"label"}}};
-  for (size_t label = 0; label < matrix.size(); ++label) {
-    table.rows[0].push_back(std::to_string(label));
-    auto& row = table.rows.emplace_back(std::vector{std::to_string(label)});
-    for (const Json& count : matrix[label]) row.push_back(count.dump());
-    row.resize(matrix.size() + 1);
+  Json list = Json::array();
+  for (const auto& [label, counts] : matrix.items()) {
+    Json& row = list.emplace_back(Json{{"label", label}});
+    for (const auto& [predicted, count] : counts.items()) row[predicted] = count;
   }
-  return table;
+  return table_of("Samples by label (rows) and predicted class (columns)", list);
 }
 
 std::string confusion_html(const Json& confusion) {
@@ -58,15 +55,9 @@ std::string confusion_html(const Json& confusion) {
 }  // namespace
 
 std::vector<CaptionedTable> confusion_tables(const Json& confusion) {
-  std::vector<Json> classes = confusion.at("classes");
-  const bool is_small = classes.size() <= kMostClasses;
-  if (!is_small) {
-    std::ranges::stable_sort(classes, {}, [](const Json& own) { return own.at("recall"); });
-    classes.resize(kMostClasses);
-  }
-  std::vector<CaptionedTable> tables{
-      table_of(is_small ? "Classes" : "Classes with the lowest recall", classes)};
-  if (is_small) tables.push_back(matrix_table(confusion.at("matrix")));
+  std::vector<CaptionedTable> tables{table_of("Classes", confusion.at("classes"))};
+  const Json& matrix = confusion.at("matrix");
+  if (matrix.size() <= kMostMatrixClasses) tables.push_back(matrix_table(matrix));
   for (const auto& [key, caption] :
        {std::pair{"worst", "Most frequent confusions"}, {"mistakes", "Most confident mistakes"}}) {
     if (!confusion.at(key).empty()) tables.push_back(table_of(caption, confusion.at(key)));

@@ -57,10 +57,9 @@ struct CaptionedTable {
   std::string caption;
   std::vector<std::vector<std::string>> rows;
 };
-/// Tables of a confusion.json: recall, precision and F1 of each class (beyond 30 classes of the 30
-/// with the lowest recall), the matrix of labels and predicted classes (up to 30 classes), the most
-/// frequent confusions, the most confident mistakes. Throws nlohmann::json::exception for other
-/// JSON.
+/// Tables of a confusion.json: recall, precision and F1 of each class, up to 30 classes the matrix
+/// of labels and predicted classes, the most frequent confusions, the most confident mistakes.
+/// Throws nlohmann::json::exception for other JSON.
 std::vector<CaptionedTable> confusion_tables(const nlohmann::ordered_json& confusion);
 
 /// Steps at which a run was resumed (`starts` in env.json), ascending.
