@@ -43,8 +43,8 @@ ROOMS = {
                "command_line", ""],
 }
 # The rooms of routers, sources, backbones and papers, and the rooms of launch/ that may know them: what they
-# save and record is read there.
-MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
+# save and record is read there. Reading, listing and resizing images is no source's alone.
+MEMBERS = re.compile(r"(runtime/data/(images(?!/(image_file|image_list|resized_crop)\.h)|sequences)|moe/(routers|nexus)"
                      r"|sparse/(patterns|grow_rules|permutations|training)"
                      r"|models/(backbones|tasks|hspmn|attention_experts|moco))/")
 MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}

@@ -29,6 +29,8 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
 /// Adds `--raw-weights`: use trained weights even if their averages (train.average) are saved, too.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
+/// Adds the words and options that choose the checkpoint whose weights a command uses.
+void add_weights(CLI::App& command, CheckpointChoice& choice);
 /// Adds the flag `--json`: print one JSON object on stdout.
 void add_json(CLI::App& command, bool& json);
 /// Adds the flag `--override`: use a checkpoint's weights even if the model of the recipe is not
@@ -45,6 +47,7 @@ void add_generate(CLI::App& app, ExitCode& code);
 void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
+void add_predict(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
 void add_score(CLI::App& app, ExitCode& code);
 /// Declare `prepare` and `split` below `data`, as above.

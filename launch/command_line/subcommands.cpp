@@ -167,10 +167,21 @@ void add_eval(CLI::App& app, ExitCode& code) {
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
                     "without the baselines of the task, which are fitted on the training split");
+  command
+      ->add_option("--predictions", arguments->predictions,
+                   "write a line of JSON for each sample: label, most probable classes")
+      ->type_name("FILE.jsonl")
+      ->check([](const std::string& file) {
+        return std::string(file.ends_with(".jsonl") ? "" : "must name a file in .jsonl");
+      });
+  command->add_flag("--confusion", arguments->confusion,
+                    "recall, precision and F1 of each class, the confusion matrix, the most "
+                    "confident mistakes; also in the run's report");
   command->footer(
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
       "  shoal eval runs/denoise --images pictures\n"
+      "  shoal eval runs/quickstart --confusion --predictions predictions.jsonl\n"
       "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin\n"
       "  shoal eval runs/tiny_cifar10 data.source=image_folder data.path=photos\n"
       "  shoal eval runs/tiny_cifar10 evaluate.samples=2000");
@@ -419,6 +430,7 @@ void add_data(CLI::App& app, ExitCode& code) {
 void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
   add_train(app, code, command_line);
   add_eval(app, code);
+  add_predict(app, code);
   add_generate(app, code);
   add_score(app, code);
   add_check(app, code);

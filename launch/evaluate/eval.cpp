@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,8 +15,10 @@
 #include "launch/evaluate/evaluation_images.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
+#include "launch/report/sections.h"
 #include "launch/step/session.h"
 #include "launch/weights/open_checkpoint.h"
+#include "moe/moe_layer.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 
@@ -33,6 +36,8 @@ struct EvalResult {
   int64_t num_substituted = 0;
   std::optional<std::vector<BaselineScore>> baselines;
   std::optional<DrawnImages> images;
+  Predictions predictions;           ///< on rank 0, if they are wanted
+  nlohmann::ordered_json confusion;  ///< likewise
 };
 
 /// Evaluates the task's baselines; nullopt if it has none. Collective.
@@ -54,6 +59,37 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
     }
   }
   return evaluate_baselines(*baselines, parts);
+}
+
+/// Tells, where a router looks at other samples, that --predictions and --confusion let it not.
+void note_apart(const BuiltModel& model) {
+  for (const auto& stage : model.stages) {
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(stage);
+    if (layer == nullptr || !layer->router().depends_on_other_samples()) continue;
+    std::cerr << fmt::format(
+        "note: router {} of {} compares samples; with --predictions or --confusion each sample is "
+        "routed alone, so that metrics differ from those of an evaluation without\n",
+        layer->options().router.name(), layer->path());
+    return;
+  }
+}
+
+/// Writes the predictions, and the confusions for `shoal report` if the checkpoint is in a run.
+void write_predictions(const EvalResult& result, const EvalArguments& arguments) {
+  namespace fs = std::filesystem;
+  PosixFileSystem files;
+  std::error_code failed;
+  if (const std::string& path = arguments.predictions; !path.empty()) {
+    fs::create_directories(parent_path(path), failed);  // where it fails, so does the file
+    replace_file(files, path, result.predictions.lines);
+  }
+  const fs::path run = fs::canonical(result.checkpoint, failed).parent_path().parent_path();
+  if (!arguments.confusion || !fs::exists(run / "resolved.yaml", failed)) return;
+  try {
+    replace_file(files, (run / "confusion.json").string(), json_text(result.confusion) + "\n");
+  } catch (const StorageError& error) {
+    std::cerr << "warning: the run's report will not show confusions: " << error.what() << "\n";
+  }
 }
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
@@ -96,7 +132,21 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   }
   result.draw = describe_draw(data);
   parts.sets = sets;
+  if (!arguments.predictions.empty() || arguments.confusion) {
+    require_classifier(*model.task, recipe, "--predictions or --confusion");
+    if (const int64_t classes = data.source->shape().classes;
+        classes > 1000 && arguments.confusion) {
+      throw Error(ExitCode::kUsage, fmt::format("--confusion: {} classes, at most 1000", classes),
+                  "count from the file of --predictions");
+    }
+    if (grid.world->rank() == 0) note_apart(model);
+    parts.each_batch = collect_predictions(parts, result.predictions);
+  }
   result.evaluation = evaluate(parts, result.step);
+  if (arguments.confusion) {
+    result.confusion = count_confusions(result.predictions.guesses, data);
+    result.confusion["step"] = result.step;
+  }
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
   for (const OpenSet& set : sets) {
@@ -125,6 +175,8 @@ std::string eval_json(const EvalResult& result, const EvalArguments& arguments) 
                       {"count", result.images->count},
                       {"columns", result.images->columns}};
   }
+  if (!arguments.predictions.empty()) json["predictions"] = arguments.predictions;
+  if (arguments.confusion) json["confusion"] = result.confusion;
   json["substituted"] = result.num_substituted;
   json["step"] = result.step;
   json["checkpoint"] = result.checkpoint;
@@ -159,6 +211,13 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
                         counted(result.images->count, "sample"), arguments.images.folder,
                         join_words(result.images->columns, ", "));
   }
+  if (!arguments.predictions.empty()) {
+    text += fmt::format("\nthe prediction of each sample: {}\n", arguments.predictions);
+  }
+  if (!arguments.confusion) return text;
+  for (const CaptionedTable& table : confusion_tables(result.confusion)) {
+    text += fmt::format("\n{}\n{}", table.caption, text_table(table.rows));
+  }
   return text;
 }
 
@@ -172,6 +231,7 @@ ExitCode eval(const EvalArguments& arguments, const Environment& environment, st
     if (world->rank() == 0) {
       out << (arguments.json ? eval_json(result, arguments) : eval_text(result, arguments))
           << std::flush;
+      write_predictions(result, arguments);
     }
     return ExitCode::kOk;
   });

@@ -34,21 +34,6 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-/// Gathers the first `count` rows from all ranks, by their places.
-torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b,
-                          torch::Dtype dtype, int64_t count, Communicator& world) {
-  std::vector<int64_t> sizes = value_b.sizes().vec();
-  sizes[0] = count;
-  torch::Tensor value_B = at::zeros(sizes, dtype);
-  const torch::Tensor host_b = value_b.to(torch::kCPU, dtype);
-  for (int64_t i = 0; i < place_b.size(0); ++i) {
-    const auto place = place_b[i].item<int64_t>();
-    if (place < count) value_B[place].copy_(host_b[i]);
-  }
-  all_reduce(world, value_B);
-  return value_B;
-}
-
 /// Gives a task new references from data.train, evenly spaced. Collective. False if interrupted.
 /// Throws DataError on every rank if data.train cannot be opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
@@ -114,15 +99,31 @@ std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t mo
       std::shared_ptr<const SampleSet>(std::shared_ptr<void>(), &all), std::move(indices));
 }
 
+torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b, int64_t first,
+                          int64_t count, Communicator& world) {
+  std::vector<int64_t> sizes = value_b.sizes().vec();
+  sizes[0] = count;
+  torch::Tensor value_B = at::zeros(sizes, value_b.scalar_type());
+  const torch::Tensor host_b = value_b.to(torch::kCPU), host_place_b = place_b.to(torch::kCPU);
+  for (int64_t i = 0; i < place_b.size(0); ++i) {
+    const int64_t row = host_place_b[i].item<int64_t>() - first;
+    if (row >= 0 && row < count) value_B[row].copy_(host_b[i]);
+  }
+  all_reduce(world, value_B);
+  return value_B;
+}
+
 std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
                                            int64_t first, int64_t count) {
   Communicator& world = *parts.grid.world;
   std::vector<PictureColumn> columns = parts.task.pictures(batch);
-  const torch::Tensor place_b = batch.context.sample_b.to(torch::kCPU) - first;
+  const auto gather = [&](torch::Tensor& value_b, torch::Dtype dtype) {
+    if (!value_b.defined()) return;
+    value_b = gather_rows(value_b.to(dtype), batch.context.sample_b, first, count, world);
+  };
   for (PictureColumn& column : columns) {
-    column.image_bCHW = gather_rows(column.image_bCHW, place_b, torch::kFloat32, count, world);
-    if (!column.number_b.defined()) continue;
-    column.number_b = gather_rows(column.number_b, place_b, torch::kFloat64, count, world);
+    gather(column.image_bCHW, torch::kFloat32);
+    gather(column.number_b, torch::kFloat64);
   }
   return columns;
 }
@@ -206,7 +207,9 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   const torch::NoGradGuard no_grad;
   References* references = parts.renews_references ? parts.task.references() : nullptr;
   if (references && !add_references(*references, parts, interrupted)) return std::nullopt;
-  EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
+  LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
+  if (parts.each_batch) settings.cut.group = 1;
+  EvalLoader loader(*parts.data.samples, settings);
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;
   std::vector<PictureColumn> pictures;
@@ -216,11 +219,14 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   while (std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return std::nullopt;
     batch->context.step = step;
+    const torch::Tensor place_b = batch->context.sample_b;
+    if (parts.each_batch) batch->context.sample_b = torch::zeros_like(place_b);
     const EvalOutput output = parts.task.evaluate(*batch);
     add_sums(output.sums, totals);
     add(layers, output.moe);
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
+    if (parts.each_batch) parts.each_batch(place_b, *batch, output);
     if (std::exchange(is_first, false)) {
       const int64_t most = std::min(parts.most_pictures, batch->context.samples_in_micro);
       pictures = gather_pictures(parts, *batch, 0, most);

@@ -51,6 +51,12 @@ struct EvaluationParts {
   Progress progress = {};
   std::span<const OpenSet> sets = {};  ///< evaluated after the data
   bool renews_references = true;       ///< false: the task keeps those of the evaluation before
+  /// Called on all ranks after each batch; `place_b`: places of this rank's samples in the split.
+  /// If set, each sample is computed apart: in a routing group of its own, and with the random
+  /// numbers of a first sample, so that its outputs do not depend on other samples.
+  using EachBatch =
+      std::function<void(const torch::Tensor& place_b, const Batch&, const EvalOutput&)>;
+  EachBatch each_batch = {};
 };
 
 /// Called on all ranks before each batch. Must return the same on all; true ends the evaluation.
@@ -74,6 +80,11 @@ void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals)
 /// All-reduces `totals` in place, and the MoE layers' statistics, which it returns. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
+
+/// Gathers rows of all ranks by their places, on the host in every rank: rows with place_b from
+/// `first` to `first + count - 1`, [count, ...]. Collective.
+torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b, int64_t first,
+                          int64_t count, Communicator& world);
 
 /// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);

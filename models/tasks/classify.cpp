@@ -112,6 +112,8 @@ EvalOutput Classify::evaluate(const Batch& batch) {
       {{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
       std::move(output.moe)};
   if (is_binary()) result.sums.push_back({kCrossEntropy, value[3], samples});
+  result.probability_bN =
+      is_binary() ? at_least_float32(logits_bN).sigmoid() : at_least_float32(logits_bN).softmax(1);
   if (has_gates_) {
     std::ranges::move(GateScores::sums(output.is_open_bS, batch.length_b, {}),
                       std::back_inserter(result.sums));

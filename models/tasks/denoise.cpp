@@ -87,6 +87,12 @@ class Denoise : public Task, public CountsProducts {
             std::move(output.moe)};
   }
 
+  torch::Tensor restored(const Batch& batch) override {
+    const torch::NoGradGuard no_grad;
+    ModelOutput output;
+    return restore(batch.image_bCHW(), batch, output).clamp(0.0, 1.0);
+  }
+
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double error = mean_of(totals, "loss");
     return {{"loss", error, Metric::Kind::kLoss},

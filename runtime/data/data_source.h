@@ -20,9 +20,9 @@ namespace shoal {
 
 /// One record of a data set. The source's DataShape says which fields are set.
 struct Sample {
-  ImageShape shape;                   ///< size of the image; sizes may differ if the loader crops
-  std::vector<uint8_t> pixel_CHW;     ///< one byte per channel and pixel
-  std::vector<int64_t> token_S = {};  ///< `sequence` tokens; fewer only if has_lengths
+  ImageShape shape = {};                ///< size of the image; sizes may differ if the loader crops
+  std::vector<uint8_t> pixel_CHW = {};  ///< one byte per channel and pixel
+  std::vector<int64_t> token_S = {};    ///< `sequence` tokens; fewer only if has_lengths
   std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): ignored
   std::vector<double> value_N = {};         ///< plain input numbers
   int64_t label = 0;                        ///< class
@@ -54,6 +54,8 @@ class SampleSet {
   /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
   /// Several threads may call it at once. Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
+  /// The file of record `index` for display, such as a path; "" if it has none of its own.
+  virtual std::string name(int64_t /*index*/) const { return ""; }
   /// Counts of a text, from which bits per byte and word perplexity follow. May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
@@ -111,6 +113,9 @@ class DataSource {
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// Augmentation and normalisation of images; nullopt without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
+  /// Returns a line of text as a sample without its label; nullopt if the source has no such lines.
+  /// Throws DataError for a line that is not a sample.
+  virtual std::optional<Sample> sample_of_line(std::string_view /*line*/) const { return {}; }
   /// Reports overlap of training and validation data at keys of `data`. Called before training.
   virtual void check_training(Problems&) const {}
   /// All files and folders of the splits and of the tokenizer, existing or not.

@@ -22,9 +22,13 @@ class SampleSubset final : public SampleSet {
   Sample read(int64_t index, int64_t epoch) const override {
     return all_->read(indices_[static_cast<size_t>(index)], epoch);
   }
+  std::string name(int64_t index) const override {
+    return all_->name(indices_[static_cast<size_t>(index)]);
+  }
   std::vector<int64_t> substituted() const override { return all_->substituted(); }
   std::optional<TextCounts> text_counts() const override { return all_->text_counts(); }
   std::vector<std::string> notes() const override { return all_->notes(); }
+  std::vector<std::string> warnings() const override { return all_->warnings(); }
   std::string fingerprint() const override { return all_->fingerprint(); }
   std::string tokenizer_identity() const override { return all_->tokenizer_identity(); }
 

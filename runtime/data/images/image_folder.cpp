@@ -141,6 +141,7 @@ class ImageFolderSet final : public SampleSet {
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     return corrupt_.read(index, [this](int64_t image) { return decode(image); });
   }
+  std::string name(int64_t index) const override { return path_of(index); }
 
  private:
   Sample decode(int64_t index) const {

@@ -28,6 +28,7 @@ class PixelsSet final : public SampleSet {
   std::vector<std::string> notes() const override { return images_->notes(); }
   std::vector<std::string> warnings() const override { return images_->warnings(); }
   std::string fingerprint() const override { return images_->fingerprint(); }
+  std::string name(int64_t index) const override { return images_->name(index); }
 
   Sample read(int64_t index, int64_t epoch) const override {
     const Sample image = images_->read(index, epoch);

@@ -162,6 +162,11 @@ class TarShardsSet final : public SampleSet {
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     return corrupt_.read(index, [this](int64_t image) { return decode(image); });
   }
+  /// "SHARD/MEMBER".
+  std::string name(int64_t index) const override {
+    const auto [shard, sample] = find(index);
+    return shard.path() + "/" + sample.name;
+  }
 
  private:
   struct Place {

@@ -219,6 +219,7 @@ TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {
   set("valid.crop={name: center, resize: 16}");
   EXPECT_EQ(source()->shape().text(), "images of 3 x 8 x 8");
   const auto images = source()->open(Split::kValid);
+  EXPECT_EQ(images->name(0), scratch_.file("val/a.jpg"));
   EvalLoader loader(*images, settings(1));
   const torch::Tensor image = loader.next()->image_bCHW()[0];
   for (int64_t x = 0; x < kSide; ++x) {

@@ -190,12 +190,14 @@ TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   set("train.shards=[val/v.tar, train/shard-000001.tar, train/shard-000000.tar]");
   const std::vector<int64_t> values = reds(*opened());
   EXPECT_EQ(values.front(), 4);
+  EXPECT_EQ(opened()->name(0), scratch_.file("shards/val/v.tar/v.png"));
   EXPECT_EQ(values.back() + 1, values[1]) << "the first shard ends before the second begins";
 }
 
 TEST_F(TarShards, DecodeAtAReducedSizeWhenTold) {
   set("image_size=4");
   set("decode_side=5");
+  EXPECT_EQ(source()->image_transform()->decode_side, 5);
   EXPECT_EQ(opened()->read(0, 0).shape, (ImageShape{3, 9, 14})) << "a PNG file, whole";
   EXPECT_EQ(opened()->read(1, 0).shape, (ImageShape{3, 5, 7}));
 }
