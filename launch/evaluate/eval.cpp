@@ -92,26 +92,43 @@ void write_predictions(const EvalResult& result, const EvalArguments& arguments)
   }
 }
 
+/// The data of an evaluation.
+struct EvalData {
+  OpenSplit data;
+  std::vector<OpenSet> sets;
+};
+
+/// Opens the validation split and the sets, and tells what there is to note of them. Throws as
+/// open_valid, open_sets and require_own_tokenizer.
+EvalData open_eval_data(const OpenedCheckpoint& opened, const LaunchInfo& launch,
+                        const Environment& environment) {
+  const Recipe& recipe = opened.recipe;
+  const auto source = make_source(recipe, environment);
+  check_stride(recipe, *source);
+  EvalData opened_data{open_valid(recipe, source, choose_workers(launch)), {}};
+  OpenSplit& data = opened_data.data;
+  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
+  if (opened.grid.world->rank() == 0) {
+    for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
+    for (const std::string& line : data.samples->warnings()) data.warn(line);
+  }
+  require_own_tokenizer(opened.manifest, data.tokenizer);
+  opened_data.sets =
+      open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
+  for (OpenSet& set : opened_data.sets) {
+    set.data.warn = data.warn;
+    require_own_tokenizer(opened.manifest, set.data.tokenizer);
+  }
+  return opened_data;
+}
+
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                          const Environment& environment, Communicator& guard) {
   OpenedCheckpoint opened = open_checkpoint(arguments.checkpoint, launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
-  const auto source = make_source(recipe, environment);
-  check_stride(recipe, *source);
-  OpenSplit data = open_valid(recipe, source, choose_workers(launch));
-  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
-  if (grid.world->rank() == 0) {
-    for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
-    for (const std::string& line : data.samples->warnings()) data.warn(line);
-  }
-  require_own_tokenizer(opened.manifest, data.tokenizer);
-  std::vector<OpenSet> sets =
-      open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
-  for (OpenSet& set : sets) {
-    set.data.warn = data.warn;
-    require_own_tokenizer(opened.manifest, set.data.tokenizer);
-  }
+  const EvalData opened_data = open_eval_data(opened, launch, environment);
+  const OpenSplit& data = opened_data.data;
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
@@ -131,7 +148,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
   result.draw = describe_draw(data);
-  parts.sets = sets;
+  parts.sets = opened_data.sets;
   if (!arguments.predictions.empty() || arguments.confusion) {
     require_classifier(*model.task, recipe, "--predictions or --confusion");
     if (const int64_t classes = data.source->shape().classes;
@@ -149,7 +166,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   }
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
-  for (const OpenSet& set : sets) {
+  for (const OpenSet& set : opened_data.sets) {
     result.num_substituted += count_substituted(*set.data.samples, *grid.world);
   }
   if (arguments.baselines) result.baselines = find_baselines(parts);

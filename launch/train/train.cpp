@@ -228,6 +228,18 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   return clock;
 }
 
+/// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
+void keep_own_classes(TrainingJob& job, Communicator& world,
+                      const std::function<void(const std::string&)>& tell) {
+  CheckedRecipe& checked = job.checked;
+  const std::string kept = keep_classes(checked.loaded, world);
+  if (kept.empty()) return;
+  tell(kept);
+  const auto& environment = job.arguments.source.environment;
+  checked.source = make_source(checked.loaded.options, environment);
+  checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
+}
+
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
   const Recipe& recipe = job.recipe();
   JoinedRanks ranks = join_ranks(job);
@@ -235,14 +247,13 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Console console = make_console(job.launch.columns);
   std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
+  const auto tell = [&](const std::string& line) {
+    if (grid.world->rank() != 0) return;
+    console.print(line);
+    told.push_back(line);
+  };
   job.stage = "opening the data";
-  std::string kept;
-  if (!job.arguments.override_fixed) kept = keep_classes(job.checked.loaded, *grid.world);
-  if (!kept.empty()) {
-    const auto& environment = job.arguments.source.environment;
-    job.checked.source = make_source(recipe, environment);
-    job.checked.sets = make_set_sources(recipe, *job.checked.source, environment);
-  }
+  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world, tell);
   const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
                                  choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
@@ -252,11 +263,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
                        on_meta ? &on_meta->plan() : nullptr);
   };
-  const std::string clock = count_steps(job, data, grid, build, [&](const std::string& line) {
-    if (grid.world->rank() != 0) return;
-    console.print(line);
-    told.push_back(line);
-  });
+  const std::string clock = count_steps(job, data, grid, build, tell);
   Session session(recipe, build(), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
@@ -264,7 +271,6 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   OpenRun run(recipe.run, *grid.world, console, told);
-  if (!kept.empty()) run.log.info(kept);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
   checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {

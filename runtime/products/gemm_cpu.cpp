@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <climits>
 
-
 // The program's BLAS (sgemm.h), or LibTorch's; weak, since not every build of LibTorch exports its
 // own. A call through ATen costs a few microseconds more, which small tiles feel.
 extern "C" __attribute__((weak)) void sgemm_(const char*, const char*, const int*, const int*,
