@@ -19,6 +19,7 @@
 #include "runtime/base/build_info.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
+#include "runtime/device/process_parts.h"
 
 namespace shoal {
 namespace {
@@ -190,6 +191,7 @@ int main(int argc, char** argv) {
   for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
     if (fcntl(file, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest free number
   }
+  shoal::use_process_parts();
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
   try {
     return static_cast<int>(shoal::run(argc, argv));

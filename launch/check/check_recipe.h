@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
 #include "launch/model/model_work.h"
 #include "launch/recipe/recipe.h"
@@ -22,6 +23,7 @@ struct ModelCounts {
   int64_t parameters = 0;
   int64_t parameters_headless = 0;      ///< without the classifier's weight and bias
   int64_t active_parameters = 0;        ///< used for one token; experts that it skips do not count
+  bool lacks_head = false;              ///< the classifier is not counted: its size is not known
   std::vector<MoeStageInfo> stages;     ///< layers with routed units (experts or memory units)
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
@@ -38,6 +40,7 @@ struct ModelCounts {
 struct CheckedRecipe {
   LoadedRecipe loaded;
   std::shared_ptr<const DataSource> source;  ///< not opened: no file has been read
+  std::vector<SetSource> sets;               ///< of evaluate.sets, not opened either
   BuiltModel model;  ///< on the meta device: tensors have shapes but no memory
   ModelCounts counts;
 };
@@ -52,9 +55,10 @@ struct CheckedRecipe {
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world);
 
-/// True if a place, such as the end of a warm-up, lies behind the training's end. `place` computes
-/// its step from a StepScale. Before the data is opened, `scale` has only tokens_per_sample; the
-/// result is then true only if the place is behind the end for a short and for a very long epoch.
+/// True if a place, such as the end of a warm-up, lies behind the training's end; false if that is
+/// not known, as train.duration is a time. `place` computes its step from a StepScale. Before the
+/// data is opened, `scale` has only tokens_per_sample; the result is then true only if the place is
+/// behind the end for a short and for a very long epoch.
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place);
 

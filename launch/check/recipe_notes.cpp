@@ -263,6 +263,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
         "is the best so far is saved as well, for checkpoint.keep_best");
   }
+  if (recipe.train.duration.is_time()) {
+    notes.emplace_back(
+        "train.duration: a trial at the start turns the time into steps; where the schedule ends "
+        "and what places in percent mean is known only then");
+  }
   if (recipe.train.average) {
     notes.emplace_back(
         "train.average: evaluations use the averages, which are a second copy of the trained "
@@ -273,6 +278,10 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "optimizer: without sparsity all weights have the same age, so that the state {} costs "
         "memory and changes nothing",
         join_words(checked.counts.entry_kinds)));
+  }
+  if (checked.counts.lacks_head) {
+    notes.emplace_back(
+        "data.classes: auto, and the data that names them is not there: the head is not counted");
   }
   const Node tree = config::to_node(recipe);
   note_usual_losses(checked, tree, notes);

@@ -13,6 +13,7 @@
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
 #include "launch/new_recipe/new.h"
+#include "launch/predict/predict.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
@@ -29,6 +30,14 @@ void add_checkpoint_path(CLI::App& command, std::string& path) {
                   "a checkpoint's folder, or a run's, which means its newest checkpoint")
       ->type_name("PATH")
       ->required();
+}
+
+void add_weights(CLI::App& command, CheckpointChoice& choice) {
+  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  add_raw_weights(command, choice.raw_weights);
 }
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
@@ -51,6 +60,14 @@ void add_raw_weights(CLI::App& command, bool& raw_weights) {
   command.add_flag("--raw-weights", raw_weights,
                    "the weights themselves, not their averages, where the checkpoint has both "
                    "(train.average)");
+}
+
+void add_weights(CLI::App& command, CheckpointChoice& choice) {
+  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  add_raw_weights(command, choice.raw_weights);
 }
 
 void add_model_override(CLI::App& command, bool& override_model) {
@@ -274,6 +291,38 @@ void add_new(CLI::App& app, ExitCode& code) {
       "  shoal new --backbone vit --data cifar --path ~/cifar-10-batches-bin\n"
       "  shoal new --backbone gpt2 --experts 8 --data text");
   command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
+}
+
+void add_predict(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "predict", "Label images or lines of text, or restore images, on any number of ranks");
+  const auto arguments = std::make_shared<PredictArguments>();
+  add_weights(*command, arguments->checkpoint);
+  command
+      ->add_option(
+          "inputs", arguments->words,
+          "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
+          "a sample a line; -: paths or lines from standard input; key=value sets a key")
+      ->type_name("FILE|FOLDER|-|KEY=VALUE");
+  command->add_option("--top-k", arguments->top_k, "classes of each input, most probable first")
+      ->transform(integer_in(at_least(1)))
+      ->capture_default_str();
+  command
+      ->add_option("--save-images", arguments->images,
+                   "restore images by a denoiser, as PNG files in this new folder")
+      ->type_name("FOLDER");
+  add_model_override(*command, arguments->checkpoint.override_model);
+  command->add_flag("--json", arguments->json, "a line of JSON for each input");
+  command->footer(
+      "Inputs that cannot be read are named and left out; the exit code is then 13.\n"
+      "Examples:\n"
+      "  shoal predict runs/quickstart photograph.jpg --top-k 3\n"
+      "  shoal predict runs/vit --best photographs --json > labels.jsonl\n"
+      "  find . -name '*.png' | shoal predict runs/vit -\n"
+      "  shoal predict runs/reviews reviews.txt\n"
+      "  shoal predict runs/denoise noisy --save-images restored");
+  command->callback(
+      [&code, arguments] { code = predict(*arguments, environment_variable, std::cout); });
 }
 
 void add_report(CLI::App& app, ExitCode& code) {

@@ -10,11 +10,12 @@
 
 namespace shoal {
 
-/// Arguments of `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`.
+/// Arguments of `shoal data tokenize FILE… --tokenizer NAME [--KEY VALUE …] --out X.bin`. KEY: a
+/// key of the tokenizer or of TextFormat.
 struct TokenizeArguments {
   std::vector<std::string> files;  ///< text files
   std::string tokenizer;
-  std::vector<std::pair<std::string, std::string>> options;  ///< of the tokenizer
+  std::vector<std::pair<std::string, std::string>> options;  ///< KEY, VALUE
   std::string out;
   bool json = false;
 };
@@ -23,10 +24,11 @@ struct TokenizeArguments {
 /// Error: exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
-/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]`. With --classes
-/// subfolders are classes, numbered in order of name, and each image is stored with its class.
+/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]
+/// [--classes-of SHARDS]`. With --classes subfolders are classes, numbered in order of name, and
+/// each image is stored with its class; --classes-of numbers them as these shards do.
 struct PackArguments {
-  PackPlan plan;  ///< FOLDER: folder, DIR: out, BYTES: shard_bytes, --classes: has_classes
+  PackPlan plan;  ///< FOLDER: folder, DIR: out, BYTES: shard_bytes; has_classes, classes_of
   bool json = false;
 };
 
@@ -41,7 +43,8 @@ struct VerifyArguments {
   bool json = false;
 };
 
-/// Checks shards: tar headers, classes of samples, and index files (lists of a shard's samples).
+/// Checks shards: tar headers, classes of samples, index files (lists of a shard's samples), and
+/// that the class names of a folder's shards are equal.
 /// Prints totals and the findings. Throws DataError (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 

@@ -85,6 +85,10 @@ std::string data_section(const RecipePlan& plan) {
     text += fmt::format("  {:<30} # folder of {}; or data.path=FOLDER\n", path_text(path),
                         source.files);
   }
+  if (const auto& names = plan.class_names; !names.empty()) {
+    text += fmt::format("  classes: auto   # {} found: {} to {}\n", names.size(), names.front(),
+                        names.back());
+  }
   text += plan.is_denoiser() && plan.has_large_images() ? kSmallCrops : source.lines;
   if (plan.is_denoiser()) {
     const auto times = static_cast<std::size_t>(source.image->channels);

@@ -38,4 +38,8 @@ class Recurrence {
   Clock::time_point last_;
 };
 
+inline double seconds_since(Recurrence::Clock::time_point start) {
+  return std::chrono::duration<double>(Recurrence::Clock::now() - start).count();
+}
+
 }  // namespace shoal

@@ -22,6 +22,7 @@ struct RunOrigin {
   const std::vector<std::string>& command_line;
   const DeviceChoice& device;
   int64_t first_step = 0;  ///< steps done before this start
+  std::string clock = {};  ///< the time that became train.duration's steps; "": none did
 };
 
 /// True if a resume found nothing to do: it trained no step and ended in order, past train.duration

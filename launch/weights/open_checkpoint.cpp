@@ -10,11 +10,13 @@
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
+#include "launch/recipe/other_data.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 #include "sparse/sparse_model.h"
 
@@ -76,13 +78,26 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
   opened.manifest = read_manifest(opened.path, guard);
-  LoadedRecipe loaded = config::load_options_text<Recipe>(
-      opened.manifest.recipe, opened.path + "/manifest.json (its recipe)",
-      {"", choice.overrides, environment});
-  for (const std::string& line : find_paths(loaded, opened.manifest.written_by[kStartedIn])) {
+  const Recipe stored = stored_recipe(opened.manifest);
+  Recipe own = stored;
+  // Which numbers imported weights were trained with, a stand-in for their data does not tell.
+  const bool is_unknown =
+      fix_normalisation(own.data) && opened.manifest.written_by.contains(kImportedAs);
+  ChangedRecipe changed =
+      read_changed(is_unknown ? stored : own,
+                   {opened.path + "/manifest.json (its recipe)", choice.overrides, environment});
+  for (const std::string& line :
+       find_paths(changed.loaded, opened.manifest.written_by[kStartedIn])) {
     if (guard.rank() == 0) std::cerr << "note: " << line << "\n";
   }
-  opened.recipe = std::move(loaded.options);
+  opened.recipe = std::move(changed.loaded.options);
+  if (guard.rank() == 0 && opened.recipe.data.source.name() != own.data.source.name()) {
+    std::cerr << fmt::format(
+        "note: data.source={} keeps of the checkpoint's data: {}\n{}",
+        opened.recipe.data.source.name(),
+        changed.kept.empty() ? "nothing" : join_words(changed.kept),
+        is_unknown ? "warning: imported weights do not tell data.normalise; set it\n" : "");
+  }
   opened.raw_weights = choice.raw_weights;
   opened.override_model = choice.override_model;
   return opened;

@@ -168,7 +168,7 @@ class MocoV3 : public Task, public References {
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     using Kind = Metric::Kind;
     std::vector<Metric> metrics{
-        {"loss", mean_of(totals, "loss")},
+        {"loss", mean_of(totals, "loss"), Kind::kLoss},
         {"contrast_top1", mean_of(totals, "contrast_top1"), Kind::kShare, "own key found"},
         {"feature_std", mean_of(totals, "feature_std"), Kind::kNumber, "feature std"}};
     const auto add_if_known = [&](const char* name, const char* label) {

@@ -318,7 +318,7 @@ class Reader {
       case Kind::kList:
         return read_list(type, object, place, rules);
       case Kind::kMap:
-        return read_map(object, place, rules);
+        return type.element ? read_sections(type, object, place) : read_map(object, place, rules);
       default:
         return read_scalar(type, object, place, rules);
     }
@@ -338,6 +338,7 @@ class Reader {
     void* value = const_cast<void*>(type.at(object, 0));
     // No value begins with a letter: another word for none, as `none` where the word is `never`.
     if (is_counted(element.kind) && !node.is_broken && node.is_plain() &&
+        node.text != rules.zero_word &&
         std::isalpha(static_cast<unsigned char>(node.text[0])) != 0) {
       return note(node.position, place.path,
                   read_single(element, value, node, rules) + "; or did you mean '" +
@@ -377,6 +378,18 @@ class Reader {
     for (const Entry& entry : place.node->entries) {
       map.emplace_back(entry.key, "");
       read_node(type_of<std::string>(), &map.back().second, place.below(entry), rules);
+    }
+  }
+
+  /// Reads an OptionMap, whose items have the fields name and options.
+  void read_sections(const Type& type, void* object, const Place& place) {
+    if (place.node->kind != Node::Kind::kMap) return refuse(place, "a mapping of sections");
+    type.clear(object);
+    for (const Entry& entry : place.node->entries) {
+      void* item = type.append(object);
+      const FieldInfo &name = type.element().fields[0], &options = type.element().fields[1];
+      *static_cast<std::string*>(name.member(item)) = entry.key;
+      read_node(options.type(), options.member(item), place.below(entry), {});
     }
   }
 

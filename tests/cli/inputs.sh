@@ -225,17 +225,19 @@ set_to include=x.yaml "can only be given in a file"
 told 10 "command line: train.batch: is not an override; write key=value or ~key" check "$tiny" train.batch
 
 # Durations.
-set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok"
+set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok, 10s, 10min, 10h, 10d"
 set_to train.duration=-5step "expected a duration, found '-5step', which is negative"
 set_to train.duration=1e30step "expected a duration, found '1e30step', which is too large"
-set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep or tok)"
-set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep or tok); did you mean '5ep'?"
+set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep, tok, s, min, h or d)"
+set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep, tok, s, min, h or d); did you mean '5ep'?"
 set_to train.duration=0ep "must be above 0, found '0ep'"
 set_to schedule.warmup=0.05 "expected a duration, found '0.05', which needs a unit: 0.05ep, 5%"
 set_to checkpoint.every=5m "expected a duration, found '5m', which has no unit that is known (step, ep, tok, s, min, h, d or %); did you mean '5min'?"
-set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok"
-set_to train.duration=2h "expected a duration in step, ep or tok, found '2h'"
+set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok, 20s, 20min, 20h, 20d"
+set_to train.duration=5% "expected a duration in step, ep, tok, s, min, h or d, found '5%'"
 set_to evaluate.every=none "expected a duration"
+told 10 "train.patience: counts evaluations, and evaluate.every is never" check "$tiny" train.patience=3 \
+  evaluate.every=never
 set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no tokens"
 
 # Paths and the environment, where values are used.

@@ -159,6 +159,13 @@ TEST_F(RecipeWarnings, NameAllLayersOfARouterInOneLine) {
               ElementsAre(HasSubstr("blocks.3.moe, blocks.5.moe: nothing balances")));
 }
 
+TEST_F(RecipeNotes, TellWhatATrialOfTheDurationSettles) {
+  EXPECT_THAT(of({"train.duration=3min"}),
+              ElementsAre(AllOf(HasSubstr("train.duration: a trial at the start turns the time"),
+                                HasSubstr("the schedule ends"), HasSubstr("places in percent"))));
+  EXPECT_THAT(of({"train.duration=3step"}), IsEmpty());
+}
+
 TEST_F(RecipeNotes, NameTheLossesThatAutoStandsFor) {
   EXPECT_THAT(
       of({"model.moe.losses=auto"}),
@@ -234,6 +241,10 @@ TEST_F(ScheduleWarnings, NameMilestonesAtTheEndOrBehindIt) {
       ElementsAre(HasSubstr("schedule.milestones[1]: 40step lies at or behind the end of the "
                             "training of 40step: no effect"),
                   HasSubstr("schedule.milestones[3]: 100%")));
+}
+
+TEST_F(ScheduleWarnings, AreNoneWhileTheLengthOfTheTrainingIsNotKnown) {
+  EXPECT_THAT(of({"train.duration=3min", "schedule={name: cosine, warmup: 40step}"}), IsEmpty());
 }
 
 TEST_F(ScheduleWarnings, CountEpochsWhereTheirLengthIsKnown) {

@@ -371,6 +371,24 @@ TEST(TrainingLog, HasEachGateOnceAStepAfterAResumeToo) {
   EXPECT_EQ(lines_of(gates), whole);
 }
 
+TEST(TrainingLog, HasTheStepsOfTheClockOnAllRanksAlikeAndTheLastOne) {
+  const ScratchFolder scratch;
+  const StopSignals signals;
+  const auto logged = [&](const std::string& every) {
+    const Recipe recipe = testing::equality_recipe({"train.log_every=" + every});
+    testing::run_grid(1, 2, [&](RankGrid& grid) {
+      testing::train_run(recipe, scratch.file(every), grid, signals);
+    });
+    std::vector<int64_t> steps;
+    for (const auto& line : lines_of(scratch.file(every) + "/metrics.jsonl")) {
+      if (!line.contains("event")) steps.push_back(line["step"]);
+    }
+    return steps;
+  };
+  EXPECT_EQ(logged("0.000001s"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(logged("1h"), std::vector<int64_t>{5});
+}
+
 // Its host waits for no exchange, and would say 0.
 TEST(TrainingLog, TellsNoTimeOfExchangesOnAGpu) {
   LoggedSession run({});
