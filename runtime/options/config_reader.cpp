@@ -404,14 +404,16 @@ class Reader {
     if (!problem.empty()) note(node.position, place.path, problem + text_hint(type, place));
   }
 
-  /// How to write a text that YAML takes for a list or a mapping in an override; "" elsewhere.
+  /// How to write a text that YAML takes for something else in an override; "" elsewhere.
   static std::string text_hint(const Type& type, const Place& place) {
     const Node& node = *place.node;
-    const bool is_collection = node.kind == Node::Kind::kList || node.kind == Node::Kind::kMap;
-    if (type.kind != Kind::kText || !is_collection || !node.position.source) return "";
+    if (type.kind != Kind::kText || node.kind == Node::Kind::kScalar || !node.position.source) {
+      return "";
+    }
     const std::string& typed = node.position.source->override_text;
-    if (!typed.starts_with(place.path + "=")) return "";
-    return quote_hint(place.path, typed.substr(place.path.size() + 1));
+    const std::string given = place.path + "=";
+    const bool is_whole = typed.starts_with(given) && typed.size() > given.size();
+    return is_whole ? quote_hint(place.path, typed.substr(given.size())) : "";
   }
 
   /// A text with `~/` in front replaced by the home folder.

@@ -64,7 +64,7 @@ import random
 random.seed(1)
 for name in ("train", "valid"):
   open(name + ".bin", "wb").write(b"".join(bytes([random.randrange(10)]) + random.randbytes(3072) for _ in range(64)))'
-expect 0 "$program" "${small[@]}" run.name=views \
+expect 0 "$program" "${small[@]}" run.name=views train.accumulate=1 \
   'task={name: moco_v3, hidden: 8, out: 4, temperature: 0.2, momentum: 0.9, neighbours: 1}'
 expect 0 "$program" eval views 'data.valid.files=[train.bin]' --json
 python3 -c '

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 165 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
+# 166 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
 # its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
@@ -199,7 +199,8 @@ set_to train.precision=fp16 "expected one of: float32, float64, bfloat16, found 
 set_to run.name=../x "'../x' does not name a folder below run.root"
 set_to 'run.name=exp #3' "'#3' is a comment in YAML and would be left out"
 set_to 'run.name=a#b "c" #d' "'#d' is a comment in YAML and would be left out; quote the value: run.name=\"'a#b"
-set_to run.root=%a "not YAML: unknown token; quote the value: run.root='\"%a\"'"
+set_to run.root=@a "not YAML: unknown token; quote the value: run.root='\"@a\"'"
+set_to run.root=%a "expected text, found nothing: the value is empty; quote the value: run.root='\"%a\"'"
 set_to 'run.root=*a' "alias '*a': aliases and anchors are not supported; use \${path.to.key}; quote the value: run.root='\"*a\"'"
 set_to 'run.root=!a' "tag '!a': tags are not supported; quote the value: run.root='\"!a\"'"
 set_to 'run.root=[x]' "expected text, found a list; quote the value: run.root='\"[x]\"'"

@@ -24,7 +24,7 @@ std::string printed_keys(const KeysArguments& arguments) {
   return out.str();
 }
 
-std::string keys_refusal(const KeysArguments& arguments) {
+std::string refused_keys(const KeysArguments& arguments) {
   std::ostringstream out;
   try {
     keys(arguments, out);
@@ -118,10 +118,10 @@ TEST(Keys, OfEveryMemberArePrinted) {
 }
 
 TEST(Keys, OfNoMemberAreRefusedWithTheNearest) {
-  EXPECT_THAT(keys_refusal({.backbone = "vot"}),
+  EXPECT_THAT(refused_keys({.backbone = "vot"}),
               HasSubstr("--backbone: unknown backbone 'vot'; did you mean 'vit'?"));
-  EXPECT_THAT(keys_refusal({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
-  EXPECT_THAT(keys_refusal({.name = "model.dense_blocks", .backbone = "vit"}),
+  EXPECT_THAT(refused_keys({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
+  EXPECT_THAT(refused_keys({.name = "model.dense_blocks", .backbone = "vit"}),
               HasSubstr("unknown key"));
 }
 
