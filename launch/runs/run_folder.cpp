@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
                             "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
-                            "pictures.png",  "report.html",   "LATEST",       ".lock"};
+                            "pictures.png",  "report.html",   "LATEST",       ".lock",
+                            "confusion.json"};
 constexpr const char* kAttempt = ".attempt-";
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {

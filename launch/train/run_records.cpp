@@ -53,6 +53,7 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
   starts.push_back({{"step", origin.first_step},
                     {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
                     {"world", world},
+                    {"folder", working_directory()},
                     {"command", origin.command_line}});
   return starts;
 }
@@ -151,8 +152,9 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
   return rows;
 }
 
-void log_split(const char* split, const SampleSet& data, Log& log) {
+void log_split(const std::string& split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
+  for (const std::string& line : data.warnings()) log.warn(fmt::format("{}: {}", split, line));
   const auto num_corrupt = std::ssize(data.substituted());
   if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
@@ -198,6 +200,11 @@ void log_course(const RunStart& start, Log& log) {
 void log_data(const Recipe& recipe, const JobData& data, Log& log) {
   log_split("data.train", *data.train.samples, log);
   log_split("data.valid", *data.valid.samples, log);
+  if (data.valid.drawn_from) log.info("data.valid: " + describe_draw(data.valid));
+  for (const OpenSet& set : data.sets) {
+    log_split("evaluate.sets." + set.name, *set.data.samples, log);
+    if (set.data.drawn_from) log.info(set.name + ": " + describe_draw(set.data));
+  }
   const int64_t samples = data.train.samples->size();
   if (samples >= recipe.train.batch) return;
   log.warn(
@@ -222,7 +229,7 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
              config::emit(config::to_node(recipe.options), [&](const std::string& path) {
                const bool is_timed = path == "train.duration" && !origin.clock.empty();
                return is_timed ? origin.clock + ", timed when the run began"
-                               : config::origin_of(recipe.document.root, path);
+                               : origins_of(recipe)(path);
              }));
   const Json env{{"build", build_json()},
                  {"command", origin.command_line},

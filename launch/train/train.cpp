@@ -15,6 +15,7 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/data/open_split.h"
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
@@ -41,7 +42,8 @@ namespace {
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
-int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
+int64_t log_replaced(const std::string& split, const SampleSet& data, Communicator& world,
+                     Log& log) {
   const std::vector<std::string> own =
       data.substituted().empty() ? std::vector<std::string>{} : data.notes();
   for (const std::string& line : gather_lines(world, own))
@@ -104,10 +106,10 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
                           std::unique_ptr<const StopSignals>& signals) {
   try {
     TrainingResult result = trainer.run();
-    console.finish();
+    console.clear();
     return result;
   } catch (...) {
-    console.finish();
+    console.clear();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
     run.log.detail(describe_failure(error, guard.rank()).text);
     if (guard.size() > 1) {
@@ -149,6 +151,9 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
                    OpenRun& run, const TrainingResult& result) {
   const Substituted substituted{log_replaced("data.train", *data.train.samples, world, run.log),
                                 log_replaced("data.valid", *data.valid.samples, world, run.log)};
+  for (const OpenSet& set : data.sets) {
+    log_replaced("evaluate.sets." + set.name, *set.data.samples, world, run.log);
+  }
   if (world.rank() != 0) return;
   const bool has_report = !leaves_run_alone(run.folder, result);
   std::vector<std::string> notes = recipe_notes(checked);
@@ -189,7 +194,7 @@ JoinedRanks join_ranks(const TrainingJob& job) {
   }
   RankDevices devices = bind_ranks(job.recipe(), job.launch, job.guard);
   const int64_t per_node = ranks_per_node(parallel, stages, job.guard);
-  RankGrid grid = make_rank_grid(std::move(world), parallel.expert_ranks, per_node,
+  RankGrid grid = make_rank_grid(std::move(world), *parallel.expert_ranks, per_node,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
   return {std::move(devices), std::move(grid)};
@@ -226,6 +231,18 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   return clock;
 }
 
+/// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
+void keep_own_classes(TrainingJob& job, Communicator& world,
+                      const std::function<void(const std::string&)>& tell) {
+  CheckedRecipe& checked = job.checked;
+  const std::string kept = keep_classes(checked.loaded, world);
+  if (kept.empty()) return;
+  tell(kept);
+  const auto& environment = job.arguments.source.environment;
+  checked.source = make_source(checked.loaded.options, environment);
+  checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
+}
+
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
   const Recipe& recipe = job.recipe();
   JoinedRanks ranks = join_ranks(job);
@@ -233,9 +250,15 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   Console console = make_console(job.launch.columns);
   std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
+  const auto tell = [&](const std::string& line) {
+    if (grid.world->rank() != 0) return;
+    console.print(line);
+    told.push_back(line);
+  };
   job.stage = "opening the data";
-  const JobData data =
-      open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
+  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world, tell);
+  const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
+                                 choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
   const auto& on_meta = job.checked.model.sparse;
@@ -243,11 +266,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
                        on_meta ? &on_meta->plan() : nullptr);
   };
-  const std::string clock = count_steps(job, data, grid, build, [&](const std::string& line) {
-    if (grid.world->rank() != 0) return;
-    console.print(line);
-    told.push_back(line);
-  });
+  const std::string clock = count_steps(job, data, grid, build, tell);
   Session session(recipe, build(), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
@@ -277,7 +296,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log)},
+                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";

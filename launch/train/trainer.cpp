@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/model/score_rule.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -27,9 +28,9 @@ std::optional<double> best_score(const std::string& checkpoints, Communicator& w
   return text.empty() ? std::nullopt : std::optional(std::stod(text));
 }
 
-std::vector<std::string> metric_names(const Task& task) {
+std::vector<std::string> metric_names(const Task& task, const EvaluateOptions& options) {
   std::vector<std::string> names;
-  for (const Metric& metric : task.metrics({})) names.push_back(metric.name);
+  for (const Metric& metric : evaluated_metrics(task, options)) names.push_back(metric.name);
   return names;
 }
 
@@ -45,9 +46,8 @@ bool has_work(const Trainer::Parts& parts) {
 }
 
 /// Why train.patience ended a training.
-std::string patience_note(const Session& session) {
+std::string patience_note(const Session& session, const ScoreRule& rule) {
   const ScoreTrend& scores = session.scores();
-  const ScoreRule rule = session.task().score();
   return fmt::format(
       "train.patience ended the training at step {} of {}: {} without a better {} than {:.4f} of "
       "step {}",
@@ -61,6 +61,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
     : recipe_(parts.recipe),
       session_(parts.session),
       valid_data_(parts.valid_data),
+      sets_(parts.sets),
+      score_rule_(score_rule(parts.session.task(), recipe_.evaluate)),
       world_(*parts.session.grid().world),
       log_(parts.log),
       signals_(parts.signals),
@@ -73,9 +75,11 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       owes_evaluation_(parts.evaluates_first || owes_score_),
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
-          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
+          {parts.folder, world_, parts.session.steps_done(),
+           metric_names(parts.session.task(), recipe_.evaluate),
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
-           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
+           recipe_.evaluate.every, !parts.session.model().stages.empty()},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
@@ -107,7 +111,7 @@ TrainingResult Trainer::run() {
   result_.last_step = session_.steps_done();
   result_.total_steps = session_.total_steps();
   if (is_complete && result_.last_step < result_.total_steps) {
-    result_.notes.push_back(patience_note(session_));
+    result_.notes.push_back(patience_note(session_, score_rule_));
     log_.info(result_.notes.back());
   }
   result_.skipped_steps = session_.skipped_steps();
@@ -224,7 +228,7 @@ bool Trainer::evaluate_now(bool is_logged) {
   };
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data(),
-                kMostPictures, show},
+                kMostPictures, show, sets_},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
   training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0) - waited);
@@ -240,7 +244,7 @@ bool Trainer::evaluate_now(bool is_logged) {
     warn_of_nonfinite("validation " + metric.label, metric.value);
   }
   evaluations_.restart(Clock::now());
-  const double score = score_of(*evaluation, session_.task().score());
+  const double score = score_of(*evaluation, score_rule_);
   session_.add_score(score);
   return is_best(score);
 }
@@ -250,7 +254,7 @@ bool Trainer::evaluate_now(bool is_logged) {
 void Trainer::make_up_evaluation() {
   evaluate_now(/*is_logged=*/false);
   if (!owes_score_ || evaluated_step_ != session_.steps_done()) return;
-  const double score = score_of(*result_.evaluation, session_.task().score());
+  const double score = score_of(*result_.evaluation, score_rule_);
   const SaveOutcome outcome = writer_.add_score(score);
   if (outcome.ok && is_best(score)) best_score_ = score;
   if (!outcome.ok) {
@@ -284,7 +288,7 @@ void Trainer::begin_save() {
   const auto begin = Clock::now();
   SaveInfo info{session_.steps_done(), session_.samples_done(), std::nullopt};
   if (evaluated_step_ == info.step) {
-    info.score = score_of(*result_.evaluation, session_.task().score());
+    info.score = score_of(*result_.evaluation, score_rule_);
   }
   begun_score_ = info.score;
   begun_step_ = info.step;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,9 @@ class Trainer {
     Console& console;
     Log& log;
     const StopSignals& signals;
-    bool evaluates_first = false;      ///< true if a finished run lacks its last evaluation
-    std::optional<MfuBasis> mfu = {};  ///< default: not reported
+    bool evaluates_first = false;        ///< true if a finished run lacks its last evaluation
+    std::optional<MfuBasis> mfu = {};    ///< default: not reported
+    std::span<const OpenSet> sets = {};  ///< of evaluate.sets
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
@@ -87,6 +89,8 @@ class Trainer {
   const Recipe& recipe_;
   Session& session_;
   const OpenSplit& valid_data_;
+  const std::span<const OpenSet> sets_;
+  const ScoreRule score_rule_;
   Communicator& world_;
   Log& log_;
   const StopSignals& signals_;
