@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,9 +42,11 @@ TEST(ClockTrial, FillsTheTimeWithStepsAndTheirEvaluations) {
   EXPECT_EQ(steps_of("90s", "30s", {1, 5}), 75);       // after 30 and 60 seconds of steps
 }
 
-TEST(ClockTrial, GivesAStepAtLeast) {
-  EXPECT_EQ(steps_of("2s", "never", {3, 0}), 1);
-  EXPECT_EQ(steps_of("90s", "1ep", {1, 500}), 1);
+TEST(ClockTrial, GivesNoStepWhereNotEvenOneFitsWithItsEvaluation) {
+  EXPECT_EQ(steps_of("3s", "never", {3, 0}), 1);
+  EXPECT_EQ(steps_of("2s", "never", {3, 0}), 0);
+  EXPECT_EQ(steps_of("90s", "1ep", {1, 89}), 1);
+  EXPECT_EQ(steps_of("90s", "1ep", {1, 90}), 0);
 }
 
 TEST(ClockTrial, TimesStepsAndAnEvaluationOnAllRanks) {
@@ -76,6 +80,7 @@ class ResumedDuration : public ::testing::Test {
     options.folder = RunFolder{run_path(recipe.run)}.checkpoints();
     options.recipe = config::canonical_text(recipe);
     options.written_by = written_by;
+    std::filesystem::create_directories(options.folder);
     CheckpointWriter writer(options, *grid_.world, files_);
     ASSERT_TRUE(writer.save(session, {}).ok);
   }
