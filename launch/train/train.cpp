@@ -203,9 +203,10 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   const std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
   job.stage = "opening the data";
-  std::string kept;
-  if (!job.arguments.override_fixed) kept = keep_classes(job.checked.loaded, *grid.world);
-  if (!kept.empty()) job.checked.source = make_source(recipe, job.arguments.source.environment);
+  if (!job.arguments.override_fixed) {
+    keep_classes(job.checked.loaded, *grid.world);
+    job.checked.source = make_source(recipe, job.arguments.source.environment);
+  }
   const JobData data =
       open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
@@ -220,7 +221,6 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   OpenRun run(recipe.run, *grid.world, console, told);
-  if (!kept.empty()) run.log.info(kept);
   CheckpointWriter::Options checkpoints =
       begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
   checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
