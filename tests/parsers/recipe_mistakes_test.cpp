@@ -312,10 +312,6 @@ const std::vector<OverrideCase>& override_cases() {
        {"data.path=%a"},
        "command line: data.path=%a: expected text, found nothing: the value is empty; quote the "
        "value: data.path='\"%a\"'"},
-      {"ListForText",
-       {"data.path=[x]"},
-       "command line: data.path=[x]: expected text, found a list; quote the value: "
-       "data.path='\"[x]\"'"},
       {"MappingForText",
        {"data.path=x: y"},
        "command line: data.path=x: y: expected text, found a mapping; quote the value: "

@@ -7,13 +7,16 @@
 #include <sstream>
 
 #include "launch/check/check_recipe.h"
+#include "runtime/device/device.h"
 #include "tests/support/equality_recipe.h"
 
 namespace shoal {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
 
 /// A recipe of generated data with 6 experts in each of two layers.
 config::RecipeSource small_recipe(const std::vector<std::string>& overrides) {
@@ -59,6 +62,19 @@ TEST(Check, EndsWithWhatThisMachineLacks) {
   const auto json = nlohmann::json::parse(checked(missing, 1, true));
   EXPECT_EQ(json["ready"], false);
   EXPECT_EQ(json["obstacles"].size(), 1u);
+}
+
+TEST(Check, TellsWhetherThisMachineHasTheDevice) {
+  const auto told = [](const std::string& device) { return checked({"run.device=" + device}, 1); };
+  const std::string absence = cuda_absence();
+  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
+  EXPECT_THAT(told("cuda"),
+              EndsWith(absence.empty()
+                           ? "\ngood\n"
+                           : "\nthe recipe is good, but cannot run here yet: " + absence + "\n"));
+  EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
+  EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
+  EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
 }
 
 TEST(Check, EndsWithTheMemoryThatIsMissing) {

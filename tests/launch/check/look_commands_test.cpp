@@ -16,7 +16,6 @@
 #include "launch/recipe/recipes.h"
 #include "launch/recipe/show.h"
 #include "models/task.h"
-#include "runtime/device/device.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
@@ -325,23 +324,6 @@ TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
   EXPECT_THAT(out.str(), HasSubstr("clip_norm: 2"));
   EXPECT_THAT(out.str(), Not(HasSubstr("group")));
   EXPECT_THAT(out.str(), Not(HasSubstr("optimizer")));
-}
-
-TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
-  const auto told = [&](const std::string& device) {
-    std::ostringstream out;
-    check({{path_, {"run.device=" + device}, {}}, 1, false}, out);
-    return out.str();
-  };
-  const std::string absence = cuda_absence();
-  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
-  EXPECT_THAT(told("cuda"),
-              EndsWith(absence.empty()
-                           ? "\ngood\n"
-                           : "\nthe recipe is good, but cannot run here yet: " + absence + "\n"));
-  EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
-  EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
-  EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
 }
 
 TEST_F(LookCommands, KeysDocumentASection) {
