@@ -30,11 +30,15 @@ double time_of_step(Session& session, double asked_s) {
 
 }  // namespace
 
-TrialTimes run_trial(Session& session, const Recipe& recipe, const OpenSplit& valid_data) {
+TrialTimes run_trial(Session& session, const Recipe& recipe, const JobData& data) {
   TrialTimes times{time_of_step(session, recipe.train.duration.value())};
   if (!recipe.evaluate.every) return times;
-  const EvaluationParts parts{session.task(), recipe, valid_data, session.grid(),
-                              &session.train_data()};
+  const EvaluationParts parts{.task = session.task(),
+                              .recipe = recipe,
+                              .data = data.valid,
+                              .grid = session.grid(),
+                              .train_data = &data.train,
+                              .sets = data.sets};
   times.evaluation_s = evaluate(parts, session.steps_done()).seconds;
   return times;
 }

@@ -216,7 +216,7 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     Session trial(recipe, build(), data.train, grid);
     load_initial_weights(trial, recipe);
     choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
-    const TrialTimes times = run_trial(trial, recipe, data.valid);
+    const TrialTimes times = run_trial(trial, recipe, data);
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));

@@ -53,18 +53,17 @@ TEST(ClockTrial, TimesStepsAndAnEvaluationOnAllRanks) {
   const Recipe recipe = equality_recipe({"train.duration=1h", "data.prefetch=0"});
   testing::run_grid(1, 2, [&](RankGrid& grid) {
     const auto source = make_source(recipe);
-    const OpenSplit train = open_split(source, Split::kTrain),
-                    valid = open_split(source, Split::kValid);
-    Session session(recipe, testing::model_on(recipe, train, grid), train, grid);
+    const JobData data{open_split(source, Split::kTrain), open_split(source, Split::kValid)};
+    Session session(recipe, testing::model_on(recipe, data.train, grid), data.train, grid);
     Recipe quick = recipe;
     quick.train.duration = Duration{DurationUnit::kSecond, 1, 1'000'000};
-    const TrialTimes few = run_trial(session, quick, valid);
+    const TrialTimes few = run_trial(session, quick, data);
     EXPECT_EQ(session.steps_done(), 2);  // a step is longer than a tenth of the training
     EXPECT_GT(few.step_s, 0);
     EXPECT_GT(few.evaluation_s, 0);
     quick.train.duration = Duration::seconds(1);
     quick.evaluate.every.reset();
-    EXPECT_EQ(run_trial(session, quick, valid).evaluation_s, 0);
+    EXPECT_EQ(run_trial(session, quick, data).evaluation_s, 0);
     EXPECT_GT(session.steps_done(), 2);
   });
 }
