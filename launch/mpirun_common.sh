@@ -143,7 +143,12 @@ spare_cores() {
 
 # mpirun in a session of its own, in the background.
 start_mpirun() {
-  setpriv --pdeathsig TERM setsid mpirun "$@" >&"$output" 2>&"$errors" {output}>&- {errors}>&- &
+  local word input=/dev/null
+  # `-` among the words: standard input goes to rank 0. A terminal's does not reach a new session.
+  for word in "$@"; do
+    if [ "$word" = - ] && [ ! -t 0 ]; then input=/dev/stdin; fi
+  done
+  setpriv --pdeathsig TERM setsid mpirun "$@" <"$input" >&"$output" 2>&"$errors" {output}>&- {errors}>&- &
   mpirun_pid=$!
 }
 

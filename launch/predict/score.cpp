@@ -99,12 +99,13 @@ class LineReader {
     }
     const int64_t scored = std::ssize(whole) - std::ssize(tokens);
     if (scored <= 0) throw DataError("the continuation adds no token to the context");
-    if (tokens.empty()) tokens.push_back(tokenizer().end_of_text());
+    const bool has_context = !tokens.empty();
+    if (!has_context) tokens.push_back(tokenizer().end_of_text());
     if (tokens.front() < 0) {
       throw DataError("no context, and the tokenizer has no end-of-text token to begin with");
     }
     tokens.insert(tokens.end(), whole.end() - scored, whole.end());
-    if (!before.empty() && std::ssize(tokens) > context_ + 1 && !std::exchange(is_told_, true)) {
+    if (has_context && std::ssize(tokens) > context_ + 1 && !std::exchange(is_told_, true)) {
       std::cerr << fmt::format(
           "note: {}:{}: longer than the model's context of {} tokens: the leftmost are left out, "
           "here and in later lines\n",
