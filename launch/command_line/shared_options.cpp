@@ -62,14 +62,6 @@ void add_raw_weights(CLI::App& command, bool& raw_weights) {
                    "(train.average)");
 }
 
-void add_weights(CLI::App& command, CheckpointChoice& choice) {
-  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
-  command.add_flag("--best", choice.best, "the run's best checkpoint");
-  add_raw_weights(command, choice.raw_weights);
-}
-
 void add_model_override(CLI::App& command, bool& override_model) {
   command.add_flag(
       "--override", override_model,

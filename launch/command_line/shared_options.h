@@ -29,8 +29,6 @@ void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 void offer_values(CLI::Option& option, const std::vector<std::string>& values);
 /// Adds `--raw-weights`: use trained weights even if their averages (train.average) are saved, too.
 void add_raw_weights(CLI::App& command, bool& raw_weights);
-/// Adds the words and options that choose the checkpoint whose weights a command uses.
-void add_weights(CLI::App& command, CheckpointChoice& choice);
 /// Adds the flag `--json`: print one JSON object on stdout.
 void add_json(CLI::App& command, bool& json);
 /// Adds the flag `--override`: use a checkpoint's weights even if the model of the recipe is not

@@ -24,9 +24,8 @@ struct TokenizeArguments {
 /// Error: exit 2 for the arguments, 13 for the files, 21 if the cache cannot be written.
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out);
 
-/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes]
-/// [--classes-of SHARDS]`. With --classes subfolders are classes, numbered in order of name, and
-/// each image is stored with its class; --classes-of numbers them as these shards do.
+/// Arguments of `shoal data pack FOLDER --out DIR [--shard-size BYTES] [--classes|--classes-of
+/// DIR]`, with which subfolders are classes, numbered in order of name or as in other shards.
 struct PackArguments {
   PackPlan plan;  ///< FOLDER: folder, DIR: out, BYTES: shard_bytes; has_classes, classes_of
   bool json = false;
@@ -43,8 +42,7 @@ struct VerifyArguments {
   bool json = false;
 };
 
-/// Checks shards: tar headers, classes of samples, index files (lists of a shard's samples), and
-/// that the class names of a folder's shards are equal.
+/// Checks shards: tar headers, classes of samples, and index files with their samples and names.
 /// Prints totals and the findings. Throws DataError (exit 13) with the first finding.
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out);
 

@@ -25,6 +25,8 @@
 namespace shoal {
 namespace {
 
+constexpr int64_t kMostConfusionClasses = 1000;
+
 /// Results of one call.
 struct EvalResult {
   std::string checkpoint;
@@ -151,10 +153,8 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   parts.sets = opened_data.sets;
   if (!arguments.predictions.empty() || arguments.confusion) {
     require_classifier(*model.task, recipe, "--predictions or --confusion");
-    if (const int64_t classes = data.source->shape().classes;
-        classes > 1000 && arguments.confusion) {
-      throw Error(ExitCode::kUsage, fmt::format("--confusion: {} classes, at most 1000", classes),
-                  "count from the file of --predictions");
+    if (arguments.confusion && data.source->shape().classes > kMostConfusionClasses) {
+      throw Error(ExitCode::kUsage, "--confusion: more than 1000 classes", "use --predictions");
     }
     if (grid.world->rank() == 0) note_apart(model);
     parts.each_batch = collect_predictions(parts, result.predictions);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -118,7 +117,8 @@ class InputSamples final : public SampleSet {
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex_);
       failed_.insert(index);
-      std::cerr << fmt::format("left out: {}: {}\n", at(index).place(), error.what());
+      const std::string place = images_ ? "" : at(index).place() + ": ";  // images name their own
+      std::cerr << fmt::format("left out: {}{}\n", place, error.what());
     }
     Sample blank{.shape = shape_.image.value_or(ImageShape{})};
     if (images_) blank.pixel_CHW.resize(static_cast<size_t>(blank.shape.bytes()));
@@ -156,8 +156,8 @@ class InputSamples final : public SampleSet {
   mutable std::set<int64_t> failed_;
 };
 
-/// The result for an input; `row`: probabilities of the classes, or a restored image.
-Json result_of(const PredictArguments& arguments, const PredictInput& input,
+/// The result for input `index`; `row`: probabilities of the classes, or a restored image.
+Json result_of(const PredictArguments& arguments, const PredictInput& input, int64_t index,
                const torch::Tensor& row, const std::vector<std::string>& names) {
   Json json{{"file", input.file}};
   if (!input.line.empty()) json["line"] = std::stoll(input.line);
@@ -165,10 +165,9 @@ Json result_of(const PredictArguments& arguments, const PredictInput& input,
     json["top"] = top_classes(row, arguments.top_k, names);
     return json;
   }
-  std::string name = fs::path(input.file).replace_extension("png").relative_path().string();
-  std::ranges::replace(name, '/', '_');
+  json["image"] =
+      fmt::format("{}/{:06}-{}.png", arguments.images, index, fs::path(input.file).stem().string());
   PosixFileSystem files;
-  json["image"] = arguments.images + "/" + name;
   replace_file(files, json["image"], png_bytes(picture_of(row)));
   return json;
 }
@@ -207,7 +206,7 @@ int64_t print_results(const PredictArguments& arguments, EvaluationParts parts, 
     for (int64_t i = 0; i < count && world.rank() == 0; ++i) {
       if (failed_B[i].item<int64_t>() == 1) continue;
       const PredictInput& input = samples.at(first + i);
-      const Json result = result_of(arguments, input, row_B[i], names);
+      const Json result = result_of(arguments, input, first + i, row_B[i], names);
       out << (arguments.json ? json_text(result) : text_of_result(result, input)) << "\n";
     }
     out << std::flush;
@@ -237,7 +236,8 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
   std::vector<PredictInput> inputs = find_inputs(names, images.has_value(), world);
   on_rank_zero(world, [&] {
     if (!arguments.images.empty()) require_free_folder("--save-images", arguments.images);
-    if (!arguments.images.empty()) fs::create_directory(arguments.images);
+    std::error_code failed;  // the first image tells
+    fs::create_directory(arguments.images, failed);
     return std::string();
   });
   if (world.rank() == 0 && images && !images->valid_crop) {

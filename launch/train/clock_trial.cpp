@@ -16,13 +16,12 @@ namespace {
 
 double time_of_step(Session& session, double asked_s) {
   constexpr std::ptrdiff_t kSteps = 20;
-  constexpr double kMostOfShort_s = 10;  // more short steps have a better mean
   const bool decides = session.grid().world->rank() == 0;
   const auto start = Recurrence::Clock::now();
   std::vector<double> ends{0.0};
+  // Of short steps more, up to ten seconds, for a better mean; of long ones fewer.
   for (bool is_last = false; !is_last; ends.push_back(seconds_since(start))) {
-    const double limit_s =
-        std::ssize(ends) < kSteps ? asked_s / 10 : std::min(kMostOfShort_s, asked_s / 50);
+    const double limit_s = std::ssize(ends) < kSteps ? asked_s / 10 : std::min(10.0, asked_s / 50);
     is_last = session.step({.stop = decides && ends.back() >= limit_s}).agreed.stop;
   }
   const size_t last = ends.size() - 1, half = last / 2;
@@ -31,11 +30,15 @@ double time_of_step(Session& session, double asked_s) {
 
 }  // namespace
 
-TrialTimes run_trial(Session& session, const Recipe& recipe, const OpenSplit& valid_data) {
+TrialTimes run_trial(Session& session, const Recipe& recipe, const JobData& data) {
   TrialTimes times{time_of_step(session, recipe.train.duration.value())};
   if (!recipe.evaluate.every) return times;
-  const EvaluationParts parts{session.task(), recipe, valid_data, session.grid(),
-                              &session.train_data()};
+  const EvaluationParts parts{.task = session.task(),
+                              .recipe = recipe,
+                              .data = data.valid,
+                              .grid = session.grid(),
+                              .train_data = &data.train,
+                              .sets = data.sets};
   times.evaluation_s = evaluate(parts, session.steps_done()).seconds;
   return times;
 }
@@ -49,7 +52,7 @@ int64_t steps_in_time(const Recipe& recipe, const TrialTimes& times, StepScale s
     const int64_t evaluations = every ? times_left(*every, 1, scale, steps_s) : 0;
     return steps_s + times.evaluation_s * static_cast<double>(evaluations) <= asked_s;
   };
-  const auto range = std::views::iota(int64_t{2}, static_cast<int64_t>(asked_s / step_s) + 3);
+  const auto range = std::views::iota(int64_t{1}, static_cast<int64_t>(asked_s / step_s) + 2);
   return *std::ranges::partition_point(range, fits) - 1;
 }
 

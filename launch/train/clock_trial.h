@@ -22,9 +22,9 @@ struct TrialTimes {
 /// Trains `session`, which the caller then discards, for 20 steps or about a tenth of
 /// train.duration, a time; then evaluates, unless evaluate.every is never. Collective; ranks' times
 /// differ. A signal does not end it.
-TrialTimes run_trial(Session& session, const Recipe& recipe, const OpenSplit& valid_data);
+TrialTimes run_trial(Session& session, const Recipe& recipe, const JobData& data);
 
-/// Returns the most steps, at least one, that together with their evaluations take no longer than
+/// Returns the most steps, maybe 0, that together with their evaluations take no longer than
 /// train.duration, a time. `scale`: samples and tokens; its total_steps is ignored.
 int64_t steps_in_time(const Recipe& recipe, const TrialTimes& times, StepScale scale);
 

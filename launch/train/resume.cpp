@@ -140,27 +140,22 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   return source;
 }
 
-std::string keep_classes(LoadedRecipe& loaded, Communicator& world) {
+void keep_classes(LoadedRecipe& loaded, Communicator& world) {
   const RunOptions& run = loaded.options.run;
   ClassOptions* own = class_options_of(loaded.options.data.source);
-  if (run.on_existing != OnExisting::kResume || own == nullptr) return "";
+  if (run.on_existing != OnExisting::kResume || own == nullptr) return;
   const auto manifest = read_newest_manifest(fmt::format("{}/{}/ckpt", run.root, run.name), world);
-  if (!manifest) return "";
+  if (!manifest) return;
   Recipe stored = stored_recipe(*manifest);
   const ClassOptions* kept = class_options_of(stored.data.source);
-  if (kept == nullptr) return "";
+  if (kept == nullptr) return;
   const auto is_found = [&loaded](const char* key) {
     return std::ranges::any_of(loaded.found,
                                [key](const auto& path) { return path.ends_with(key); });
   };
-  const ClassOptions before = *own;
   if (is_found(".classes")) own->classes = kept->classes;
-  if (before.class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
-  // Without names, as from an older version, the data is labelled as when the run began.
-  const bool keeps_names = own->class_names.empty() || own->class_names == before.class_names;
-  if (own->classes == before.classes && keeps_names) return "";
+  if (own->class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
   share_classes(loaded.options);
-  return "data.class_names: those of the checkpoint, by which the classes of the data are labelled";
 }
 
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,

@@ -216,12 +216,15 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     Session trial(recipe, build(), data.train, grid);
     load_initial_weights(trial, recipe);
     choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
-    const TrialTimes times = run_trial(trial, recipe, data.valid);
+    const TrialTimes times = run_trial(trial, recipe, data);
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
     origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
                          1000 * times.step_s, times.evaluation_s);
+    if (steps->count == 0)
+      throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
+                        ExitCode::kTopology);
   }
   tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
   recipe.train.duration = *steps;
@@ -229,12 +232,9 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
 }
 
 /// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
-void keep_own_classes(TrainingJob& job, Communicator& world,
-                      const std::function<void(const std::string&)>& tell) {
+void keep_own_classes(TrainingJob& job, Communicator& world) {
   CheckedRecipe& checked = job.checked;
-  const std::string kept = keep_classes(checked.loaded, world);
-  if (kept.empty()) return;
-  tell(kept);
+  keep_classes(checked.loaded, world);
   const auto& environment = job.arguments.source.environment;
   checked.source = make_source(checked.loaded.options, environment);
   checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
@@ -253,7 +253,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     told.push_back(line);
   };
   job.stage = "opening the data";
-  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world, tell);
+  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world);
   const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
                                  choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";

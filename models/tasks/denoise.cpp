@@ -90,7 +90,7 @@ class Denoise : public Task, public CountsProducts {
   torch::Tensor restored(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     ModelOutput output;
-    return restore(batch.image_bCHW(), batch, output).clamp(0.0, 1.0);
+    return at_least_float32(restore(batch.image_bCHW(), batch, output).clamp(0.0, 1.0));
   }
 
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {

@@ -27,8 +27,7 @@ constexpr std::pair<torch::ScalarType, Dtype> kScalarTypes[] = {
     {torch::kByte, Dtype::kU8},    {torch::kBool, Dtype::kBool},
 };
 constexpr size_t kMostDifferences = 6;
-/// How the names of values begin that a checkpoint or a state may lack: what is not in both keeps
-/// its own.
+/// Starts of names of values that a checkpoint or a state may lack: the other's is then kept.
 constexpr std::array<std::string_view, 3> kOptionalValues{"data.fingerprint", "data.tokenizer",
                                                           "trainer.patience."};
 constexpr auto kNameOfEntry = [](const StateEntry& item) -> const std::string& {

@@ -33,9 +33,8 @@ struct ClassOptions {
   void resolve() {
     if (!classes && !class_names.empty()) classes = std::ssize(class_names);
   }
-  /// Sets what the recipe leaves to the data. `names_of` returns the class names of a split and
-  /// throws DataError if it is not there. The training split decides or, without it, the validation
-  /// split. Fewer than two names: samples without labels.
+  /// Sets what the recipe leaves to the data: the names that `names_of` returns for the training
+  /// split or, if it throws DataError there, for the validation split. Fewer than two: no labels.
   void find(const std::function<std::vector<std::string>(Split)>& names_of);
 };
 

@@ -68,7 +68,7 @@ expect 13 train tar_shards shards run.on_existing=resume train.duration=60step
 shows "shards/train/shard-000000.tar: its class 'crimson' is not in data.class_names"
 rm -r shards/train && mv apart shards/train
 expect 0 train tar_shards shards run.on_existing=resume train.duration=60step
-shows 'data.class_names: those of the checkpoint'
+shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
 # A run that began without names, as those of older versions, goes on with the same labels.

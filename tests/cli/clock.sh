@@ -42,6 +42,10 @@ grep -q "the run was finished already, at step $steps;" output || fail "$(cat ou
 expect 0 ranks 3 train clock/resolved.yaml run.root=. run.on_existing=resume
 grep -q "the run was finished already, at step $steps;" output || fail "$(cat output)"
 
+train 11 run.name=short train.duration=0.00001s
+grep -qE 'train.duration: 0.00001s is too short at [0-9.]+ ms a step and ' output || fail "$(cat output)"
+[ ! -e short ] || fail "a refusal left a folder"
+
 expect 0 answered check "$tiny" train.duration=2s --memory
 grep -q '^training  *2s with ' output || fail "$(cat output)"
 grep -q '^note  *train.duration: a trial at the start turns the time into steps' output || fail "$(cat output)"

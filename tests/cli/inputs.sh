@@ -236,7 +236,7 @@ set_to checkpoint.every=5m "expected a duration, found '5m', which has no unit t
 set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok, 20s, 20min, 20h, 20d"
 set_to train.duration=5% "expected a duration in step, ep, tok, s, min, h or d, found '5%'"
 set_to evaluate.every=none "expected a duration"
-told 10 "train.patience: counts evaluations, and evaluate.every is never" check "$tiny" train.patience=3 \
+told 10 "train.patience=3: counts evaluations, and evaluate.every is never" check "$tiny" train.patience=3 \
   evaluate.every=never
 set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no tokens"
 

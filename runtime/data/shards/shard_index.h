@@ -79,7 +79,6 @@ class Shard {
 
   const std::string& path() const { return file_.path(); }
   const std::vector<ShardSample>& samples() const { return list_.samples; }
-  /// Names by label, from the index; empty if unknown.
   const std::vector<std::string>& class_names() const { return list_.class_names; }
   std::span<const std::byte> image(const ShardSample& sample) const {
     return image_in(file_.bytes(), sample);

@@ -49,8 +49,8 @@ Places all_places() {
 }
 
 /// A filled model with some samples of the validation split.
-struct Evaluated {
-  Evaluated(RankGrid& grid, const Overrides& overrides, const Places& places)
+struct EvaluatedApart {
+  EvaluatedApart(RankGrid& grid, const Overrides& overrides, const Places& places)
       : grid(grid), recipe(testing::equality_recipe(overrides)) {
     data = open_split(make_source(recipe), Split::kValid);
     data.samples = std::make_unique<ChosenSamples>(std::move(data.samples), places);
@@ -85,13 +85,13 @@ struct Evaluated {
 
 torch::Tensor apart_alone(const Overrides& overrides, const Places& places) {
   RankGrid grid = testing::self_grid();
-  return Evaluated(grid, overrides, places).probabilities();
+  return EvaluatedApart(grid, overrides, places).probabilities();
 }
 
 /// Probabilities as a periodic evaluation has them, in routing groups of train.group samples.
 torch::Tensor in_groups(const Overrides& overrides) {
   RankGrid grid = testing::self_grid();
-  Evaluated own(grid, overrides, all_places());
+  EvaluatedApart own(grid, overrides, all_places());
   EvalLoader loader(*own.data.samples, loader_settings(own.recipe, own.data, grid));
   std::vector<torch::Tensor> rows;
   while (const auto batch = loader.next()) {
@@ -144,7 +144,7 @@ std::vector<std::string> differences_of(const Overrides& overrides) {
         expected.index_select(0, torch::tensor({9, 1, 4}, torch::kInt64)));
   for (const auto& [expert_ranks, replicas] : {std::pair{2, 1}, {1, 3}, {3, 1}}) {
     testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
-      const torch::Tensor got = Evaluated(grid, overrides, all_places()).probabilities();
+      const torch::Tensor got = EvaluatedApart(grid, overrides, all_places()).probabilities();
       if (grid.world->rank() > 0) return;
       check(fmt::format("{} x {} ranks", expert_ranks, replicas), got, expected);
     });
@@ -168,7 +168,7 @@ TEST(Predictions, OfOtherSamplesDependOnlyInGroupsAndAsTheRouterSays) {
   for (const std::string& router : members_of<Router>().names()) {
     const Overrides overrides = models_with(router).front();
     RankGrid grid = testing::self_grid();
-    const Evaluated own(grid, overrides, {0});
+    const EvaluatedApart own(grid, overrides, {0});
     const auto layer = std::dynamic_pointer_cast<MoeLayer>(own.model.stages.front());
     ASSERT_NE(layer, nullptr);
     const double by = distance(in_groups(overrides), apart_alone(overrides, all_places()));
@@ -180,7 +180,7 @@ TEST(PredictionsRanks, OfADenoiserDependOnNoOtherImage) {
   for (const char* mixing : {"mixing: soft", "mixing: hard", "mixing: hard_shared_kv"}) {
     const Overrides overrides = testing::denoiser(mixing);
     const auto restored_on = [&](RankGrid& grid, const Places& places) {
-      Evaluated own(grid, overrides, places);
+      EvaluatedApart own(grid, overrides, places);
       return own.apart(
           [&](const Batch& batch, const EvalOutput&) { return own.model.task->restored(batch); });
     };
@@ -196,7 +196,7 @@ TEST(PredictionsRanks, OfADenoiserDependOnNoOtherImage) {
 TEST(PredictionsRanks, AreCollectedInOrderOnTheFirst) {
   const torch::Tensor expected = apart_alone({}, all_places());
   testing::run_grid(1, 3, [&](RankGrid& grid) {
-    Evaluated own(grid, {}, all_places());
+    EvaluatedApart own(grid, {}, all_places());
     Predictions got;
     EvaluationParts parts = own.parts();
     parts.each_batch = collect_predictions(parts, got);
@@ -223,7 +223,7 @@ TEST(Predictions, CountsAreThoseOfScikitLearnsExample) {
   // sklearn.metrics.confusion_matrix's documentation: y_true = [2, 0, 2, 2, 0, 1], y_pred =
   // [0, 0, 2, 2, 0, 2] gives [[2, 0, 0], [0, 0, 1], [1, 0, 2]].
   RankGrid grid = testing::self_grid();
-  const Evaluated own(grid, {}, all_places());
+  const EvaluatedApart own(grid, {}, all_places());
   const auto json = count_confusions(
       {{2, 0, 0.4}, {0, 0, 0.9}, {2, 2, 0.9}, {2, 2, 0.9}, {0, 0, 0.9}, {1, 2, 0.8}}, own.data);
   EXPECT_EQ(json["matrix"].dump(), "[[2,0,0],[0,0,1],[1,0,2]]");
@@ -253,7 +253,7 @@ TEST(Predictions, AreOfTheMostProbableClassesTiesByNumber) {
 
 TEST(Predictions, AreRefusedByTheNameOfATaskWithoutClasses) {
   RankGrid grid = testing::self_grid();
-  const Evaluated denoiser(grid, testing::denoiser("mixing: soft"), {0});
+  const EvaluatedApart denoiser(grid, testing::denoiser("mixing: soft"), {0});
   EXPECT_THAT(testing::config_error_of(
                   [&] { require_classifier(*denoiser.model.task, denoiser.recipe, "predict"); }),
               HasSubstr("task.name: predict needs a task that predicts classes, and denoise"));

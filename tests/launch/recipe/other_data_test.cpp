@@ -114,14 +114,14 @@ TEST(ChangedRecipe, KeepsWhatTheModelIsTrainedForInAnotherSource) {
   const ChangedRecipe other =
       changed(own, {"data.source=image_folder", "data.path=photos", "data.valid.folder=test"});
   EXPECT_THAT(other.kept, ElementsAre("classes", "image_size", "normalise"));
-  EXPECT_THAT(text_of(other.recipe.data),
+  EXPECT_THAT(text_of(other.loaded.options.data),
               AllOf(HasSubstr("path: photos"), HasSubstr("folder: test"), HasSubstr("classes: 3"),
                     HasSubstr("image_size: 8"), HasSubstr("mean: [0.32, 0.32, 0.32]"),
                     Not(HasSubstr("samples"))));
   const ChangedRecipe given = changed(own, {"data.source=image_folder", "data.classes=none",
                                             "data.normalise={mean: auto, std: auto}"});
   EXPECT_THAT(given.kept, ElementsAre("image_size"));
-  EXPECT_THAT(text_of(given.recipe.data),
+  EXPECT_THAT(text_of(given.loaded.options.data),
               AllOf(HasSubstr("classes: none"), HasSubstr("mean: auto")));
 }
 
@@ -129,7 +129,7 @@ TEST(ChangedRecipe, KeepsWhatTheModelIsTrainedForInAnotherSource) {
 TEST(ChangedRecipe, LeavesNumbersOfSamplesBehind) {
   Recipe own = equality_recipe({"data.classes=10", "data.image_size=32", "model.patch=16"});
   const ChangedRecipe other = changed(own, {"data.source=cifar"});
-  EXPECT_THAT(text_of(other.recipe.data),
+  EXPECT_THAT(text_of(other.loaded.options.data),
               AllOf(HasSubstr("source: cifar"), HasSubstr("samples: auto"), Not(HasSubstr("11"))));
 }
 
@@ -138,7 +138,7 @@ TEST(ChangedRecipe, OfTheSameSourceKeepsTheOtherKeys) {
   for (const char* same : {"data.source=shapes", "data.seed=0"}) {
     const ChangedRecipe other = changed(own, {same, "data.valid.samples=3"});
     EXPECT_TRUE(other.kept.empty());
-    EXPECT_THAT(text_of(other.recipe.data),
+    EXPECT_THAT(text_of(other.loaded.options.data),
                 AllOf(HasSubstr("noise: 0.25"), HasSubstr("valid:\n  samples: 3")));
   }
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,27 +42,28 @@ TEST(ClockTrial, FillsTheTimeWithStepsAndTheirEvaluations) {
   EXPECT_EQ(steps_of("90s", "30s", {1, 5}), 75);       // after 30 and 60 seconds of steps
 }
 
-TEST(ClockTrial, GivesAStepAtLeast) {
-  EXPECT_EQ(steps_of("2s", "never", {3, 0}), 1);
-  EXPECT_EQ(steps_of("90s", "1ep", {1, 500}), 1);
+TEST(ClockTrial, GivesNoStepWhereNotEvenOneFitsWithItsEvaluation) {
+  EXPECT_EQ(steps_of("3s", "never", {3, 0}), 1);
+  EXPECT_EQ(steps_of("2s", "never", {3, 0}), 0);
+  EXPECT_EQ(steps_of("90s", "1ep", {1, 89}), 1);
+  EXPECT_EQ(steps_of("90s", "1ep", {1, 90}), 0);
 }
 
 TEST(ClockTrial, TimesStepsAndAnEvaluationOnAllRanks) {
   const Recipe recipe = equality_recipe({"train.duration=1h", "data.prefetch=0"});
   testing::run_grid(1, 2, [&](RankGrid& grid) {
     const auto source = make_source(recipe);
-    const OpenSplit train = open_split(source, Split::kTrain),
-                    valid = open_split(source, Split::kValid);
-    Session session(recipe, testing::model_on(recipe, train, grid), train, grid);
+    const JobData data{open_split(source, Split::kTrain), open_split(source, Split::kValid)};
+    Session session(recipe, testing::model_on(recipe, data.train, grid), data.train, grid);
     Recipe quick = recipe;
     quick.train.duration = Duration{DurationUnit::kSecond, 1, 1'000'000};
-    const TrialTimes few = run_trial(session, quick, valid);
+    const TrialTimes few = run_trial(session, quick, data);
     EXPECT_EQ(session.steps_done(), 2);  // a step is longer than a tenth of the training
     EXPECT_GT(few.step_s, 0);
     EXPECT_GT(few.evaluation_s, 0);
     quick.train.duration = Duration::seconds(1);
     quick.evaluate.every.reset();
-    EXPECT_EQ(run_trial(session, quick, valid).evaluation_s, 0);
+    EXPECT_EQ(run_trial(session, quick, data).evaluation_s, 0);
     EXPECT_GT(session.steps_done(), 2);
   });
 }
@@ -76,6 +79,7 @@ class ResumedDuration : public ::testing::Test {
     options.folder = RunFolder{run_path(recipe.run)}.checkpoints();
     options.recipe = config::canonical_text(recipe);
     options.written_by = written_by;
+    std::filesystem::create_directories(options.folder);
     CheckpointWriter writer(options, *grid_.world, files_);
     ASSERT_TRUE(writer.save(session, {}).ok);
   }

@@ -76,9 +76,10 @@ class Patience : public ::testing::Test {
         recipe, scratch_.file(folder), grid, signals);
   }
   static Recipe recipe_of(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {"data.prefetch=0", "task=peak", "train.duration=20step",
-                                         "train.log_every=7step", "evaluate.every=2step",
-                                         "checkpoint.every=3step", "checkpoint.keep_last=99"});
+    overrides.insert(
+        overrides.begin(),
+        {"data.prefetch=0", "task={name: peak}", "train.duration=20step", "train.log_every=7step",
+         "evaluate.every=2step", "checkpoint.every=3step", "checkpoint.keep_last=99"});
     return testing::equality_recipe(overrides);
   }
   std::vector<ManifestValue> values(const std::string& folder, int64_t step) {

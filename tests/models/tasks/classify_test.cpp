@@ -48,7 +48,9 @@ class ClassifyTest : public ::testing::Test {
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     const DataShape data{.source = "test", .image = ImageShape{1, 2, 3}, .classes = num_classes};
     const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
-    const Choice<Task> choice("classify", Classify::Options{.loss = loss});
+    Classify::Options options;
+    options.loss = loss;
+    const Choice<Task> choice("classify", options);
     auto task = Registry<Task>::create(choice, {build, data, make_backbone});
     testing::fill_parameters(*task);
     return task;
