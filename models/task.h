@@ -88,9 +88,11 @@ class References {
   virtual ~References() = default;
   /// Maximum number of training samples kept; 0: none are read.
   virtual int64_t most_samples() const = 0;
-  /// Removes the samples of the previous evaluation. `own_samples`: number S of evaluated samples
-  /// if the next N are these, evenly spaced: n is sample n S / N, rounded down. 0: they are others.
-  virtual void clear(int64_t own_samples) = 0;
+  /// Removes the samples of the previous evaluation.
+  virtual void clear() = 0;
+  /// Tells that the references are drawn from the S samples that are evaluated next: reference n of
+  /// N is sample n S / N, rounded down. 0: they are others, as after clear().
+  virtual void set_own_samples(int64_t samples) = 0;
   /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };

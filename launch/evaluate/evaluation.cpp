@@ -34,11 +34,13 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-/// Gives a task new references from data.train, evenly spaced. Collective. False if interrupted.
+/// Gives a task new references from data.train, evenly spaced, unless it keeps those it has.
+/// Collective. False if interrupted.
 /// Throws DataError on every rank if data.train cannot be opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted) {
-  if (references.most_samples() == 0) return true;
+  references.set_own_samples(0);
+  if (!parts.renews_references || references.most_samples() == 0) return true;
   std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
     if (parts.train_data != nullptr) return;
@@ -51,7 +53,8 @@ bool add_references(References& references, const EvaluationParts& parts,
   const int64_t size = train.samples->size();
   const bool is_own = !train.fingerprint.empty() && train.fingerprint == parts.data.fingerprint &&
                       size == parts.data.samples->size();
-  references.clear(is_own ? size : 0);
+  references.clear();
+  references.set_own_samples(is_own ? size : 0);
   const auto samples = spread_samples(*train.samples, references.most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
   int64_t batches = 0;
@@ -205,7 +208,7 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  References* references = parts.renews_references ? parts.task.references() : nullptr;
+  References* references = parts.task.references();
   if (references && !add_references(*references, parts, interrupted)) return std::nullopt;
   LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
   if (parts.each_batch) settings.cut.group = 1;

@@ -204,7 +204,8 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear(int64_t own_samples) override { neighbours_.clear(), own_samples_ = own_samples; }
+  void clear() override { neighbours_.clear(), own_samples_ = 0; }
+  void set_own_samples(int64_t samples) override { own_samples_ = samples; }
   void add(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     neighbours_.add(backbone_->forward(input_of(batch), batch.context).pooled_bD, batch.label_b,
@@ -281,7 +282,7 @@ class MocoV3 : public Task, public References {
   std::shared_ptr<Backbone> backbone_, key_backbone_;
   ProjectionHead projector_{nullptr}, predictor_{nullptr}, key_projector_{nullptr};
   NearestNeighbours neighbours_;
-  int64_t own_samples_ = 0;  ///< of References::clear
+  int64_t own_samples_ = 0;  ///< of set_own_samples
 };
 
 const Registration<Task, MocoV3> registered_moco_v3{
