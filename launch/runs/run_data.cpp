@@ -198,6 +198,7 @@ RunData read_run(const std::string& path) {
     run.name = fs::canonical(folder).filename().string();
     run.env = object_in(folder / "env.json", run);
     run.summary = object_in(folder / "summary.json", run);
+    run.confusion = object_in(folder / "confusion.json", run);
     run.recipe = recipe_values(text_of_file(folder / "resolved.yaml"));
     read_metrics_file(folder, run);
     run.experts = read_layers(folder, "experts.jsonl", run);

@@ -35,4 +35,10 @@ struct RunFolder {
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 
+/// Throws as open_run_folder would if the folder is not accepted; changes nothing. Collective.
+void check_run_folder(const std::string& path, OnExisting policy, Communicator& world);
+
+/// The folder of a run, run.root/run.name.
+std::string run_path(const RunOptions& run);
+
 }  // namespace shoal

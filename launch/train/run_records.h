@@ -22,6 +22,7 @@ struct RunOrigin {
   const std::vector<std::string>& command_line;
   const DeviceChoice& device;
   int64_t first_step = 0;  ///< steps done before this start
+  std::string clock = {};  ///< the time that became train.duration's steps; "": none did
 };
 
 /// True if a resume found nothing to do: it trained no step and ended in order, past train.duration
@@ -29,8 +30,8 @@ struct RunOrigin {
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
-/// ranks, threads, device, and `starts`, a list of the run's starts with first step, time, ranks
-/// and command. Collective. Throws StorageError.
+/// ranks, threads, device, and `starts`, a list of the run's starts with first step, time, ranks,
+/// working directory and command. Collective. Throws StorageError.
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 

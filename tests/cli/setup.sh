@@ -67,15 +67,15 @@ END
   chmod +x "$bin/dpkg-query" "$bin/apt-get" "$bin/python3"
 }
 
-# setup NAME EXPECTED_STATUS [ASSIGNMENT...]: runs launch/setup, with what is in $arguments, with a
+# setup NAME EXPECTED_STATUS [ASSIGNMENT...]: runs launch/setup, with the words of `options`, with a
 # cache folder of that name.
-arguments=()
+options=()
 setup() {
   local name=$1 expected=$2 status=0
   shift 2
   : >"$log"
   env -i PATH="$bin" HOME="$PWD/home" FAKE="$PWD" XDG_CACHE_HOME="$PWD/$name" \
-    SHOAL_RETRY_SECONDS=0 "$@" "$root/launch/setup" "${arguments[@]}" >output 2>&1 || status=$?
+    SHOAL_RETRY_SECONDS=0 "$@" "$root/launch/setup" "${options[@]}" >output 2>&1 || status=$?
   [ "$status" -eq "$expected" ] || fail "$name: exit $status, expected $expected"
 }
 says() { grep -q -- "$1" output || fail "lacks: $1"; }
@@ -111,7 +111,7 @@ says "LibTorch 2.11.0: in .*, skipped"
 [ ! -s "$log" ] || fail "a second run must change nothing"
 
 # The Python of the peers has the torch of LibTorch, and what else they need.
-arguments=(--peers)
+options=(--peers)
 peers=fresh/shoal/peers-2.11.0
 touch no_network
 setup fresh 1
@@ -131,7 +131,7 @@ setup fresh 0
 says "Python of the peers: in .*, skipped"
 [ ! -s "$log" ] || fail "a second run must change nothing"
 rm -rf "$peers"
-arguments=()
+options=()
 tidy fresh
 
 printf 'mold\nninja-build\n' >absent
@@ -167,10 +167,10 @@ mkdir -p own/lib own/include/torch
 setup root 1 SHOAL_TORCH_ROOT="$PWD/own"
 says "holds no LibTorch"
 touch own/lib/libtorch_cpu.so
-arguments=(--peers)
+options=(--peers)
 setup root 1 SHOAL_TORCH_ROOT="$PWD/own"
 says "a LibTorch without its Python package"
-arguments=()
+options=()
 setup root 0 SHOAL_TORCH_ROOT="$PWD/own"
 says "nothing to install"
 [ ! -s "$log" ] || fail "nothing must be installed"
@@ -204,3 +204,12 @@ wait -n && wait -n || fail "two at once"
 [ "$(calls 'download torch')" -eq 1 ] || fail "two at once must download once"
 tidy twice
 
+echo mkdocs >absent
+setup twice 0
+[ "$(calls mkdocs)" -eq 0 ] || fail "mkdocs without --docs"
+options=(--docs)
+setup twice 0
+[ "$(calls 'install.* mkdocs')" -eq 1 ] || fail "no mkdocs by --docs"
+options=(--doc)
+setup twice 2
+says "unknown argument '--doc'"
