@@ -35,7 +35,7 @@ def cropped(pixel_CHW, size, resize):
 
 def transform(model):
     """A function that turns a photograph, uint8 [H, W, channels], into the model's input [channels, height, width],
-    equal to an evaluation's. Raises Error for a model without images, and for a crop that is drawn."""
+    as evaluations and `shoal predict` do. Raises Error for a model without images, and for a crop that is drawn."""
     samples, crop = model.samples, model.recipe["data"].get("valid", {}).get("crop")
     if not samples["image"]:
         raise Error("the model reads no images")
@@ -48,10 +48,8 @@ def transform(model):
         if image_HWC.dtype != torch.uint8 or image_HWC.dim() != 3 or image_HWC.shape[2] != channels:
             raise Error(f"expected uint8 [H, W, {channels}], got {image_HWC.dtype} {list(image_HWC.shape)}")
         pixel_CHW = image_HWC.permute(2, 0, 1).double()
-        pixel_CHW = cropped(pixel_CHW, height, crop["resize"]) if crop else pixel_CHW
-        if list(pixel_CHW.shape[1:]) != [height, width]:
-            raise Error(f"the model reads images of {height} x {width} pixels, and its data.source resizes none; "
-                        f"got {image_HWC.shape[0]} x {image_HWC.shape[1]}")
+        if crop or list(pixel_CHW.shape[1:]) != [height, width]:  # as `shoal predict`, for sources without a crop
+            pixel_CHW = cropped(pixel_CHW, height, crop["resize"] if crop else height)
         return ((pixel_CHW / 255 - mean) / std).to(next(model.parameters()))
 
     return apply
