@@ -17,6 +17,7 @@ install(DIRECTORY configs DESTINATION ${share_dir})
 install(PROGRAMS launch/run launch/mpirun.sh launch/slurm.sbatch launch/metrics_to_wandb launch/pickle_to_safetensors
         DESTINATION ${share_dir}/launch)
 install(FILES launch/common.sh launch/mpirun_common.sh DESTINATION ${share_dir}/launch)
+install(DIRECTORY launch/python DESTINATION ${share_dir} PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -156,78 +156,85 @@ shoal_use_torch(image_operations)
 shoal_compile_quickly(image_operations)
 target_link_libraries(image_operations PRIVATE shoal_lib)
 
-# Exchange of weights with Python's programs, where that Python has them.
-set(SHOAL_PEER_PYTHON python3 CACHE STRING "Python with transformers, timm, Pillow or tensorboard, for the label peer")
-execute_process(
-  COMMAND "${SHOAL_PEER_PYTHON}" -c
-          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors', 'transformers', 'timm'))))"
-  RESULT_VARIABLE no_peer OUTPUT_QUIET ERROR_QUIET)
-if(no_peer)
-  set(SHOAL_TEST_PEERS "none: ${SHOAL_PEER_PYTHON} lacks torch, safetensors, transformers or timm "
-      "(-DSHOAL_PEER_PYTHON=/path/to/python)")
-  string(CONCAT SHOAL_TEST_PEERS ${SHOAL_TEST_PEERS})
-else()
-  set(SHOAL_TEST_PEERS "transformers and timm of ${SHOAL_PEER_PYTHON}")
+# Comparisons with Python's programs, where a Python has them: the one that launch/setup --peers makes, or
+# python3.
+set(SHOAL_PEER_PYTHON "" CACHE STRING "Python for the label peer; empty: that of launch/setup --peers, or python3")
+set(peer_python "${SHOAL_PEER_PYTHON}")
+if(NOT peer_python)
+  set(user_cache "$ENV{XDG_CACHE_HOME}")
+  if(NOT user_cache)
+    set(user_cache "$ENV{HOME}/.cache")
+  endif()
+  file(GLOB peer_python "${user_cache}/shoal/peers-${LibTorch_VERSION}*/contents")
+  string(REGEX REPLACE "/contents.*" "/bin/python" peer_python "${peer_python}")
+endif()
+if(NOT peer_python)
+  set(peer_python python3)
+endif()
+# peer_has(OUT MODULE...): OUT is true if that Python has all of the modules.
+function(peer_has out)
+  execute_process(
+    COMMAND "${peer_python}" -c
+            "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))" ${ARGN}
+    RESULT_VARIABLE lacks OUTPUT_QUIET ERROR_QUIET)
+  set(${out} FALSE PARENT_SCOPE)
+  if(lacks STREQUAL "0")
+    set(${out} TRUE PARENT_SCOPE)
+  endif()
+endfunction()
+# peer_test(NAME SECONDS COMMAND...): a test of label peer, its script run by that Python.
+function(peer_test name seconds)
+  add_test(NAME peer_${name} COMMAND ${ARGN})
+  set_tests_properties(peer_${name} PROPERTIES LABELS peer TIMEOUT ${seconds})
+endfunction()
+set(peers "${PROJECT_SOURCE_DIR}/benchmarks/peers")
+set(peer_scratch "${CMAKE_BINARY_DIR}/scratch/peer_")
+
+set(SHOAL_TEST_PEERS "transformers and timm of ${peer_python}")
+peer_has(has_transformers torch safetensors transformers timm)
+if(has_transformers)
   foreach(program IN ITEMS hf timm)
-    add_test(NAME peer_weights_${program}
-      COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/weights_peer.py"
-              $<TARGET_FILE:shoal> $<TARGET_FILE:model_outputs>
-              "${CMAKE_BINARY_DIR}/scratch/peer_weights_${program}" --only ${program})
-    set_tests_properties(peer_weights_${program} PROPERTIES LABELS peer TIMEOUT 600 PROCESSORS 2)
+    peer_test(weights_${program} 600 "${peer_python}" "${peers}/weights_peer.py" $<TARGET_FILE:shoal>
+              $<TARGET_FILE:model_outputs> "${peer_scratch}weights_${program}" --only ${program})
+    set_tests_properties(peer_weights_${program} PROPERTIES PROCESSORS 2)
   endforeach()
+else()
+  set(SHOAL_TEST_PEERS "none: ${peer_python} lacks torch, safetensors, transformers or timm "
+      "(launch/setup --peers, or -DSHOAL_PEER_PYTHON=/path/to/python)")
+  string(CONCAT SHOAL_TEST_PEERS ${SHOAL_TEST_PEERS})
 endif()
-execute_process(
-  COMMAND "${SHOAL_PEER_PYTHON}" -c
-          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('torch', 'safetensors'))))"
-  RESULT_VARIABLE no_torch OUTPUT_QUIET ERROR_QUIET)
-if(NOT no_torch)
-  add_test(NAME peer_pickle_to_safetensors
-    COMMAND "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
-            "${CMAKE_BINARY_DIR}/scratch/peer_pickle_to_safetensors"
-            "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh" "${SHOAL_PEER_PYTHON}")
-  add_test(NAME peer_weights_adaptive_attention
-    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/weights_peer.py"
-            $<TARGET_FILE:shoal> $<TARGET_FILE:model_outputs>
-            "${CMAKE_BINARY_DIR}/scratch/peer_weights_adaptive_attention" --only adaptive_attention)
-  set_tests_properties(peer_pickle_to_safetensors peer_weights_adaptive_attention
-    PROPERTIES LABELS peer TIMEOUT 300)
+peer_has(has_torch torch safetensors)
+if(has_torch)
+  peer_test(pickle_to_safetensors 300 "${PROJECT_SOURCE_DIR}/tests/support/in_scratch.sh"
+            "${peer_scratch}pickle_to_safetensors"
+            "${PROJECT_SOURCE_DIR}/tests/cli/pickle_to_safetensors.sh" "${peer_python}")
+  peer_test(weights_adaptive_attention 300 "${peer_python}" "${peers}/weights_peer.py" $<TARGET_FILE:shoal>
+            $<TARGET_FILE:model_outputs> "${peer_scratch}weights_adaptive_attention" --only adaptive_attention)
 endif()
-
-execute_process(
-  COMMAND "${SHOAL_PEER_PYTHON}" -c
-          "import importlib.util as u, sys; sys.exit(not u.find_spec('PIL'))"
-  RESULT_VARIABLE no_pillow OUTPUT_QUIET ERROR_QUIET)
-if(NOT no_pillow)
-  add_test(NAME peer_image_operations
-    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/pillow_operations.py"
+peer_has(has_reader torch safetensors PIL)
+if(has_reader)  # launch/python
+  peer_test(reader 600 "${peer_python}" "${peers}/reader_peer.py" $<TARGET_FILE:shoal>
+            $<TARGET_FILE:model_outputs> "${peer_scratch}reader")
+  set_tests_properties(peer_reader PROPERTIES PROCESSORS 2)
+endif()
+peer_has(has_pillow PIL)
+if(has_pillow)
+  peer_test(image_operations 300 "${peer_python}" "${peers}/pillow_operations.py"
             --program $<TARGET_FILE:image_operations>)
-  set_tests_properties(peer_image_operations PROPERTIES LABELS peer TIMEOUT 300)
 endif()
-
-execute_process(
-  COMMAND "${SHOAL_PEER_PYTHON}" -c
-          "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('tiktoken', 'tokenizers'))))"
-  RESULT_VARIABLE no_tokenizers OUTPUT_QUIET ERROR_QUIET)
-if(SHOAL_BENCHMARKS AND NOT no_tokenizers)  # skipped where the data's variables are not set
-  add_test(NAME peer_tokenizer
-    COMMAND bash -c [=[
+peer_has(has_tokenizers tiktoken tokenizers)
+if(SHOAL_BENCHMARKS AND has_tokenizers)  # skipped where the data's variables are not set
+  peer_test(tokenizer 300 bash -c [=[
       [ -n "$GPT2_BPE" ] && [ -n "$WIKITEXT2" ] || exit 69
       exec "$0" "$1" --program "$2" --rounds 1 --vocab "$GPT2_BPE/encoder.json" \
         --merges "$GPT2_BPE/vocab.bpe" "$WIKITEXT2/wiki.train.tokens" "$WIKITEXT2/wiki.valid.tokens"]=]
-      "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tokenizer_peer.py"
-      "${CMAKE_BINARY_DIR}/benchmarks/tokenizer_bench")
-  set_tests_properties(peer_tokenizer PROPERTIES LABELS peer TIMEOUT 300 SKIP_RETURN_CODE 69)
+      "${peer_python}" "${peers}/tokenizer_peer.py" "${CMAKE_BINARY_DIR}/benchmarks/tokenizer_bench")
+  set_tests_properties(peer_tokenizer PROPERTIES SKIP_RETURN_CODE 69)
 endif()
-
-execute_process(
-  COMMAND "${SHOAL_PEER_PYTHON}" -c
-          "import importlib.util as u, sys; sys.exit(not u.find_spec('tensorboard'))"
-  RESULT_VARIABLE no_tensorboard OUTPUT_QUIET ERROR_QUIET)
-if(NOT no_tensorboard)
-  add_test(NAME peer_tensorboard
-    COMMAND "${SHOAL_PEER_PYTHON}" "${PROJECT_SOURCE_DIR}/benchmarks/peers/tensorboard_peer.py"
-            $<TARGET_FILE:shoal> "${CMAKE_BINARY_DIR}/scratch/peer_tensorboard")
-  set_tests_properties(peer_tensorboard PROPERTIES LABELS peer TIMEOUT 300)
+peer_has(has_tensorboard tensorboard)
+if(has_tensorboard)
+  peer_test(tensorboard 300 "${peer_python}" "${peers}/tensorboard_peer.py" $<TARGET_FILE:shoal>
+            "${peer_scratch}tensorboard")
 endif()
 
 # two_hosts.sh makes its hosts of namespaces: what it needs for that is tried here.

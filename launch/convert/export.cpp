@@ -24,6 +24,7 @@
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 
@@ -152,6 +153,42 @@ void write_safetensors(const std::vector<Export>& exports, const FoldedWeights& 
   file.close();
 }
 
+/// A recipe's tree as JSON: numbers, booleans and nulls as such, other values as text.
+nlohmann::ordered_json to_json(const config::Node& node) {
+  using Kind = config::Node::Kind;
+  if (node.kind == Kind::kNull) return nullptr;
+  if (node.kind == Kind::kScalar) {
+    const auto value =
+        nlohmann::ordered_json::parse(node.text, nullptr, /*allow_exceptions=*/false);
+    const bool is_text = node.is_quoted || !(value.is_number() || value.is_boolean());
+    return is_text ? nlohmann::ordered_json(node.text) : value;
+  }
+  const bool is_list = node.kind == Kind::kList;
+  auto json = is_list ? nlohmann::ordered_json::array() : nlohmann::ordered_json::object();
+  for (const config::Node& item : node.items) json.push_back(to_json(item));
+  for (const config::Entry& entry : node.entries) json[entry.key] = to_json(entry.value);
+  return json;
+}
+
+/// Text of recipe.json, from which launch/python/shoal builds a model and its preprocessing.
+std::string describe_model(const Recipe& recipe, const DataSource& source) {
+  const DataShape shape = source.shape();
+  nlohmann::ordered_json samples{{"image", nullptr},
+                                 {"sequence", shape.sequence},
+                                 {"vocabulary", shape.vocabulary},
+                                 {"classes", source.class_names()}};
+  if (shape.image)
+    samples["image"] = {shape.image->channels, shape.image->height, shape.image->width};
+  if (const auto transform = source.image_transform()) {
+    samples["mean"] = transform->stats.mean;
+    samples["std"] = transform->stats.std;
+  }
+  return json_text(nlohmann::ordered_json{{"recipe", to_json(config::to_node(recipe))},
+                                          {"samples", std::move(samples)}},
+                   2) +
+         "\n";
+}
+
 WeightOrigin origin_of(const Manifest& manifest) {
   WeightOrigin origin{manifest.recipe, manifest.step,
                       build_info().version + " " + build_info().git_revision, ""};
@@ -192,6 +229,9 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   PosixFileSystem files;
   replace_file(files, folder.working_path() + (format ? "/config.json" : "/recipe.yaml"),
                format ? format->config(exported) : reader.manifest().recipe);
+  if (!format) {
+    replace_file(files, folder.working_path() + "/recipe.json", describe_model(recipe, *source));
+  }
   folder.commit();
   if (arguments.json) {
     out << json_text(nlohmann::ordered_json{{"path", arguments.out},

@@ -18,6 +18,9 @@ expect 0 "$prefix/bin/shoal" recipes
 grep -q "prefix/share/shoal/configs/quickstart.yaml" output || fail "no installed recipes: $(cat output)"
 expect 0 "$share/launch/metrics_to_wandb" --help
 [ -x "$share/launch/pickle_to_safetensors" ] || fail "no pickle_to_safetensors in the installation"
+(cd "$root/launch" && find python -name '*.py') | while read -r file; do
+  cmp "$root/launch/$file" "$share/$file" || fail "the reader in Python is not installed whole"
+done
 expect 0 "$share/launch/run" -n 2 train "$share/configs/quickstart.yaml" run.root="$PWD/runs" \
   train.duration=10step train.log_every=5step data.valid.samples=64
 expect 0 "$prefix/bin/shoal" ckpt verify "$PWD/runs/quickstart/ckpt/step-00000010"

@@ -37,6 +37,10 @@ END
 if [ "$1" = -c ]; then echo 3.12; exit 0; fi
 case "$3" in
   --version) exit 0 ;;
+  --without-pip)
+    mkdir -p "$4/bin" "$4/lib/python3.12/site-packages"
+    printf '#!/usr/bin/env bash\n[ ! -e "$FAKE/no_import" ]\n' >"$4/bin/python"
+    chmod +x "$4/bin/python" ;;
   download)
     wheel=${!#}
     echo "download $wheel" >>"$FAKE/calls.log"
@@ -51,6 +55,7 @@ case "$3" in
     while [ "$1" != --target ]; do shift; done
     if [ -e "$FAKE/bad_wheel" ]; then mkdir -p "$2/torch"; exit 1; fi
     mkdir -p "$2/torch/lib" "$2/nvidia/cu13/"{lib,bin}
+    touch "$2/torch/__init__.py"
     touch "$2/nvidia/cu13/bin/"{cuobjdump,nvdisasm}
     touch "$2/torch/lib/libtorch_cpu.so"
     for name in cudnn.so.9 nccl.so.2 cusparseLt.so.0 nvshmem_host.so.3 cufile.so.0 cublas.so.13 \
@@ -105,6 +110,30 @@ setup fresh 0
 says "LibTorch 2.11.0: in .*, skipped"
 [ ! -s "$log" ] || fail "a second run must change nothing"
 
+# The Python of the peers has the torch of LibTorch, and what else they need.
+options=(--peers)
+peers=fresh/shoal/peers-2.11.0
+touch no_network
+setup fresh 1
+says "could not download safetensors==0.7.0"
+[ ! -e "$peers" ] || fail "without its packages it must not have the final name"
+rm no_network
+touch no_import
+setup fresh 1
+says "the peers cannot be imported"
+[ ! -e "$peers" ] || fail "what cannot be imported must not have the final name"
+rm no_import
+setup fresh 0
+[ "$(cat "$peers"/lib/python3.12/site-packages/torch.pth)" = "$PWD/fresh/shoal/torch-2.11.0" ] ||
+  fail "another torch: $(cat "$peers"/lib/python3.12/site-packages/torch.pth)"
+[ "$(calls 'download torch==')" -eq 0 ] || fail "torch must not be downloaded again"
+setup fresh 0
+says "Python of the peers: in .*, skipped"
+[ ! -s "$log" ] || fail "a second run must change nothing"
+rm -rf "$peers"
+options=()
+tidy fresh
+
 printf 'mold\nninja-build\n' >absent
 setup fresh 0
 says "installing .*ninja-build"
@@ -138,6 +167,10 @@ mkdir -p own/lib own/include/torch
 setup root 1 SHOAL_TORCH_ROOT="$PWD/own"
 says "holds no LibTorch"
 touch own/lib/libtorch_cpu.so
+options=(--peers)
+setup root 1 SHOAL_TORCH_ROOT="$PWD/own"
+says "a LibTorch without its Python package"
+options=()
 setup root 0 SHOAL_TORCH_ROOT="$PWD/own"
 says "nothing to install"
 [ ! -s "$log" ] || fail "nothing must be installed"

@@ -1,7 +1,8 @@
 // What a checkpoint's model computes: writes its outputs for given inputs.
 //
 // Usage: model_outputs CKPT|RUN INPUT.safetensors OUTPUT.safetensors
-//        input: the tensor `image` [b, C, H, W], normalised, or `token` [b, S], int64
+//        input: the tensor `image` [b, C, H, W], normalised, or `token` [b, S] and, if they
+//               differ in length, `length` [b], int64
 //        output: the tensor `outputs`, as Task::outputs gives it
 
 #include <iostream>
@@ -20,8 +21,9 @@
 namespace shoal {
 namespace {
 
-Batch read_batch(const ForeignWeights& file, torch::Dtype dtype) {
+Batch read_batch(const ForeignWeights& file, const Recipe& recipe) {
   Batch batch;
+  const torch::Dtype dtype = compute_dtype_of(recipe);
   int64_t samples = 0;
   if (const auto* image = file.find("image")) {
     batch.image_bVCHW = file.read(*image).to(dtype).unsqueeze(1);
@@ -31,8 +33,10 @@ Batch read_batch(const ForeignWeights& file, torch::Dtype dtype) {
     batch.token_bS = file.read(*token);
     samples = batch.token_bS.size(0);
   }
+  if (const auto* length = file.find("length")) batch.length_b = file.read(*length);
+  batch.context.seed = static_cast<uint64_t>(recipe.run.seed);
   batch.context.sample_b = torch::arange(samples, torch::kInt64);
-  batch.context.samples_per_group = 1;
+  batch.context.samples_per_group = recipe.train.group;
   batch.context.samples_in_step = batch.context.samples_in_micro = samples;
   return batch;
 }
@@ -57,7 +61,7 @@ void run(const std::string& checkpoint, const std::string& input, const std::str
   RankGrid grid = make_rank_grid(make_self_communicator(), 1);
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape(), {&grid, torch::kCPU});
   load_weights(reader.path(), weights_of(model), *grid.world);
-  const Batch batch = read_batch(ForeignWeights(input), compute_dtype_of(recipe));
+  const Batch batch = read_batch(ForeignWeights(input), recipe);
   write_outputs(at_least_float32(model.task->outputs(batch)).contiguous(), output);
 }
 

@@ -1,0 +1,69 @@
+"""Models from what `shoal export RUN --to safetensors OUT` writes."""
+import json
+import os
+import re
+
+import torch
+from safetensors import safe_open
+
+from .adaptive_attention import adaptive_attention
+from .convnext import convnext
+from .gpt2 import gpt2
+from .hspmn import hspmn
+from .layers import Context, Error, Weights
+from .mixer import mixer
+from .sparse_mlp import sparse_mlp
+from .tasks import TASKS
+from .vit import vit
+
+BACKBONES = {"adaptive_attention": adaptive_attention, "convnext": convnext, "gpt2": gpt2, "hspmn": hspmn,
+             "mixer": mixer, "sparse_mlp": sparse_mlp, "vit": vit,
+             "flat_pixels": lambda w, image_BCHW, options, context: image_BCHW.flatten(1)}  # to compare with
+# What training alone uses: noise of routers and gates, the momentum encoder.
+OF_TRAINING = re.compile(r"noise_weight|noisy_threshold|num_updates|log_temperature|^key_(backbone|projector)\.")
+
+
+class Model(Weights):
+    """An exported model: the file's tensors as parameters, under their names. They need no gradients unless
+    `requires_grad_()` is called. `recipe`, `samples`: the contents of recipe.json."""
+
+    def __init__(self, tensors, recipe, samples):
+        super().__init__(tensors)
+        self.recipe, self.samples = recipe, samples
+        self.backbone_name, self.task_name = recipe["model"]["backbone"], recipe["task"]["name"]
+        for name in {self.backbone_name, self.task_name} - {*BACKBONES, *TASKS}:
+            raise Error(f"'{name}' is not covered by this package")
+
+    def features(self, x, lengths=None, kind="mean"):
+        """Features of images [B, channels, H, W] or vocabulary ids [B, S]: of each sample the "mean" of its tokens
+        (or its class token), or the "last" one, or all "tokens". `lengths` [B]: tokens before the padding."""
+        context = Context(kind, self.recipe["train"]["group"], self.recipe["run"]["seed"], self.samples["sequence"],
+                          None if x.is_floating_point() else x)
+        if lengths is not None:
+            context.is_token_BS = torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
+        return BACKBONES[self.backbone_name](getattr(self, "backbone", None), x, self.recipe["model"], context)
+
+    def forward(self, x, lengths=None):
+        """Outputs of the task, see tasks.py; `x` and `lengths` as of `features`."""
+        return TASKS[self.task_name](self, x, lengths)
+
+
+def load(path):
+    """The exported model, in eval mode, in float64 if its weights are, else in float32. `path`: the file, or its
+    folder; recipe.json is beside it. Raises Error for a model that this package does not cover."""
+    path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
+    beside = os.path.join(os.path.dirname(path), "recipe.json")
+    if not os.path.exists(beside):
+        raise Error(f"'{beside}' is not there; `shoal export RUN --to safetensors OUT` writes it with the weights")
+    with open(beside, encoding="utf-8") as text, safe_open(path, "pt") as file:
+        described, tensors = json.load(text), {name: file.get_tensor(name) for name in file.keys()}
+    tensors = {name: own.float() if own.itemsize == 2 else own for name, own in tensors.items()}
+    model = Model(tensors, described["recipe"], described["samples"]).eval()
+    # A blank sample uses each tensor that the recipe's model has.
+    image, dtype = model.samples["image"], next(model.parameters()).dtype
+    model(torch.zeros(1, *image, dtype=dtype) if image else torch.zeros(1, 1, dtype=torch.int64))
+    unread = [f"{part.name}.{name}" for part in model.modules() for name in part._parameters if name not in part.read]
+    unread = [name for name in unread if not OF_TRAINING.search(name)]
+    if unread:
+        raise Error(f"'{path}': {len(unread)} tensors are not covered by this package, the first is {unread[0]}")
+    return model

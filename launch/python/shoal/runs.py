@@ -1,0 +1,26 @@
+"""Metrics of runs as columns."""
+import json
+import os
+
+
+def runs(root):
+    """The runs below a folder, or the run that it is, by name: columns of logged steps (`train`) and evaluations
+    (`evaluate`), {"step": [...], "loss": [...], ...}, None for no number. The last row of a step counts."""
+    found = {}
+    for folder, below, files in os.walk(root):
+        below.sort()
+        if "metrics.jsonl" in files:
+            name = os.path.relpath(folder, root)
+            found[os.path.basename(os.path.abspath(root)) if name == "." else name] = read_run(folder)
+            below.clear()
+    return found
+
+
+def read_run(folder):
+    kinds = {"train": {}, "evaluate": {}}
+    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+        for record in [json.loads(line) for line in file if line.endswith("\n")]:  # the last may be half written
+            kinds["evaluate" if record.pop("event", None) else "train"][record["step"]] = record
+    tables = {kind: [rows[step] for step in sorted(rows)] for kind, rows in kinds.items()}
+    names = {kind: dict.fromkeys(name for row in rows for name in row) for kind, rows in tables.items()}
+    return {kind: {name: [row.get(name) for row in rows] for name in names[kind]} for kind, rows in tables.items()}
