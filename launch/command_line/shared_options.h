@@ -41,6 +41,7 @@ void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
+void add_runs(CLI::App& app, ExitCode& code);
 /// Declares `completion` and `man`, which print a completion script and a manual page of `app`.
 void add_descriptions(CLI::App& app, ExitCode& code);
 

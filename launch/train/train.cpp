@@ -223,10 +223,10 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   };
   // Without a step left, this start had no part in the run.
   if (session.steps_done() < session.total_steps()) {
-    write_run_records(
-        run.folder, job.checked.loaded,
-        {job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done()},
-        *grid.world);
+    write_run_records(run.folder, job.checked.loaded,
+                      {job.launch, job.arguments.command_line, ranks.devices.own,
+                       session.steps_done(), session.total_steps(), session.task().score().metric},
+                      *grid.world);
   }
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
