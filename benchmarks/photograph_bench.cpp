@@ -260,7 +260,7 @@ class Packing {
         out_(scratch.path("out")),
         shards_(scratch.path("shards")) {
     fill_folder_with(images, bytes, folder_);
-    for (const ImageEntry& image : images_of_folder(folder_, std::nullopt)) {
+    for (const ImageEntry& image : images_of_folder(folder_, {.classes = 0})) {
       images_.push_back((fs::path(folder_) / image.path).string());
     }
     fs::create_directory(shards_);
@@ -374,7 +374,7 @@ void measure_packing(const Arguments& arguments, const std::vector<std::string>&
 void measure(const Arguments& arguments, Report& out) {
   set_up(1, out);
   std::vector<std::string> paths;
-  for (const ImageEntry& image : images_of_folder(arguments.folder, std::nullopt)) {
+  for (const ImageEntry& image : images_of_folder(arguments.folder, {.classes = 0})) {
     paths.push_back((fs::path(arguments.folder) / image.path).string());
   }
   const ScratchFolder scratch(arguments.scratch);

@@ -158,7 +158,8 @@ void report(const std::vector<bench::Timing>& timings, const Recipe& recipe, ben
 
 RankGrid make_grid(const Recipe& recipe, std::unique_ptr<Communicator> world,
                    const c10::Device& device, std::unique_ptr<Communicator> gpu_world = nullptr) {
-  const int64_t expert_ranks = std::min(recipe.parallel.expert_ranks, world->size());
+  const int64_t expert_ranks =
+      std::min(recipe.parallel.expert_ranks.value_or(world->size()), world->size());
   RankGrid grid = make_rank_grid(std::move(world), expert_ranks, 0, std::move(gpu_world));
   grid.device = device;
   return grid;

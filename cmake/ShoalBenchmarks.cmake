@@ -5,7 +5,7 @@ file(GLOB common CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/benchmarks/support/*.c
 add_executable(benchmarks ${sources} ${common})
 shoal_use_torch(benchmarks)
 shoal_compile_quickly(benchmarks)
-target_link_libraries(benchmarks PRIVATE shoal_lib)
+target_link_libraries(benchmarks PRIVATE shoal_process)
 target_compile_definitions(benchmarks PRIVATE
   SHOAL_BENCHMARK_PEERS="${PROJECT_SOURCE_DIR}/benchmarks/peers")
 set_target_properties(benchmarks PROPERTIES

@@ -59,7 +59,7 @@ foreach(target IN ITEMS emulated_device emulated_checks tests_gpu_emulated)
 endforeach()
 target_link_libraries(emulated_device PRIVATE GTest::gtest)
 target_link_libraries(emulated_checks PRIVATE GTest::gtest)
-target_link_libraries(tests_gpu_emulated PRIVATE shoal_lib GTest::gmock GTest::gtest_main)
+target_link_libraries(tests_gpu_emulated PRIVATE shoal_process GTest::gmock GTest::gtest_main)
 # In a folder of its own, beside a probe of its own: tests look for that where they are.
 add_library(emulated_gpu_probe MODULE "${emulated}/probe.cpp")
 target_link_libraries(emulated_gpu_probe PRIVATE shoal_base)

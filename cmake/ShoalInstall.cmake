@@ -1,6 +1,6 @@
 # `cmake --install`: the program, its libraries, recipes, launch scripts, manual and completions, and
 # for those who link libshoal its headers and a CMake package: find_package(shoal),
-# target_link_libraries(... shoal::shoal). Components: `program`, `development`, `cuda` (the
+# target_link_libraries(... shoal::shoal), or shoal::process for programs. Components: `program`, `development`, `cuda` (the
 # plug-in), and `bundle`, which is for packages alone (ShoalPackage.cmake).
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shoal")
@@ -48,6 +48,7 @@ foreach(folder IN ITEMS runtime parallel moe sparse models launch)
             FILES_MATCHING PATTERN "*.h" PATTERN "*_cuda.h" EXCLUDE)
   endif()
 endforeach()
+install(TARGETS shoal_process EXPORT shoal ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT shoal FILE shoal-targets.cmake NAMESPACE shoal:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/shoal-config.cmake.in
   "${CMAKE_BINARY_DIR}/package/shoal-config.cmake" INSTALL_DESTINATION ${package_dir})

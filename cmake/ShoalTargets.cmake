@@ -86,7 +86,8 @@ function(shoal_sources folder out)
        "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
   list(REMOVE_ITEM sources launch/main.cpp launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
-       launch/command_line/describe_commands.cpp ${SHOAL_PARSER_SOURCES})
+       launch/command_line/describe_commands.cpp launch/command_line/text_commands.cpp ${SHOAL_PROCESS_SOURCES}
+       ${SHOAL_PARSER_SOURCES})
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
@@ -145,16 +146,25 @@ function(shoal_add_library)
                         $<INSTALL_INTERFACE:LibTorch::cpu> $<INSTALL_INTERFACE:LibTorch::c10>)
 endfunction()
 
+# What changes the process that links it: for programs, which call use_process_parts().
+function(shoal_add_process_library)
+  add_library(shoal_process STATIC ${SHOAL_PROCESS_SOURCES})
+  add_library(shoal::process ALIAS shoal_process)
+  target_link_libraries(shoal_process PUBLIC shoal_lib)
+  target_precompile_headers(shoal_process REUSE_FROM shoal_pch)
+  set_target_properties(shoal_process PROPERTIES EXPORT_NAME process)
+endfunction()
+
 function(shoal_add_program)
   if(EXISTS "${PROJECT_SOURCE_DIR}/launch/main.cpp")
     add_library(shoal_subcommands OBJECT launch/command_line/subcommands.cpp launch/command_line/shared_options.cpp
-                launch/command_line/describe_commands.cpp)
+                launch/command_line/describe_commands.cpp launch/command_line/text_commands.cpp)
     shoal_use_torch(shoal_subcommands)
     shoal_compile_quickly(shoal_subcommands)
     add_executable(shoal launch/main.cpp $<TARGET_OBJECTS:shoal_subcommands>)
     shoal_use_torch(shoal)
     shoal_compile_quickly(shoal)
-    target_link_libraries(shoal PRIVATE shoal_lib)
+    target_link_libraries(shoal PRIVATE shoal_process)
     set_target_properties(shoal PROPERTIES
       INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../${CMAKE_INSTALL_LIBDIR}/shoal;${LibTorch_LIB_DIR}")
   endif()

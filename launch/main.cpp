@@ -15,9 +15,11 @@
 #include "launch/command_line/subcommands.h"
 #include "launch/job/failure.h"
 #include "launch/job/launch_info.h"
+#include "launch/recipe/keys.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
+#include "runtime/device/process_parts.h"
 
 namespace shoal {
 namespace {
@@ -58,21 +60,38 @@ bool is_override(const std::string& word) {
          word.substr(0, equals).find('.') != std::string::npos;
 }
 
-/// The override in a word that was typed like an option: `train.batch=3` for `--train.batch=3` and
-/// for `--set train.batch=3`; "" if there is none.
-std::string override_of(const std::string& word, const Words& words) {
+/// An unknown option `--name=value` or `--name value`; "" for what is not given.
+struct TypedOption {
+  std::string name, value;
+};
+
+TypedOption typed_option(const std::string& word, const Words& words) {
   const std::string text = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const std::size_t equals = text.find('=');
-  if (is_override(text)) return text;
-  if (equals != std::string::npos) {
-    const std::string value = text.substr(equals + 1);
-    return is_override(value) ? value : "";
-  }
+  if (equals != std::string::npos) return {text.substr(0, equals), text.substr(equals + 1)};
   const auto at = std::ranges::find(words, word);
   const std::string next = at == words.end() || at + 1 == words.end() ? "" : *(at + 1);
-  if (text.find('.') == std::string::npos) return is_override(next) ? next : "";
-  const bool is_value = !next.empty() && next[0] != '-' && !is_override(next);
-  return text + "=" + (is_value ? next : "VALUE");
+  return {text, next.starts_with('-') ? "" : next};
+}
+
+/// The override that an option stands for: `train.batch=3` for `--train.batch=3` and for `--set
+/// train.batch=3`, `optimizer.lr=3` for `--lr 3`; "" if there is none.
+std::string override_of(const TypedOption& option) {
+  const bool is_path = option.name.find('.') != std::string::npos, sets = is_override(option.value);
+  if (!is_path && sets) return option.value;
+  const std::string key = is_path ? option.name : key_named(option.name);
+  if (key.empty()) return "";
+  return key + "=" + (option.value.empty() || sets ? "VALUE" : option.value);
+}
+
+/// Suggests the launcher, or a command's own option, for the number of ranks; "" for other options.
+std::string rank_hint(const CLI::App& command, const TypedOption& option) {
+  const Words names{"n",         "np",   "ranks",    "num-ranks", "nproc", "nproc_per_node",
+                    "num_ranks", "gpus", "num-gpus", "num_gpus",  "world", "world_size"};
+  if (std::ranges::find(names, option.name) == names.end()) return "";
+  if (command.get_option_no_throw("--world") != nullptr) return "; did you mean '--world'?";
+  return "; the launcher starts the ranks: launch/run -n " +
+         (option.value.empty() ? "N" : option.value) + " " + command.get_name() + " ...";
 }
 
 /// Suggests what the first unknown option may have meant: a recipe key, or the nearest option.
@@ -83,7 +102,11 @@ std::string option_hint(const CLI::App& command, const Words& words) {
   }
   for (const std::string& word : command.remaining()) {
     if (!word.starts_with('-')) continue;
-    const std::string meant = override_of(word, words);
+    const bool takes_keys = command.get_option_no_throw("overrides") != nullptr;
+    const TypedOption option = typed_option(word, words);
+    const std::string ranks = takes_keys ? rank_hint(command, option) : "";
+    if (!ranks.empty()) return ranks;
+    const std::string meant = takes_keys ? override_of(option) : "";
     return meant.empty() ? did_you_mean(word.substr(0, word.find('=')), options)
                          : "; keys of recipes are set without dashes: " + meant;
   }
@@ -168,6 +191,7 @@ int main(int argc, char** argv) {
   for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
     if (fcntl(file, F_GETFD) < 0) open("/dev/null", O_RDWR);  // takes the lowest free number
   }
+  shoal::use_process_parts();
   std::signal(SIGXFSZ, SIG_IGN);  // beyond `ulimit -f` a write fails with EFBIG instead
   try {
     return static_cast<int>(shoal::run(argc, argv));

@@ -43,6 +43,8 @@ inline double mean_of(const std::vector<NamedSum>& totals, std::string_view name
 struct EvalOutput {
   std::vector<NamedSum> sums;
   std::vector<MoeStats> moe = {};  ///< of this batch, one entry per MoE layer
+  /// Probability of each class, [b, classes], float32 or float64; undefined unless classifies().
+  torch::Tensor probability_bN = {};
 };
 
 /// A number that an evaluation reports.
@@ -51,6 +53,7 @@ struct Metric {
     kNumber,
     kShare,  ///< in [0, 1], printed as a percentage
     kCount,
+    kLoss,  ///< a number that is better the lower it is; the others, the higher
   };
   std::string name;  ///< key in JSON and CSV
   double value = 0.0;
@@ -85,8 +88,9 @@ class References {
   virtual ~References() = default;
   /// Maximum number of training samples kept; 0: none are read.
   virtual int64_t most_samples() const = 0;
-  /// Removes the samples of the previous evaluation.
-  virtual void clear() = 0;
+  /// Removes the samples of the previous evaluation. `own_samples`: number S of evaluated samples
+  /// if the next N are these, evenly spaced: n is sample n S / N, rounded down. 0: they are others.
+  virtual void clear(int64_t own_samples) = 0;
   /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };
@@ -137,6 +141,14 @@ class Task : public ModuleBase, public Stateful {
   virtual torch::Tensor outputs(const Batch& batch) = 0;
   /// Evaluates one batch, without gradients. Collective, b may be 0.
   virtual EvalOutput evaluate(const Batch& batch) = 0;
+  /// True if evaluate() gives probabilities of the classes.
+  virtual bool classifies() const { return false; }
+  /// Restores images that are taken as they are: [b, C, H, W] in [0, 1]; undefined (default) if the
+  /// task restores none. Collective, b may be 0.
+  virtual torch::Tensor restored(const Batch& batch) {
+    (void)batch;
+    return {};
+  }
   /// Metrics from the sums over a whole split. Metrics that the split's data cannot give are
   /// omitted. With empty `totals` all metrics are returned, for the columns of tables.
   virtual std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const = 0;

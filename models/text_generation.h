@@ -24,6 +24,10 @@ class TextModel {
   /// Logits [b, V] of the token after each sequence, without the padding rows of the vocabulary,
   /// from the features [b, D] of its last token; float32, or float64 of a float64 model.
   virtual torch::Tensor next_logits(const torch::Tensor& last_bD) const = 0;
+  /// Scores the labelled tokens of each sample: float64 [b, 2] on the model's device, the sum of
+  /// their log-probabilities in nats, and how many have the highest logit (of equal ones the lowest
+  /// id counts). Without gradients. Collective, b may be 0.
+  virtual torch::Tensor label_scores(const Batch& batch) = 0;
 };
 
 /// Recipe choice of the task `lm`. is_tied: the head is the token embedding; else head.weight.

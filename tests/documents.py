@@ -4,8 +4,9 @@
 Usage: tests/documents.py commands FILE...          the commands of fenced blocks without a language
                                                     or in sh, as FILE:LINE<TAB>COMMAND
        tests/documents.py links FILE...             links, anchors and recipes that are not there
+       tests/documents.py words MOST FILE...        pages of more than MOST words
        tests/documents.py options PROGRAM FILE...   commands and options that `PROGRAM --help` lacks
-The last two print one line per finding, and exit 1 if there is any.
+The last three print one line per finding, and exit 1 if there is any.
 """
 import glob
 import os
@@ -90,6 +91,13 @@ def check_links(names):
                     yield f"{name}:{line}: {one} is not there"
 
 
+def check_words(most, names):
+    for name in names:
+        words = len(read(name).split())
+        if words > most:
+            yield f"{name}:1: {words} words, at most {most}: the rest belongs on another page"
+
+
 class Help:
     """The commands and options that a program's help names, asked for once each."""
 
@@ -142,6 +150,7 @@ def main():
                 print(f"{os.path.relpath(name, ROOT)}:{line}\t{command}")
         return 0
     findings = list(check_links(arguments) if what == "links" else
+                    check_words(int(arguments[0]), arguments[1:]) if what == "words" else
                     check_options(arguments[0], arguments[1:]))
     print("\n".join(findings))
     return 1 if findings else 0

@@ -33,6 +33,11 @@ class DocumentsTest(unittest.TestCase):
         with open(self.page, "w", encoding="utf-8") as file:
             file.write(text)
 
+    def test_words_are_counted(self):
+        self.write("a b\nc")
+        self.assertEqual(list(documents.check_words(3, [self.page])), [])
+        self.assertEqual(len(list(documents.check_words(2, [self.page]))), 1)
+
     def test_commands_are_those_of_plain_and_sh_blocks(self):
         self.write("```\na --b   # why\n# no command\nc \\\n  d\n```\n```yaml\nx: 1\n```\n"
                    "```sh\ne '#f'\n```\n```\n$ g\noutput\n$ h\n```\n")

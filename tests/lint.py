@@ -43,14 +43,15 @@ ROOMS = {
                "command_line", ""],
 }
 # The rooms of routers, sources, backbones and papers, and the rooms of launch/ that may know them: what they
-# save and record is read there.
-MEMBERS = re.compile(r"(runtime/data/(images|sequences)|moe/(routers|nexus)"
+# save and record is read there. Reading, listing and resizing images is no source's alone.
+MEMBERS = re.compile(r"(runtime/data/(images(?!/(image_file|image_list|resized_crop)\.h)|sequences)|moe/(routers|nexus)"
                      r"|sparse/(patterns|grow_rules|permutations|training)"
                      r"|models/(backbones|tasks|hspmn|attention_experts|moco))/")
 MAY_KNOW_MEMBERS = {"weights", "convert", "maps", "inspect", "report"}
 REGISTRATION = re.compile(r'Registration<(?:Router|DataSource|Backbone), \w+> \w+[{(]\s*"(\w+)"')
 COMMAND_LINES = ("launch/main.cpp", "launch/command_line/subcommands.cpp", "launch/command_line/shared_options.cpp",
-                 "launch/command_line/describe_commands.cpp", "benchmarks/support/program.cpp")
+                 "launch/command_line/text_commands.cpp", "launch/command_line/describe_commands.cpp",
+                 "benchmarks/support/program.cpp")
 TEST_FOLDERS = set(FOLDERS) | {"parsers", "mpi", "members"}
 SOURCE = (".h", ".cpp", ".cu", ".cuh")
 DESIGN_PAGES = ("docs/design.md", "docs/style.md")

@@ -187,7 +187,68 @@ def check_gpt2(shoal, name, model, dtype, tolerance, save={}, files=()):
         compare(f"{case}, exported", loaded.eval()(token).logits, expected, tolerance)
 
 
+def rolling_windows(tokens, prefix, length):
+    """Input and scored tokens of lm-evaluation-harness's rolling windows, disjoint, with a context of 1."""
+    done = min(length, len(tokens))
+    yield [prefix] + tokens[:done - 1], tokens[:done]
+    while done < len(tokens):
+        end = min(done + length, len(tokens))
+        yield tokens[end - length - 1:end - 1], tokens[done:end]
+        done = end
+
+
+def expected_score(model, encode, line):
+    """As lm-evaluation-harness's loglikelihood, without a context loglikelihood_rolling."""
+    context, continuation = line.get("context", ""), line["continuation"]
+    length = model.config.n_positions
+    if not context:
+        windows = list(rolling_windows(encode(continuation), model.config.eos_token_id, length))
+    else:
+        if isinstance(context, str):
+            blanks = len(context) - len(context.rstrip())
+            whole, context = encode(context + continuation), encode(context[:len(context) - blanks])
+            continuation = whole[len(context):]
+        windows = [((context + continuation)[-(length + 1):][:-1], continuation)]
+    logprob, greedy = 0.0, True
+    for tokens, scored in windows:
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens])).logits[0, -len(scored):].double()
+        scored = torch.tensor(scored)
+        logprob += logits.log_softmax(1)[torch.arange(len(scored)), scored].sum().item()
+        greedy = greedy and bool((logits.argmax(1) == scored).all())
+    return logprob, greedy, sum(len(scored) for _, scored in windows)
+
+
+def check_scores(shoal, name, model, encode, lines, tolerance, files=()):
+    """`shoal score` of an imported model beside the harness's rules over transformers' logits."""
+    theirs, ours = (fresh(shoal.scratch / part) for part in ("theirs", "ours"))
+    model.save_pretrained(theirs)
+    for file in files:
+        shutil.copy(file, theirs)
+    shoal.run("import", theirs, "--as", "gpt2", ours)
+    source, target = shoal.scratch / "lines.jsonl", shoal.scratch / "scores.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    target.unlink(missing_ok=True)
+    shoal.run("score", ours, source, "--out", target, *(["data.special_tokens=encode"] if files else []))
+    found = [json.loads(line) for line in target.read_text().splitlines()]
+    expected = [expected_score(model, encode, line) for line in lines]
+    compare(f"scores {name}", torch.tensor([answer["logprob"] for answer in found]),
+            torch.tensor([logprob for logprob, _, _ in expected]), tolerance)
+    if [[answer["greedy"], answer["tokens"]] for answer in found] != [rest for _, *rest in expected]:
+        failures.append(f"scores {name}: greedy or tokens of {found}, not {expected}")
+
+
+def score_lines(texts):
+    """Pairs of texts, texts alone, contexts that are cut, and lists of ids."""
+    long = " ".join(texts)
+    lines = [{"context": texts[0], "continuation": " " + texts[1]}, {"context": texts[1] + "  ", "continuation": texts[2]},
+             {"context": texts[2], "continuation": "!"}, {"context": long, "continuation": " " + texts[0][:9]}]
+    return lines + [{"context": [1, 2, 3], "continuation": [4]}, {"context": list(range(90)), "continuation": [7, 8]}]
+
+
 def run_hf(shoal):
+    texts = ["The cat sat on the mat.", "It didn't rain; 12 dogs ran.", "Caf\u00e9 \u4f60\u597d\n\nEnd"]
+    check_scores(shoal, "bytes", make_gpt2().double(), lambda text: list(text.encode()), score_lines(texts), 1e-9)
     check_gpt2(shoal, "tiny", make_gpt2(), torch.float32, FLOAT32)
     check_gpt2(shoal, "tiny", make_gpt2(), torch.float64, FLOAT64)
     check_gpt2(shoal, "tiny", make_gpt2(), torch.float16, FLOAT32)
@@ -201,6 +262,16 @@ def run_hf(shoal):
         return
     files = [pathlib.Path(bpe) / name for name in ("encoder.json", "vocab.bpe")]
     check_gpt2(shoal, "GPT-2's vocabulary", make_gpt2(vocab_size=50257), torch.float32, FLOAT32, files=files)
+    from transformers import GPT2Tokenizer
+    for file, name in zip(files, ("vocab.json", "merges.txt")):
+        shutil.copy(file, shoal.scratch / name)
+    tokenizer = GPT2Tokenizer(str(shoal.scratch / "vocab.json"), str(shoal.scratch / "merges.txt"))
+    model = make_gpt2(vocab_size=50257, eos_token_id=50256).double()
+    greedy = {"context": [5, 6], "continuation": model.generate(
+        torch.tensor([[5, 6]]), max_new_tokens=5, do_sample=False, pad_token_id=50256)[0, 2:].tolist()}
+    alone = [{"continuation": text} for text in (*texts, " ".join(texts * 9), "ends<|endoftext|>begins")]
+    check_scores(shoal, "GPT-2's vocabulary", model, lambda text: tokenizer(text)["input_ids"],
+                 score_lines(texts) + alone + [greedy], 1e-9, files)
 
 
 def check_denoiser(shoal, name, sizes, keys, dtype, tolerance):

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/device/process_parts.h"
 
 namespace shoal::bench {
 
@@ -49,6 +50,7 @@ void Program::add_choices(const std::string& name, std::vector<std::string>& cho
 }
 
 int Program::run(int argc, char** argv, const std::function<void(Report&)>& measure) {
+  use_process_parts();
   try {
     options_->parse(argc, argv);
     Report report(name_, argc, argv);

@@ -99,6 +99,12 @@ std::string units_text(const MoeStageInfo& stage) {
   return join_words(parts, " and ");
 }
 
+/// True if a GPU trains, as far as this machine tells.
+bool runs_on_gpu(const RunOptions& run) {
+  return run.device == DeviceKind::kCuda ||
+         (run.device == DeviceKind::kAuto && cuda_absence().empty());
+}
+
 void print_text(const CheckedRecipe& checked, int64_t world,
                 const std::vector<std::string>& warnings, std::ostream& out) {
   const Recipe& recipe = checked.loaded.options;
@@ -117,8 +123,8 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   }
   print_sparse(recipe, counts.sparse, out);
   out << fmt::format("ranks       {} = {} x {}\n", world,
-                     counted(recipe.parallel.expert_ranks, "expert rank"),
-                     counted(world / recipe.parallel.expert_ranks, "replica"));
+                     counted(*recipe.parallel.expert_ranks, "expert rank"),
+                     counted(world / *recipe.parallel.expert_ranks, "replica"));
   out << fmt::format("step        {} in {} of {} of {}\n", counted(train.batch, "sample"),
                      counted(train.accumulate, "micro-step"),
                      counted(train.batch / train.accumulate / train.group, "routing group"),
@@ -128,22 +134,31 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   const CheckpointSize& checkpoint = counts.checkpoint;
   out << fmt::format("checkpoint  up to {} in at most {}\n", human_bytes(checkpoint.data_bytes),
                      counted(static_cast<int64_t>(checkpoint.num_shards), "shard"));
-  const bool is_auto = recipe.run.device == DeviceKind::kAuto;
-  out << fmt::format(
-      "device      {}{}\n", enum_name(recipe.run.device),
-      is_auto ? ": decided where training starts; `shoal doctor` examines a machine" : "");
-  const bool on_gpu = recipe.run.device == DeviceKind::kCuda || (is_auto && cuda_absence().empty());
-  for (const std::string& note : recipe_notes(checked, on_gpu)) {
+  out << fmt::format("device      {}{}\n", enum_name(recipe.run.device),
+                     recipe.run.device == DeviceKind::kAuto
+                         ? ": decided where training starts; `shoal doctor` examines a machine"
+                         : "");
+  for (const std::string& note : recipe_notes(checked, runs_on_gpu(recipe.run))) {
     out << "note        " << note << "\n";
   }
   for (const std::string& line : warnings) out << "warning     " << line << "\n";
 }
 
-/// The reason why this machine cannot run a good recipe; "" if it can. GPUs need not be there, as a
-/// machine that checks recipes need not have the GPUs that train them: only files are looked for.
-std::string obstacle_here(const Recipe& recipe, bool fits) {
-  if (!fits) return "its memory is too small";
-  return recipe.run.device == DeviceKind::kCuda ? cuda_absence() : "";
+/// Reasons why this machine cannot run a good recipe as it is: no data, no GPU or too little
+/// memory. Without a trial `estimate` is a lower bound. No plug-in is loaded to look for GPUs.
+std::vector<std::string> obstacles_here(const CheckedRecipe& checked, int64_t world,
+                                        const MemoryEstimate& estimate) {
+  const RunOptions& run = checked.loaded.options.run;
+  std::vector<std::string> obstacles = missing_inputs(checked);
+  const std::string absence = cuda_absence();
+  if (run.device == DeviceKind::kCuda && !absence.empty()) obstacles.push_back(absence);
+  const int64_t needed = estimate.total() * world, available = machine_memory().available_bytes;
+  if (run.memory_check && !runs_on_gpu(run) && needed > available) {
+    obstacles.push_back(fmt::format("too little memory, {} of {} available for {}",
+                                    human_bytes(available), human_bytes(needed),
+                                    counted(world, "rank")));
+  }
+  return obstacles;
 }
 
 /// The memory that a rank of a training takes. `measures`: activations by trial steps.
@@ -164,27 +179,24 @@ nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
   return json;
 }
 
-/// Returns whether the ranks fit on this machine, as far as it is known.
-bool print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
+void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstimate& estimate,
                   std::ostream& out) {
   out << to_text(estimate, world);
   if (!estimate.has_activations) {
     out << "  activations are not estimated: " << estimate.not_measured << "\n";
   }
-  if (checked.loaded.options.run.device == DeviceKind::kCuda) {
+  if (runs_on_gpu(checked.loaded.options.run)) {
     out << "  activations of a processor; those of a GPU's kernels differ\n";
-    return true;
+    return;
   }
   const MachineMemory machine = machine_memory();
   out << fmt::format("  this machine has {}, {} of it available", human_bytes(machine.total_bytes),
                      human_bytes(machine.available_bytes));
-  const bool fits = estimate.total() * world <= machine.available_bytes;
-  if (!fits) {
+  if (estimate.total() * world > machine.available_bytes) {
     out << fmt::format(": too little for {} here; {}", counted(world, "rank"),
                        memory_hint(checked, estimate, machine.available_bytes / world, world));
   }
   out << "\n";
-  return fits;
 }
 
 }  // namespace
@@ -193,17 +205,22 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   const CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kKeep, arguments.world);
   const ModelCounts& counts = checked.counts;
-  const int64_t world = arguments.world.value_or(checked.loaded.options.parallel.expert_ranks);
+  const int64_t world = arguments.world.value_or(*checked.loaded.options.parallel.expert_ranks);
   std::vector<Expressivity> expressivity;
   if (arguments.expressivity) expressivity = expressivity_of(counts.sparse);
   const std::vector<std::string> warnings = all_warnings(checked, world);
+  if (!arguments.json) print_text(checked, world, warnings, out);
+  const MemoryEstimate memory = memory_of(checked, world, arguments.memory);
+  const std::vector<std::string> obstacles = obstacles_here(checked, world, memory);
   if (arguments.json) {
     nlohmann::ordered_json json{{"parameters", counts.parameters},
                                 {"parameters_headless", counts.parameters_headless},
                                 {"active_parameters", counts.active_parameters},
                                 {"world", world},
-                                {"warnings", warnings}};
-    const MemoryEstimate memory = memory_of(checked, world, arguments.memory);
+                                {"expert_ranks", *checked.loaded.options.parallel.expert_ranks},
+                                {"warnings", warnings},
+                                {"ready", obstacles.empty()},
+                                {"obstacles", obstacles}};
     json["memory_bytes"] = memory_json(memory);
     json["page_cache_bytes"] = memory.page_cache_bytes;
     if (!memory.has_activations) json["not_measured"] = memory.not_measured;
@@ -216,14 +233,11 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
     }
     out << json_text(json) << "\n";
   } else {
-    print_text(checked, world, warnings, out);
-    const bool fits =
-        !arguments.memory ||
-        print_memory(checked, world, memory_of(checked, world, /*measures=*/true), out);
+    if (arguments.memory) print_memory(checked, world, memory, out);
     if (!expressivity.empty()) print_expressivity(expressivity, out);
-    const std::string obstacle = obstacle_here(checked.loaded.options, fits);
-    out << (obstacle.empty() ? "good\n"
-                             : "good, but this machine cannot run it: " + obstacle + "\n");
+    out << (obstacles.empty() ? "good\n"
+                              : "the recipe is good, but cannot run here yet: " +
+                                    join_words(obstacles, "; ") + "\n");
   }
   return ExitCode::kOk;
 }

@@ -9,6 +9,8 @@
 #include "launch/check/topology.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
+#include "launch/model/score_rule.h"
+#include "launch/recipe/other_data.h"
 #include "launch/step/session.h"
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/state_list.h"
@@ -45,7 +47,7 @@ void apply(const Rule& rule, Problems& problems) {
   }
 }
 
-ModelCounts count(const BuiltModel& model) {
+ModelCounts count(const BuiltModel& model, bool has_head) {
   ModelCounts counts;
   for (const auto& stage : model.stages) counts.stages.push_back(stage->info());
   for (const auto& backbone : backbones_of(*model.task)) {
@@ -56,7 +58,12 @@ ModelCounts count(const BuiltModel& model) {
     counts.parameters += parameter.tensor.numel();
     counts.active_parameters += parameter.tensor.numel() - idle_elements(parameter, model);
   }
-  counts.parameters_headless = counts.parameters - model.task->head_parameters();
+  const int64_t head = model.task->head_parameters();
+  counts.parameters_headless = counts.parameters - head;
+  if (has_head) return counts;
+  counts.lacks_head = head > 0;
+  counts.parameters -= head;
+  counts.active_parameters -= head;
   return counts;
 }
 
@@ -102,8 +109,9 @@ std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* 
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const BuiltModel built = build_model(known, source->shape());
-    checked = CheckedModel{built, count(built)};
+    const DataShape data = source->shape();
+    const BuiltModel built = build_model(known, data);
+    checked = CheckedModel{built, count(built, !data.has_unknown_classes)};
     const BuiltModel& model = checked->built;
     ModelCounts& counts = checked->counts;
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
@@ -165,6 +173,10 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   count_steps("train.log_every", recipe.train.log_every);
   count_steps("evaluate.every", recipe.evaluate.every);
   count_steps("checkpoint.every", recipe.checkpoint.every);
+  if (recipe.train.patience && !recipe.evaluate.every) {
+    problems.add("train.patience",
+                 "counts evaluations, and evaluate.every is never; name how often");
+  }
   apply_at("schedule", [&] { Registry<Schedule>::create(recipe.schedule, scale); });
   if (!recipe.sparsity) return;
   apply_at("sparsity.rule", [&] { Registry<GrowRule>::create(recipe.sparsity->rule, {scale}); });
@@ -219,6 +231,7 @@ void check_mix(const Recipe& recipe, const Task& task, Problems& problems) {
 bool is_behind_end(const Recipe& recipe, StepScale scale,
                    const std::function<int64_t(const StepScale&)>& place) {
   if (scale.total_steps > 0) return place(scale) > scale.total_steps;
+  if (recipe.train.duration.is_time()) return false;
   scale.samples_per_step = recipe.train.batch;
   for (const int64_t samples_per_epoch : {recipe.train.batch, int64_t{1} << 32}) {
     scale.samples_per_epoch = samples_per_epoch;
@@ -232,20 +245,36 @@ bool is_behind_end(const Recipe& recipe, StepScale scale,
 CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVariable unset,
                            std::optional<int64_t> world) {
   config::Diagnostics diagnostics;
-  CheckedRecipe checked{config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}};
-  const LoadedRecipe& loaded = checked.loaded;
+  CheckedRecipe checked{
+      config::read_options<Recipe>(source, unset, diagnostics), nullptr, {}, {}, {}};
+  LoadedRecipe& loaded = checked.loaded;
   // Only what reading found makes a section unfit for further rules, not what they find.
   const config::Diagnostics found = diagnostics;
   config::LocatedProblems problems(loaded.document.root, "", diagnostics);
-  if (!found.has_mistake_in("data"))
+  if (!found.has_mistake_in("data")) {
+    loaded.found = find_classes(loaded.options);
+    fix_normalisation(loaded.options.data);
     checked.source = make_source(loaded.options, source.environment);
+  }
   const DataSource* data = checked.source.get();
-  std::optional<CheckedModel> model = check_model(
-      loaded.options, data, world.value_or(loaded.options.parallel.expert_ranks), found, problems);
+  std::optional<int64_t>& expert_ranks = checked.loaded.options.parallel.expert_ranks;
+  const int64_t ranks = world.value_or(expert_ranks.value_or(1));
+  std::optional<CheckedModel> model = check_model(loaded.options, data, ranks, found, problems);
+  if (!expert_ranks) {
+    expert_ranks =
+        model ? choose_expert_ranks(loaded.options.parallel, model->counts.stages, ranks) : 1;
+  }
   check_durations(loaded.options, data, problems);
   if (data != nullptr) {
     const auto num_views = model ? std::optional(model->built.task->views()) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
+    if (!found.has_mistake_in("evaluate")) {
+      apply([&] { checked.sets = make_set_sources(loaded.options, *data, source.environment); },
+            problems);
+    }
+  }
+  if (model && !found.has_mistake_in("evaluate")) {
+    apply([&] { score_rule(*model->built.task, loaded.options.evaluate); }, problems);
   }
   if (model && !found.has_mistake_in("train")) {
     check_comparison(loaded.options, *model->built.task, problems);

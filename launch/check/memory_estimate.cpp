@@ -228,7 +228,7 @@ int64_t MemoryEstimate::total() const { return sum_of(classes); }
 
 MemoryEstimate estimate_memory(const CheckedRecipe& checked, int64_t world) {
   const Recipe& recipe = checked.loaded.options;
-  const Shares shares{world, recipe.parallel.expert_ranks, recipe.parallel.shard_optimizer};
+  const Shares shares{world, *recipe.parallel.expert_ranks, recipe.parallel.shard_optimizer};
   MemoryEstimate estimate;
   const int64_t groups = recipe.train.batch / recipe.train.accumulate / recipe.train.group;
   estimate.samples = divided_up(groups, world) * recipe.train.group;

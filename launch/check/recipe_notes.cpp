@@ -11,11 +11,13 @@
 #include <string_view>
 #include <system_error>
 
+#include "launch/job/launch_info.h"
 #include "launch/recipe/recipe.h"
 #include "moe/losses/balance_loss.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config_writer.h"
+#include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
@@ -228,6 +230,29 @@ bool exists_here(const fs::path& path) {
   return fs::exists(path, failed);
 }
 
+/// Names the folder that a relative path begins at; "" for absolute paths.
+std::string base_of(const fs::path& path) {
+  return path.is_absolute() ? "" : " in the working directory " + working_directory();
+}
+
+/// Warns of sparse training that never updates its masks, though its rule is to.
+void warn_of_idle_rule(const CheckedRecipe& checked, const StepScale& scale, Lines& warnings) {
+  constexpr int64_t kMostSteps = 10'000'000;
+  const Recipe& recipe = checked.loaded.options;
+  const auto first_update = [&](const StepScale& known) {
+    const auto rule = Registry<GrowRule>::create(recipe.sparsity->rule, {known});
+    const int64_t end = std::min({rule->rests_from(), known.total_steps, kMostSteps});
+    int64_t step = 0;
+    while (step < end && !rule->is_due(step)) ++step;
+    return step < end || end == 0 || end == kMostSteps ? 0 : known.total_steps + 1;
+  };
+  if (!recipe.sparsity || !is_behind_end(recipe, scale, first_update)) return;
+  warnings.push_back(
+      fmt::format("sparsity.rule: {} makes no update in a training of {}: the masks "
+                  "stay as they are drawn; lower sparsity.rule.every",
+                  recipe.sparsity->rule.name(), to_text(recipe.train.duration)));
+}
+
 }  // namespace
 
 std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu) {
@@ -237,6 +262,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
     notes.emplace_back(
         "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
         "is the best so far is saved as well, for checkpoint.keep_best");
+  }
+  if (recipe.train.duration.is_time()) {
+    notes.emplace_back(
+        "train.duration: a trial at the start turns the time into steps; where the schedule ends "
+        "and what places in percent mean is known only then");
   }
   if (recipe.train.average) {
     notes.emplace_back(
@@ -248,6 +278,10 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "optimizer: without sparsity all weights have the same age, so that the state {} costs "
         "memory and changes nothing",
         join_words(checked.counts.entry_kinds)));
+  }
+  if (checked.counts.lacks_head) {
+    notes.emplace_back(
+        "data.classes: auto, and the data that names them is not there: the head is not counted");
   }
   const Node tree = config::to_node(recipe);
   note_usual_losses(checked, tree, notes);
@@ -306,6 +340,7 @@ std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepSca
         scale.total_steps > 0 ? " (" + counted(scale.total_steps, "step") + ")" : "",
         key == "warmup" ? "the learning rate never reaches optimizer.lr" : "no effect"));
   }
+  warn_of_idle_rule(checked, scale, warnings);
   return warnings;
 }
 
@@ -345,12 +380,13 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
     const bool has_folder = folder.empty() || exists_here(folder);
     const std::string missing = has_folder ? file : folder.string();
     if (!told.insert(missing).second) continue;
-    lines.push_back(
-        fmt::format("data: {}: no such {}", missing, has_folder ? "file or folder" : "folder"));
+    lines.push_back(fmt::format("data: {}: no such {}{}", missing,
+                                has_folder ? "file or folder" : "folder", base_of(missing)));
   }
   const std::optional<InitFrom>& start = checked.loaded.options.model.init_from;
   if (start && start->from.find("${env:") == std::string::npos && !exists_here(start->from)) {
-    lines.push_back(fmt::format("model.init_from: {}: no such file or folder", start->from));
+    lines.push_back(fmt::format("model.init_from: {}: no such file or folder{}", start->from,
+                                base_of(start->from)));
   }
   return lines;
 }

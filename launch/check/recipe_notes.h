@@ -20,8 +20,9 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu 
 std::vector<std::string> recipe_warnings(const CheckedRecipe& checked, int64_t world,
                                          FileSystem& files);
 
-/// Warns if the learning rate's warm-up or a milestone ends with the training or later. `scale`:
-/// samples per step and epoch, and steps of the training; omitted while the data is not opened.
+/// Warns if the learning rate's warm-up or a milestone ends with the training or later, and if a
+/// rule for masks of sparse layers never updates them. `scale`: samples per step and epoch, and
+/// steps of the training; omitted while the data is not opened.
 std::vector<std::string> schedule_warnings(const CheckedRecipe& checked, StepScale scale = {});
 
 /// Warning that a resume from a checkpoint of `step` trains nothing: train.duration ends at `end`.

@@ -19,6 +19,12 @@ namespace {
 /// Names of stages by their number of units.
 using StagesOfCount = std::map<int64_t, std::vector<std::string>>;
 
+StagesOfCount by_count(const std::vector<MoeStageInfo>& stages) {
+  StagesOfCount counts;
+  for (const MoeStageInfo& stage : stages) counts[stage.num_units].push_back(stage.name);
+  return counts;
+}
+
 /// True if so many expert ranks can share the units of all stages.
 bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
   return std::all_of(stages.begin(), stages.end(), [&](const auto& entry) {
@@ -39,7 +45,7 @@ void check_chunks(const Recipe& recipe, const std::vector<MoeStageInfo>& stages,
     // What other placements and nodes come to is not known yet.
     const bool by_unit = parallel.placement == PlacementRule::kContiguous &&
                          cuts_by_unit(stage.num_chunks, stage.is_hierarchical,
-                                      stage.num_units / parallel.expert_ranks);
+                                      stage.num_units / *parallel.expert_ranks);
     if (stage.num_chunks == 1 || by_unit || stage.num_chunks <= least) continue;
     problems.add("batch",
                  fmt::format("{} cuts its tokens into exchange.chunks = {} parts of whole routing "
@@ -63,18 +69,22 @@ struct RankRules {
   bool must_divide() const {
     return !parallel.uneven && parallel.placement != PlacementRule::kByCost;
   }
-  /// "valid expert_ranks for 4 ranks: 1, 2, 4".
-  std::string choices() const {
+  /// Divisors of the world that can share the units of all stages.
+  std::vector<int64_t> valid_expert_ranks() const {
     std::vector<int64_t> valid = divisors(world);
     std::erase_if(valid, [&](int64_t ranks) { return !can_share(stages, ranks, must_divide()); });
+    return valid;
+  }
+  /// "valid expert_ranks for 4 ranks: 1, 2, 4".
+  std::string choices() const {
     return fmt::format("{}: {}",
                        knows_stages ? "valid expert_ranks for " + counted(world, "rank")
                                     : "divisors of " + std::to_string(world),
-                       fmt::join(valid, ", "));
+                       fmt::join(valid_expert_ranks(), ", "));
   }
   /// "; or start 2 or 4 ranks", where the stages could be shared then.
   std::string other_worlds() const {
-    const int64_t ranks = parallel.expert_ranks;
+    const int64_t ranks = *parallel.expert_ranks;
     if (!knows_stages || !can_share(stages, ranks, must_divide())) return "";
     const int64_t above = (world / ranks + 1) * ranks;
     return world > ranks ? fmt::format("; or start {} or {} ranks", above - ranks, above)
@@ -85,7 +95,7 @@ struct RankRules {
 /// Adds where the rule of topology is broken, with what would satisfy it.
 void check_grid(const RankRules& rules, Problems& problems) {
   const ParallelOptions& parallel = rules.parallel;
-  for (const auto& [key, what] : topology_problems(rules.known_world, parallel.expert_ranks,
+  for (const auto& [key, what] : topology_problems(rules.known_world, *parallel.expert_ranks,
                                                    parallel.ranks_per_node.value_or(0))) {
     std::string hint;
     if (key == "expert_ranks") {
@@ -101,7 +111,7 @@ void check_grid(const RankRules& rules, Problems& problems) {
 /// Adds a problem for each stage of which an expert rank would have no unit, or, unless the recipe
 /// allows it, more units than another.
 void check_units_of_ranks(const RankRules& rules, Problems& problems) {
-  const int64_t ranks = rules.parallel.expert_ranks;
+  const int64_t ranks = *rules.parallel.expert_ranks;
   for (const auto& [num_units, names] : rules.stages) {
     if (num_units < ranks) {
       problems.add(
@@ -120,14 +130,22 @@ void check_units_of_ranks(const RankRules& rules, Problems& problems) {
 
 }  // namespace
 
+int64_t choose_expert_ranks(const ParallelOptions& parallel,
+                            const std::vector<MoeStageInfo>& stages, int64_t world) {
+  const RankRules rules{parallel, /*knows_stages=*/true, world, world, by_count(stages)};
+  std::vector<int64_t> valid = rules.valid_expert_ranks();
+  std::erase_if(valid, [&](int64_t ranks) {
+    return !topology_problems(world, ranks, parallel.ranks_per_node.value_or(0)).empty();
+  });
+  return stages.empty() || valid.empty() ? 1 : valid.back();
+}
+
 void check_ranks(const LoadedRecipe& loaded, const std::vector<MoeStageInfo>* stages,
                  std::optional<int64_t> world, bool knows_train, config::Diagnostics& diagnostics) {
   config::LocatedProblems problems(loaded.document.root, "parallel", diagnostics);
   const ParallelOptions& parallel = loaded.options.parallel;
-  RankRules rules{parallel, stages != nullptr, world, world.value_or(parallel.expert_ranks), {}};
-  if (stages != nullptr) {
-    for (const MoeStageInfo& stage : *stages) rules.stages[stage.num_units].push_back(stage.name);
-  }
+  RankRules rules{parallel, stages != nullptr, world, world.value_or(*parallel.expert_ranks), {}};
+  if (stages != nullptr) rules.stages = by_count(*stages);
   check_grid(rules, problems);
   check_units_of_ranks(rules, problems);
   if (stages == nullptr || !knows_train) return;

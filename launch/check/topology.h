@@ -11,6 +11,12 @@
 
 namespace shoal {
 
+/// Returns what parallel.expert_ranks: auto stands for: the largest number that divides `world`
+/// ranks, and the units (such as experts) of each stage unless the recipe allows uneven shares; 1
+/// without stages.
+int64_t choose_expert_ranks(const ParallelOptions& parallel,
+                            const std::vector<MoeStageInfo>& stages, int64_t world);
+
 /// Checks that a model fits `world` ranks (unset: not known yet). `stages`: its layers that route
 /// tokens to units (experts or memory units); null if the model has mistakes. `knows_train`: false
 /// if the section `train` could not be read; chunks are then not checked. Adds mistakes at their

@@ -8,10 +8,12 @@
 #include <iostream>
 #include <memory>
 
+#include "launch/data/data.h"
 #include "launch/inspect/inspect.h"
 #include "launch/job/console.h"
 #include "launch/job/launch_info.h"
 #include "launch/new_recipe/new.h"
+#include "launch/predict/predict.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
@@ -29,6 +31,14 @@ void add_checkpoint_path(CLI::App& command, std::string& path) {
                   "a checkpoint's folder, or a run's, which means its newest checkpoint")
       ->type_name("PATH")
       ->required();
+}
+
+void add_weights(CLI::App& command, CheckpointChoice& choice) {
+  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
+      ->type_name("CKPT|RUN")
+      ->required();
+  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  add_raw_weights(command, choice.raw_weights);
 }
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
@@ -303,6 +313,38 @@ void add_runs(CLI::App& app, ExitCode& code) {
   });
 }
 
+void add_predict(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "predict", "Label images or lines of text, or restore images, on any number of ranks");
+  const auto arguments = std::make_shared<PredictArguments>();
+  add_weights(*command, arguments->checkpoint);
+  command
+      ->add_option(
+          "inputs", arguments->words,
+          "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
+          "a sample a line; -: paths or lines from standard input; key=value sets a key")
+      ->type_name("FILE|FOLDER|-|KEY=VALUE");
+  command->add_option("--top-k", arguments->top_k, "classes of each input, most probable first")
+      ->transform(integer_in(at_least(1)))
+      ->capture_default_str();
+  command
+      ->add_option("--save-images", arguments->images,
+                   "restore images by a denoiser, as PNG files in this new folder")
+      ->type_name("FOLDER");
+  add_model_override(*command, arguments->checkpoint.override_model);
+  command->add_flag("--json", arguments->json, "a line of JSON for each input");
+  command->footer(
+      "Inputs that cannot be read are named and left out; the exit code is then 13.\n"
+      "Examples:\n"
+      "  shoal predict runs/quickstart photograph.jpg --top-k 3\n"
+      "  shoal predict runs/vit --best photographs --json > labels.jsonl\n"
+      "  find . -name '*.png' | shoal predict runs/vit -\n"
+      "  shoal predict runs/reviews reviews.txt\n"
+      "  shoal predict runs/denoise noisy --save-images restored");
+  command->callback(
+      [&code, arguments] { code = predict(*arguments, environment_variable, std::cout); });
+}
+
 void add_report(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "report", "Write a page on a run, or on several side by side: report.html");
@@ -322,6 +364,57 @@ void add_report(CLI::App& app, ExitCode& code) {
       "  shoal report runs/quickstart\n"
       "  shoal report runs/a runs/b --out comparison.html");
   command->callback([&code, arguments] { code = report(*arguments, std::cout); });
+}
+
+void add_prepare(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "prepare", "Check and unpack a published data set, or tell where its archive is");
+  const auto arguments = std::make_shared<PrepareArguments>();
+  offer_values(*command->add_option("name", arguments->name, "data set")->required(), {"cifar10"});
+  command
+      ->add_option("given", arguments->given,
+                   "the archive, or its unpacked folder; without it: tell where the archive is")
+      ->type_name("ARCHIVE|FOLDER");
+  command->add_option("--out", arguments->out, "folder to make of an archive")
+      ->type_name("DIR")
+      ->capture_default_str();
+  command->footer(
+      "Nothing is fetched: Shoal uses no network.\n"
+      "Examples:\n"
+      "  shoal data prepare cifar10\n"
+      "  shoal data prepare cifar10 cifar-10-binary.tar.gz --out /data/cifar10");
+  command->callback([&code, arguments] { code = prepare(*arguments, std::cout); });
+}
+
+void add_split(CLI::App& data, ExitCode& code) {
+  CLI::App* command = data.add_subcommand(
+      "split", "Split the files of class folders into train/ and val/, by links");
+  const auto arguments = std::make_shared<SplitArguments>();
+  command->add_option("folder", arguments->folder, "its subfolders are the classes")
+      ->type_name("FOLDER")
+      ->required();
+  command
+      ->add_option("--valid", arguments->valid_percent,
+                   "share of each class for val/, at least one file")
+      ->type_name("PERCENT%")
+      ->required()
+      ->transform(strict_number(config::type_of<double>(), in_range(above(0), below(100))))
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            const bool has_sign = text.ends_with('%');
+            text.resize(text.size() - (has_sign ? 1 : 0));
+            return has_sign ? std::string() : "expected a share such as 10%, found " + text;
+          },
+          ""));  // before that one
+  command->add_option("--out", arguments->out, "folder to make; default: FOLDER_split")
+      ->type_name("DIR");
+  command->add_option("--seed", arguments->seed, "of the draw")
+      ->transform(integer_in(at_least(0)))
+      ->capture_default_str();
+  command->footer(
+      "Links are hard, to another disk symbolic; FOLDER stays as it is.\n"
+      "Examples:\n  shoal data split photographs --valid 10% --out /data/photographs");
+  command->callback([&code, arguments] { code = split(*arguments, std::cout); });
 }
 
 }  // namespace shoal

@@ -16,8 +16,12 @@ class Validator;
 /// parser CLI11. Parsing writes the value of an option into the variable that is passed here.
 namespace shoal {
 
+struct CheckpointChoice;
+
 /// Adds the word PATH: the folder of a checkpoint, or of a run, whose newest checkpoint is used.
 void add_checkpoint_path(CLI::App& command, std::string& path);
+/// Adds the words and options that choose the checkpoint whose weights a command uses.
+void add_weights(CLI::App& command, CheckpointChoice& choice);
 /// Adds the words `key=value …`, which set keys of the recipe, and `~key`, which removes one.
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides);
 /// Shows an option's values in help and completion without checking them: the command itself
@@ -37,11 +41,17 @@ CLI::Validator strict_number(const config::Type& type, const Range& range);
 CLI::Validator integer_in(const Range& range);
 
 // Each declares the subcommand of its name; parsing then runs it and sets `code` to its exit code.
+void add_generate(CLI::App& app, ExitCode& code);
 void add_inspect(CLI::App& app, ExitCode& code);
 void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
+void add_predict(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
 void add_runs(CLI::App& app, ExitCode& code);
+void add_score(CLI::App& app, ExitCode& code);
+/// Declare `prepare` and `split` below `data`, as above.
+void add_prepare(CLI::App& data, ExitCode& code);
+void add_split(CLI::App& data, ExitCode& code);
 /// Declares `completion` and `man`, which print a completion script and a manual page of `app`.
 void add_descriptions(CLI::App& app, ExitCode& code);
 

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <initializer_list>
@@ -21,12 +22,12 @@
 #include "launch/inspect/ckpt.h"
 #include "launch/job/launch_info.h"
 #include "launch/machine/doctor.h"
-#include "launch/predict/generate.h"
 #include "launch/recipe/recipes.h"
 #include "launch/recipe/show.h"
 #include "launch/train/train.h"
 #include "runtime/base/text.h"
 #include "runtime/options/registry.h"
+#include "runtime/text/tokenize.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/yaml/config_scalar.h"
 
@@ -58,15 +59,6 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
         return std::string();
       });
   add_overrides(command, source.overrides);
-}
-
-/// The checkpoint whose weights a command uses.
-void add_weights(CLI::App& command, CheckpointChoice& choice) {
-  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
-      ->required();
-  command.add_flag("--best", choice.best, "the run's best checkpoint");
-  add_raw_weights(command, choice.raw_weights);
 }
 
 // Functions that take `code` declare a subcommand, which sets it to its exit code.
@@ -144,8 +136,8 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
                     "checkpoint that can be read");
   command->footer(
       "Examples:\n"
-      "  shoal train configs/quickstart.yaml parallel.expert_ranks=1\n"
-      "  mpirun -np 2 shoal train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+      "  shoal train configs/quickstart.yaml\n"
+      "  launch/run -n 2 train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
       "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
   command->callback([&code, arguments] {
     std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
@@ -175,74 +167,26 @@ void add_eval(CLI::App& app, ExitCode& code) {
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
                     "without the baselines of the task, which are fitted on the training split");
+  command
+      ->add_option("--predictions", arguments->predictions,
+                   "write a line of JSON for each sample: label, most probable classes")
+      ->type_name("FILE.jsonl")
+      ->check([](const std::string& file) {
+        return std::string(file.ends_with(".jsonl") ? "" : "must name a file in .jsonl");
+      });
+  command->add_flag("--confusion", arguments->confusion,
+                    "recall, precision and F1 of each class, the confusion matrix, the most "
+                    "confident mistakes; also in the run's report");
   command->footer(
       "Examples:\n"
       "  shoal eval runs/quickstart\n"
       "  shoal eval runs/denoise --images pictures\n"
-      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin");
+      "  shoal eval runs/quickstart --confusion --predictions predictions.jsonl\n"
+      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin\n"
+      "  shoal eval runs/tiny_cifar10 data.source=image_folder data.path=photos\n"
+      "  shoal eval runs/tiny_cifar10 evaluate.samples=2000");
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
-}
-
-void add_sampling(CLI::App& command, GenerateArguments& arguments) {
-  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
-      ->transform(integer_in(in_range(1, int64_t{1} << 40)))
-      ->capture_default_str();
-  command
-      .add_option("--temperature", arguments.sampling.temperature,
-                  "divides the logits; 0: always the most probable token")
-      ->transform(strict_number(config::type_of<double>(), in_range(0, 1e6)))
-      ->capture_default_str();
-  command
-      .add_option("--top-k", arguments.sampling.top_k,
-                  "choose among this many most probable tokens; 0: among all")
-      ->transform(integer_in(at_least(0)))
-      ->capture_default_str();
-  command
-      .add_option("--top-p", arguments.sampling.top_p,
-                  "choose among the fewest tokens, most probable first, that together have this "
-                  "probability")
-      ->transform(strict_number(config::type_of<double>(), in_range(above(0), 1)))
-      ->capture_default_str();
-  command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
-      ->transform(integer_in(at_least(0)));
-  command.add_option("--samples", arguments.samples, "texts of each prompt")
-      ->transform(integer_in(in_range(1, 1'000'000)))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--batch", arguments.batch,
-          "texts that are generated at once, over all ranks; changes a text by rounding only")
-      ->transform(integer_in(in_range(1, 1'000'000)))
-      ->capture_default_str();
-}
-
-void add_generate(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "generate", "Continue texts with a language model, on any number of ranks");
-  const auto arguments = std::make_shared<GenerateArguments>();
-  add_weights(*command, arguments->checkpoint);
-  add_overrides(*command, arguments->checkpoint.overrides);
-  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--prompt-file", arguments->prompt_files,
-                   "file whose whole text is continued; may be repeated")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  add_sampling(*command, *arguments);
-  add_model_override(*command, arguments->checkpoint.override_model);
-  command->add_flag("--json", arguments->json,
-                    "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
-                    "a list of these, sequences");
-  command->footer(
-      "Examples:\n"
-      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
-      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
-      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
-  command->callback(
-      [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
 }
 
 void add_ckpt(CLI::App& app, ExitCode& code) {
@@ -351,22 +295,27 @@ void add_fold(CLI::App& app, ExitCode& code) {
   command->callback([&code, arguments] { code = fold(*arguments, std::cout); });
 }
 
-/// One option for each key of each tokenizer.
-void add_tokenizer_keys(CLI::App& command, TokenizeArguments& arguments) {
+/// One option for each key of a text's format and of each tokenizer.
+void add_tokenize_keys(CLI::App& command, TokenizeArguments& arguments) {
+  const auto add = [&](const config::FieldInfo& field, const std::string& doc) {
+    const std::string key(field.name);
+    std::string name = "--" + key;
+    std::ranges::replace(name, '_', '-');
+    if (CLI::Option* known = command.get_option_no_throw(name)) {
+      known->description(known->get_description() + "; " + doc);
+      return;
+    }
+    const auto set = [&arguments, key](const std::string& value) {
+      arguments.options.emplace_back(key, value);
+    };
+    CLI::Option* option = command.add_option_function<std::string>(name, set, doc);
+    if (!field.type().words.empty()) offer_values(*option, field.type().words);
+  };
+  for (const auto& field : config::type_of<TextFormat>().fields)
+    add(field, std::string(field.rules.doc));
   for (const config::MemberInfo* member : members_of<Tokenizer>().members()) {
     for (const config::FieldInfo& field : member->options_type().fields) {
-      const std::string key(field.name), name = "--" + key;
-      const std::string doc = fmt::format("of {}: {}", member->name, field.rules.doc);
-      if (CLI::Option* known = command.get_option_no_throw(name)) {
-        known->description(known->get_description() + "; " + doc);
-        continue;
-      }
-      command.add_option_function<std::string>(
-          name,
-          [&arguments, key](const std::string& value) {
-            arguments.options.emplace_back(key, value);
-          },
-          doc);
+      add(field, fmt::format("of {}: {}", member->name, field.rules.doc));
     }
   }
 }
@@ -383,7 +332,7 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
            ->type_name("NAME")
            ->required(),
       members_of<Tokenizer>().names());
-  add_tokenizer_keys(*command, *arguments);
+  add_tokenize_keys(*command, *arguments);
   command
       ->add_option("--out", arguments->out,
                    "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
@@ -393,11 +342,13 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
       ->required();
   add_json(*command, arguments->json);
   command->footer(
-      "Each file is encoded on its own, and nothing is put between them.\n"
+      "Each file is encoded on its own. Without --documents nothing is put between files.\n"
       "Examples:\n"
       "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
       "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
-      "--out ab.bin");
+      "--out ab.bin\n"
+      "  shoal data tokenize pages.jsonl --documents lines --tokenizer gpt2 --vocab vocab.json "
+      "--merges merges.txt --out pages.bin");
   command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
 }
 
@@ -432,6 +383,10 @@ void add_pack(CLI::App& data, ExitCode& code) {
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,
                     "subfolders are classes, numbered in order of name, and samples have labels");
+  command
+      ->add_option("--classes-of", arguments->plan.classes_of,
+                   "--classes with the numbers that the classes have in these shards")
+      ->type_name("DIR");
   add_json(*command, arguments->json);
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
@@ -439,6 +394,7 @@ void add_pack(CLI::App& data, ExitCode& code) {
       "bytes. If packing is killed, DIR has no file that ends in .tar.\n"
       "Examples:\n"
       "  shoal data pack imagenet/train --classes --out shards/train\n"
+      "  shoal data pack imagenet/val --classes-of shards/train --out shards/val\n"
       "  shoal data pack photographs --out shards/train --shard-size 1GB");
   command->callback([&code, arguments] { code = pack(*arguments, std::cout); });
 }
@@ -462,6 +418,8 @@ void add_verify(CLI::App& data, ExitCode& code) {
 void add_data(CLI::App& app, ExitCode& code) {
   CLI::App* data = app.add_subcommand("data", "Prepare and check data");
   data->require_subcommand(1);
+  add_prepare(*data, code);
+  add_split(*data, code);
   add_tokenize(*data, code);
   add_pack(*data, code);
   add_verify(*data, code);
@@ -472,7 +430,9 @@ void add_data(CLI::App& app, ExitCode& code) {
 void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::string>& command_line) {
   add_train(app, code, command_line);
   add_eval(app, code);
+  add_predict(app, code);
   add_generate(app, code);
+  add_score(app, code);
   add_check(app, code);
   add_show(app, code);
   add_keys(app, code);

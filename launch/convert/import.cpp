@@ -13,7 +13,9 @@
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
+#include "launch/recipe/other_data.h"
 #include "launch/recipe/recipe.h"
+#include "launch/weights/open_checkpoint.h"
 #include "models/formats/own_layout.h"
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/state_list.h"
@@ -22,7 +24,6 @@
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"
-#include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
 
 // V rows of an embedding
@@ -58,25 +59,9 @@ bool are_all_float64(const ForeignWeights& weights) {
   });
 }
 
-/// True if the overrides choose a data source that normalises images.
-bool has_images(const std::vector<std::string>& overrides) {
-  constexpr std::string_view kSource = "data.source=";
-  bool has = false;
-  for (const std::string& given : overrides) {
-    if (!given.starts_with(kSource)) continue;
-    const config::MemberInfo* member =
-        members_of<DataSource>().find(std::string_view(given).substr(kSource.size()));
-    has = member != nullptr &&
-          std::ranges::any_of(config::list_keys(member->options_type()), [](const auto& key) {
-            return config::is_at_or_below(key.path, "normalise");
-          });
-  }
-  return has;
-}
-
 /// The recipe derived from the weights, as far as the user's overrides leave it.
-config::Node recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
-                       const std::vector<std::string>& overrides) {
+Recipe recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
+                 const std::vector<std::string>& overrides) {
   const bool has_other_data = sets(overrides, "data.source");
   Mistakes missing;
   for (const auto& [key, why] : model.required_keys) {
@@ -93,18 +78,7 @@ config::Node recipe_of(const ModelRecipe& model, const ForeignWeights& weights,
   recipe.train.duration = Duration::epochs(1);
   recipe.train.batch = recipe.train.group;
   if (are_all_float64(weights)) recipe.train.precision = Precision::kFloat64;
-  config::Node root = config::to_node(recipe);
-  // Another source has other keys; the normalisation is that of the weights.
-  if (config::Entry* data = root.find("data"); data != nullptr && has_other_data) {
-    const bool keeps = has_images(overrides);
-    std::erase_if(data->value.entries, [keeps](const config::Entry& entry) {
-      return !keeps || entry.key != "normalise";
-    });
-    if (data->value.entries.empty()) {
-      std::erase_if(root.entries, [](const config::Entry& entry) { return entry.key == "data"; });
-    }
-  }
-  return root;
+  return recipe;
 }
 
 void refuse_low_rank(const ForeignWeights& weights) {
@@ -119,8 +93,8 @@ void refuse_low_rank(const ForeignWeights& weights) {
 }
 
 /// The recipe in the metadata, made dense: exported weights include masks and permutations.
-config::Node own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
-                        const std::string& name) {
+Recipe own_recipe(const WeightOrigin& origin, const ForeignWeights& weights,
+                  const std::string& name) {
   refuse_low_rank(weights);
   Recipe recipe =
       config::load_options_text<Recipe>(origin.recipe, name, {}, config::UnsetVariable::kKeep)
@@ -128,7 +102,7 @@ config::Node own_recipe(const WeightOrigin& origin, const ForeignWeights& weight
   recipe.sparsity.reset();
   recipe.model.init_from.reset();
   recipe.model.upcycle = false;
-  return config::to_node(recipe);
+  return recipe;
 }
 
 void check_described_model(const WeightFormat& format, const Recipe& recipe) {
@@ -157,10 +131,10 @@ struct Described {
 Described describe_weights(const WeightFormat* format, const ForeignWeights& weights,
                            const ImportArguments& arguments, const Environment& environment) {
   const std::string name = fmt::format("{} (its recipe)", weights.path());
-  const auto load = [&](const config::Node& root) {
-    return config::load_options_text<Recipe>(config::emit(root), name,
-                                             {"", arguments.overrides, environment})
-        .options;
+  const auto load = [&](const Recipe& told) {
+    Recipe recipe = read_changed(told, {name, arguments.overrides, environment}).loaded.options;
+    find_classes(recipe);
+    return recipe;
   };
   if (format == nullptr) {
     const WeightOrigin origin = origin_of(weights);
@@ -223,6 +197,10 @@ ModelWeights read_weights(const std::map<std::string, Source>& sources, const St
     const Source& source = sources.at(item.entry.name);
     const torch::Tensor value = source.name->to_ours(weights.read(*source.tensor), item.entry.shape,
                                                      scalar_type(item.entry.dtype));
+    if (!value.isfinite().all().item<bool>()) {
+      throw CheckpointError(fmt::format("'{}': the tensor '{}' has values that are not finite",
+                                        weights.path(), source.tensor->stored_name));
+    }
     read.list.push_back({item.entry.name, value, 0, {}, {}});
   }
   return read;
@@ -292,7 +270,7 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   check_copies(names, sources, weights);
   ModelRun run;
   run.id = "import-" + arguments.format;
-  run.origin = {{"imported_as", arguments.format}};
+  run.origin = {{kImportedAs, arguments.format}};
   run.weights = read_weights(sources, wanted, weights);
   run.tokenizer = described.tokenizer;
   std::string why_unknown;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
+#include "runtime/data/sample_subset.h"
 
 namespace shoal {
 
@@ -17,17 +19,55 @@ OpenSplit open_split(std::shared_ptr<const DataSource> source, Split split, int6
   return opened;
 }
 
-JobData open_data(const std::shared_ptr<const DataSource>& source, int64_t workers,
+OpenSplit open_valid(const Recipe& recipe, std::shared_ptr<const DataSource> source,
+                     int64_t workers) {
+  OpenSplit split = open_split(std::move(source), Split::kValid, workers);
+  if (const std::optional<int64_t> count = recipe.evaluate.samples) {
+    split.drawn_from = split.samples->size();
+    split.samples = SampleSubset::draw(std::move(split.samples), *count,
+                                       static_cast<uint64_t>(recipe.run.seed));
+  }
+  return split;
+}
+
+std::vector<OpenSet> open_sets(const Recipe& recipe, const std::vector<SetSource>& sources,
+                               int64_t workers) {
+  std::vector<OpenSet> sets;
+  for (const SetSource& set : sources) {
+    try {
+      sets.push_back({set.name, open_valid(recipe, set.source, workers)});
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("evaluate.sets.{}: {}", set.name, error.what()), error.hint());
+    }
+  }
+  return sets;
+}
+
+std::string describe_draw(const OpenSplit& split) {
+  if (!split.drawn_from) return "";
+  const int64_t size = split.samples->size();
+  return fmt::format("{} of {}{}", size, counted(*split.drawn_from, "sample"),
+                     size < *split.drawn_from ? ", drawn by run.seed (evaluate.samples)"
+                                              : "; evaluate.samples asks for no fewer");
+}
+
+JobData open_data(const Recipe& recipe, const RecipeSources& sources, int64_t workers,
                   Communicator& world, Console& console) {
-  JobData data{open_split(source, Split::kTrain, workers),
-               open_split(source, Split::kValid, workers)};
+  JobData data{open_split(sources.data, Split::kTrain, workers),
+               open_valid(recipe, sources.data, workers), open_sets(recipe, sources.sets, workers)};
   // Once, though each evaluation starts workers.
   const auto told = std::make_shared<std::set<std::string>>();
   data.train.warn = data.valid.warn = [&console, told, rank = world.rank()](const auto& line) {
     if (told->insert(line).second) console.print(fmt::format("warning: rank {}: {}", rank, line));
   };
+  std::string sets;
+  for (OpenSet& set : data.sets) {
+    set.data.warn = data.valid.warn;
+    sets += set.name + " " + set.data.fingerprint + "\n";
+  }
   require_equal_on_ranks(world, {{"training data", data.train.fingerprint},
-                                 {"validation data", data.valid.fingerprint}});
+                                 {"validation data", data.valid.fingerprint},
+                                 {"data of evaluate.sets", sets}});
   return data;
 }
 

@@ -17,6 +17,21 @@ std::shared_ptr<const DataSource> make_source(const Recipe& recipe,
                                        .cache_folder = cache_folder(environment)});
 }
 
+std::vector<SetSource> make_set_sources(const Recipe& recipe, const DataSource& data,
+                                        const config::Environment& environment) {
+  std::vector<SetSource> sources;
+  for (const auto& [name, options] : recipe.evaluate.sets) {
+    Recipe other = recipe;
+    other.data = options;
+    sources.push_back({name, make_source(other, environment)});
+    const std::string found = sources.back().source->shape().text(), wanted = data.shape().text();
+    if (found == wanted) continue;
+    throw ConfigError(
+        fmt::format("evaluate.sets.{}: {}; the model is made for {}", name, found, wanted));
+  }
+  return sources;
+}
+
 void check_stride(const Recipe& recipe, const DataSource& source) {
   const std::optional<int64_t> stride = recipe.evaluate.stride;
   if (!stride) return;

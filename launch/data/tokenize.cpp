@@ -20,7 +20,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& arguments) {
+/// What the options say, read like a section of a recipe.
+struct TokenizeOptions {
+  Choice<Tokenizer> tokenizer;
+  TextFormat format;
+
+  static constexpr auto fields() {
+    return std::tuple{inlined(&TokenizeOptions::tokenizer), inlined(&TokenizeOptions::format)};
+  }
+};
+
+TokenizeOptions read_options(const TokenizeArguments& arguments) {
   const config::MemberSet& known = members_of<Tokenizer>();
   if (known.find(arguments.tokenizer) == nullptr) {
     refuse_unknown("--tokenizer: unknown tokenizer", arguments.tokenizer, known.names());
@@ -42,15 +52,15 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenizeArguments& argumen
   add(std::string(Tokenizer::kNameKey), arguments.tokenizer);
   for (const auto& [key, value] : arguments.options) add(key, value);
   config::Diagnostics diagnostics;
-  Choice<Tokenizer> choice;
-  config::read_into(config::type_of<Choice<Tokenizer>>(), &choice, section,
+  TokenizeOptions options;
+  config::read_into(config::type_of<TokenizeOptions>(), &options, section,
                     {config::UnsetVariable::kRefuse, environment_variable}, diagnostics);
   try {
     diagnostics.throw_if_any();
   } catch (const ConfigError& error) {
     throw Error(ExitCode::kUsage, error.what(), "see shoal data tokenize --help");
   }
-  return Registry<Tokenizer>::create(choice, {});
+  return options;
 }
 
 /// Throws if a file is a token cache, which has no text to encode.
@@ -91,10 +101,13 @@ void check_out(const std::string& out, const std::vector<std::string>& files) {
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
   check_out(arguments.out, arguments.files);
   check_files(arguments.files);
-  const auto tokenizer = make_tokenizer(arguments);
+  const TokenizeOptions options = read_options(arguments);
+  const auto tokenizer = Registry<Tokenizer>::create(
+      options.tokenizer, {.special_tokens = options.format.special_tokens});
   const auto start = std::chrono::steady_clock::now();
   PosixFileSystem files;
-  const TokenFileInfo info = tokenize_files(arguments.files, *tokenizer, files, arguments.out);
+  const TokenFileInfo info =
+      tokenize_files(arguments.files, *tokenizer, files, arguments.out, options.format.documents);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,13 +15,17 @@
 #include "launch/evaluate/evaluation_images.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
+#include "launch/report/sections.h"
 #include "launch/step/session.h"
 #include "launch/weights/open_checkpoint.h"
+#include "moe/moe_layer.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
+
+constexpr int64_t kMostConfusionClasses = 1000;
 
 /// Results of one call.
 struct EvalResult {
@@ -29,9 +34,12 @@ struct EvalResult {
   bool is_averaged = false;    ///< whether the weights are averages
   int64_t num_by_kernels = 0;  ///< layers that sparse kernels run
   Evaluation evaluation;
+  std::string draw;  ///< describe_draw of data.valid
   int64_t num_substituted = 0;
   std::optional<std::vector<BaselineScore>> baselines;
   std::optional<DrawnImages> images;
+  Predictions predictions;           ///< on rank 0, if they are wanted
+  nlohmann::ordered_json confusion;  ///< likewise
 };
 
 /// Evaluates the task's baselines; nullopt if it has none. Collective.
@@ -55,16 +63,74 @@ std::optional<std::vector<BaselineScore>> find_baselines(const EvaluationParts& 
   return evaluate_baselines(*baselines, parts);
 }
 
+/// Tells, where a router looks at other samples, that --predictions and --confusion let it not.
+void note_apart(const BuiltModel& model) {
+  for (const auto& stage : model.stages) {
+    const auto layer = std::dynamic_pointer_cast<MoeLayer>(stage);
+    if (layer == nullptr || !layer->router().depends_on_other_samples()) continue;
+    std::cerr << fmt::format(
+        "note: router {} of {} compares samples; with --predictions or --confusion each sample is "
+        "routed alone, so that metrics differ from those of an evaluation without\n",
+        layer->options().router.name(), layer->path());
+    return;
+  }
+}
+
+/// Writes the predictions, and the confusions for `shoal report` if the checkpoint is in a run.
+void write_predictions(const EvalResult& result, const EvalArguments& arguments) {
+  namespace fs = std::filesystem;
+  PosixFileSystem files;
+  std::error_code failed;
+  if (const std::string& path = arguments.predictions; !path.empty()) {
+    fs::create_directories(parent_path(path), failed);  // where it fails, so does the file
+    replace_file(files, path, result.predictions.lines);
+  }
+  const fs::path run = fs::canonical(result.checkpoint, failed).parent_path().parent_path();
+  if (!arguments.confusion || !fs::exists(run / "resolved.yaml", failed)) return;
+  try {
+    replace_file(files, (run / "confusion.json").string(), json_text(result.confusion) + "\n");
+  } catch (const StorageError& error) {
+    std::cerr << "warning: the run's report will not show confusions: " << error.what() << "\n";
+  }
+}
+
+/// The data of an evaluation.
+struct EvalData {
+  OpenSplit data;
+  std::vector<OpenSet> sets;
+};
+
+/// Opens the validation split and the sets, and tells what there is to note of them. Throws as
+/// open_valid, open_sets and require_own_tokenizer.
+EvalData open_eval_data(const OpenedCheckpoint& opened, const LaunchInfo& launch,
+                        const Environment& environment) {
+  const Recipe& recipe = opened.recipe;
+  const auto source = make_source(recipe, environment);
+  check_stride(recipe, *source);
+  EvalData opened_data{open_valid(recipe, source, choose_workers(launch)), {}};
+  OpenSplit& data = opened_data.data;
+  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
+  if (opened.grid.world->rank() == 0) {
+    for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
+    for (const std::string& line : data.samples->warnings()) data.warn(line);
+  }
+  require_own_tokenizer(opened.manifest, data.tokenizer);
+  opened_data.sets =
+      open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
+  for (OpenSet& set : opened_data.sets) {
+    set.data.warn = data.warn;
+    require_own_tokenizer(opened.manifest, set.data.tokenizer);
+  }
+  return opened_data;
+}
+
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
                          const Environment& environment, Communicator& guard) {
   OpenedCheckpoint opened = open_checkpoint(arguments.checkpoint, launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
-  const auto source = make_source(recipe, environment);
-  check_stride(recipe, *source);
-  OpenSplit data = open_split(source, Split::kValid, choose_workers(launch));
-  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
-  require_own_tokenizer(opened.manifest, data.tokenizer);
+  const EvalData opened_data = open_eval_data(opened, launch, environment);
+  const OpenSplit& data = opened_data.data;
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
@@ -83,15 +149,42 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     PosixFileSystem files;
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
+  result.draw = describe_draw(data);
+  parts.sets = opened_data.sets;
+  if (!arguments.predictions.empty() || arguments.confusion) {
+    require_classifier(*model.task, recipe, "--predictions or --confusion");
+    if (arguments.confusion && data.source->shape().classes > kMostConfusionClasses) {
+      throw Error(ExitCode::kUsage, "--confusion: more than 1000 classes", "use --predictions");
+    }
+    if (grid.world->rank() == 0) note_apart(model);
+    parts.each_batch = collect_predictions(parts, result.predictions);
+  }
   result.evaluation = evaluate(parts, result.step);
+  if (arguments.confusion) {
+    result.confusion = count_confusions(result.predictions.guesses, data);
+    result.confusion["step"] = result.step;
+  }
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
+  for (const OpenSet& set : opened_data.sets) {
+    result.num_substituted += count_substituted(*set.data.samples, *grid.world);
+  }
   if (arguments.baselines) result.baselines = find_baselines(parts);
   return result;
 }
 
 std::string eval_json(const EvalResult& result, const EvalArguments& arguments) {
-  nlohmann::ordered_json json = to_json(result.evaluation);
+  Evaluation of_data = result.evaluation;
+  nlohmann::ordered_json sets;
+  std::erase_if(of_data.metrics, [&sets](const Metric& metric) {
+    const size_t dot = metric.name.find('.');
+    if (dot == metric.name.npos) return false;
+    add_metrics({{metric.name.substr(dot + 1), metric.value, metric.kind}},
+                sets[metric.name.substr(0, dot)]);
+    return true;
+  });
+  nlohmann::ordered_json json = to_json(of_data);
+  if (!sets.empty()) json["sets"] = sets;
   if (!result.evaluation.moe.empty()) json["moe"] = routing_json(result.evaluation.moe);
   if (result.baselines) json["baselines"] = to_json(*result.baselines);
   if (result.images) {
@@ -99,6 +192,8 @@ std::string eval_json(const EvalResult& result, const EvalArguments& arguments) 
                       {"count", result.images->count},
                       {"columns", result.images->columns}};
   }
+  if (!arguments.predictions.empty()) json["predictions"] = arguments.predictions;
+  if (arguments.confusion) json["confusion"] = result.confusion;
   json["substituted"] = result.num_substituted;
   json["step"] = result.step;
   json["checkpoint"] = result.checkpoint;
@@ -118,7 +213,8 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
     rows.push_back({"by sparse kernels", counted(result.num_by_kernels, "layer")});
   }
   for (const Metric& metric : evaluation.metrics) rows.push_back({metric.label, to_text(metric)});
-  rows.push_back({"samples", std::to_string(evaluation.samples)});
+  rows.push_back(
+      {"samples", result.draw.empty() ? std::to_string(evaluation.samples) : result.draw});
   rows.push_back({"time", human_seconds(evaluation.seconds)});
   if (result.num_substituted > 0) {
     rows.push_back(
@@ -131,6 +227,13 @@ std::string eval_text(const EvalResult& result, const EvalArguments& arguments) 
     text += fmt::format("\npictures of {}: {}/contact_sheet.png, from the left: {}\n",
                         counted(result.images->count, "sample"), arguments.images.folder,
                         join_words(result.images->columns, ", "));
+  }
+  if (!arguments.predictions.empty()) {
+    text += fmt::format("\nthe prediction of each sample: {}\n", arguments.predictions);
+  }
+  if (!arguments.confusion) return text;
+  for (const CaptionedTable& table : confusion_tables(result.confusion)) {
+    text += fmt::format("\n{}\n{}", table.caption, text_table(table.rows));
   }
   return text;
 }
@@ -145,6 +248,7 @@ ExitCode eval(const EvalArguments& arguments, const Environment& environment, st
     if (world->rank() == 0) {
       out << (arguments.json ? eval_json(result, arguments) : eval_text(result, arguments))
           << std::flush;
+      write_predictions(result, arguments);
     }
     return ExitCode::kOk;
   });

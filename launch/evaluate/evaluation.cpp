@@ -10,12 +10,14 @@
 #include <numeric>
 #include <utility>
 
+#include "launch/model/score_rule.h"
 #include "launch/runs/expert_records.h"
 #include "moe/moe_metrics.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/loader/loader.h"
+#include "runtime/data/sample_subset.h"
 #include "runtime/records/metrics.h"
 
 // b samples on this rank  B samples on all ranks
@@ -32,41 +34,10 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-class SpreadSamples : public SampleSet {
- public:
-  SpreadSamples(const SampleSet& all, int64_t most)
-      : all_(all), size_(std::min(most, all.size())) {}
-  int64_t size() const override { return size_; }
-  Sample read(int64_t index, int64_t epoch) const override {
-    return all_.read(static_cast<int64_t>(static_cast<__int128>(index) * all_.size() / size_),
-                     epoch);
-  }
-
- private:
-  const SampleSet& all_;
-  int64_t size_;
-};
-
-/// Gathers the first `count` rows from all ranks, by their places.
-torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b,
-                          torch::Dtype dtype, int64_t count, Communicator& world) {
-  std::vector<int64_t> sizes = value_b.sizes().vec();
-  sizes[0] = count;
-  torch::Tensor value_B = at::zeros(sizes, dtype);
-  const torch::Tensor host_b = value_b.to(torch::kCPU, dtype);
-  for (int64_t i = 0; i < place_b.size(0); ++i) {
-    const auto place = place_b[i].item<int64_t>();
-    if (place < count) value_B[place].copy_(host_b[i]);
-  }
-  all_reduce(world, value_B);
-  return value_B;
-}
-
 /// Gives a task new references from data.train, evenly spaced. Collective. False if interrupted.
 /// Throws DataError on every rank if data.train cannot be opened or is empty.
 bool add_references(References& references, const EvaluationParts& parts,
                     const Interrupted& interrupted) {
-  references.clear();
   if (references.most_samples() == 0) return true;
   std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
@@ -77,6 +48,10 @@ bool add_references(References& references, const EvaluationParts& parts,
                     "name files that hold some, or set task.references: 0");
   });
   const OpenSplit& train = opened ? *opened : *parts.train_data;
+  const int64_t size = train.samples->size();
+  const bool is_own = !train.fingerprint.empty() && train.fingerprint == parts.data.fingerprint &&
+                      size == parts.data.samples->size();
+  references.clear(is_own ? size : 0);
   const auto samples = spread_samples(*train.samples, references.most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
   int64_t batches = 0;
@@ -115,18 +90,40 @@ std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
 }
 
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most) {
-  return std::make_unique<SpreadSamples>(all, most);
+  most = std::min(most, all.size());
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < most; ++i) {
+    indices.push_back(static_cast<int64_t>(static_cast<__int128>(i) * all.size() / most));
+  }
+  return std::make_unique<SampleSubset>(
+      std::shared_ptr<const SampleSet>(std::shared_ptr<void>(), &all), std::move(indices));
+}
+
+torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b, int64_t first,
+                          int64_t count, Communicator& world) {
+  std::vector<int64_t> sizes = value_b.sizes().vec();
+  sizes[0] = count;
+  torch::Tensor value_B = at::zeros(sizes, value_b.scalar_type());
+  const torch::Tensor host_b = value_b.to(torch::kCPU), host_place_b = place_b.to(torch::kCPU);
+  for (int64_t i = 0; i < place_b.size(0); ++i) {
+    const int64_t row = host_place_b[i].item<int64_t>() - first;
+    if (row >= 0 && row < count) value_B[row].copy_(host_b[i]);
+  }
+  all_reduce(world, value_B);
+  return value_B;
 }
 
 std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const Batch& batch,
                                            int64_t first, int64_t count) {
   Communicator& world = *parts.grid.world;
   std::vector<PictureColumn> columns = parts.task.pictures(batch);
-  const torch::Tensor place_b = batch.context.sample_b.to(torch::kCPU) - first;
+  const auto gather = [&](torch::Tensor& value_b, torch::Dtype dtype) {
+    if (!value_b.defined()) return;
+    value_b = gather_rows(value_b.to(dtype), batch.context.sample_b, first, count, world);
+  };
   for (PictureColumn& column : columns) {
-    column.image_bCHW = gather_rows(column.image_bCHW, place_b, torch::kFloat32, count, world);
-    if (!column.number_b.defined()) continue;
-    column.number_b = gather_rows(column.number_b, place_b, torch::kFloat64, count, world);
+    gather(column.image_bCHW, torch::kFloat32);
+    gather(column.number_b, torch::kFloat64);
   }
   return columns;
 }
@@ -135,7 +132,8 @@ double Evaluation::value(std::string_view name) const {
   for (const Metric& metric : metrics) {
     if (metric.name == name) return metric.value;
   }
-  TORCH_CHECK(false, "the task reports no metric '", std::string(name), "'");
+  throw DataError(fmt::format("the evaluated samples do not give the metric '{}'", name),
+                  "set evaluate.score to another metric");
 }
 
 std::string to_text(const Metric& metric) {
@@ -207,10 +205,11 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  if (References* references = parts.task.references()) {
-    if (!add_references(*references, parts, interrupted)) return std::nullopt;
-  }
-  EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
+  References* references = parts.renews_references ? parts.task.references() : nullptr;
+  if (references && !add_references(*references, parts, interrupted)) return std::nullopt;
+  LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
+  if (parts.each_batch) settings.cut.group = 1;
+  EvalLoader loader(*parts.data.samples, settings);
   std::vector<NamedSum> totals;
   std::vector<MoeStats> layers;
   std::vector<PictureColumn> pictures;
@@ -220,11 +219,14 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   while (std::optional<Batch> batch = loader.next()) {
     if (interrupted && interrupted()) return std::nullopt;
     batch->context.step = step;
+    const torch::Tensor place_b = batch->context.sample_b;
+    if (parts.each_batch) batch->context.sample_b = torch::zeros_like(place_b);
     const EvalOutput output = parts.task.evaluate(*batch);
     add_sums(output.sums, totals);
     add(layers, output.moe);
     samples += batch->context.sample_b.size(0);
     if (agreement != nullptr) agreement->add(output.moe);
+    if (parts.each_batch) parts.each_batch(place_b, *batch, output);
     if (std::exchange(is_first, false)) {
       const int64_t most = std::min(parts.most_pictures, batch->context.samples_in_micro);
       pictures = gather_pictures(parts, *batch, 0, most);
@@ -246,6 +248,14 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
   result.moe = std::move(routing);
   result.pictures = std::move(pictures);
   if (same.weight > 0) result.router_agreement = same.sum / same.weight;
+  for (const OpenSet& set : parts.sets) {
+    EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid, parts.train_data};
+    own.progress = parts.progress;
+    own.renews_references = false;
+    const auto of_set = evaluate(own, step, nullptr, interrupted);
+    if (!of_set) return std::nullopt;
+    add_set_metrics(set.name, of_set->metrics, of_set->samples, result.metrics);
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

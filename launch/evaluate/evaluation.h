@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct Evaluation {
   /// Pictures that the task draws of the first samples, a column for each kind.
   std::vector<PictureColumn> pictures = {};
 
-  /// Value of the metric with this name; TORCH_CHECK that it exists.
+  /// Value of the metric with this name. Throws DataError if the split does not give it.
   double value(std::string_view name) const;
 };
 
@@ -48,6 +49,14 @@ struct EvaluationParts {
   /// Maximum number of samples to draw pictures of, all from the first micro-batch; 0: none.
   int64_t most_pictures = 0;
   Progress progress = {};
+  std::span<const OpenSet> sets = {};  ///< evaluated after the data
+  bool renews_references = true;       ///< false: the task keeps those of the evaluation before
+  /// Called on all ranks after each batch; `place_b`: places of this rank's samples in the split.
+  /// If set, each sample is computed apart: in a routing group of its own, and with the random
+  /// numbers of a first sample, so that its outputs do not depend on other samples.
+  using EachBatch =
+      std::function<void(const torch::Tensor& place_b, const Batch&, const EvalOutput&)>;
+  EachBatch each_batch = {};
 };
 
 /// Called on all ranks before each batch. Must return the same on all; true ends the evaluation.
@@ -57,6 +66,7 @@ using Interrupted = std::function<bool()>;
 /// with references (training samples to compare with, such as the neighbours of kNN) is shown these
 /// first. `step`: optimizer steps done so far, read by layers that change with it. `agreement`:
 /// compares the routing with the previous evaluation's and stores it; null on all ranks or on none.
+/// Metrics of the sets follow as NAME.METRIC, with the numbers of samples as NAME.samples.
 /// Collective; every rank gets the same result, nullopt if interrupted.
 std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted);
@@ -70,6 +80,11 @@ void add_sums(const std::vector<NamedSum>& batch, std::vector<NamedSum>& totals)
 /// All-reduces `totals` in place, and the MoE layers' statistics, which it returns. Collective.
 std::vector<MoeReport> sum_over_ranks(std::vector<NamedSum>& totals,
                                       const std::vector<MoeStats>& layers, Communicator& world);
+
+/// Gathers rows of all ranks by their places, on the host in every rank: rows with place_b from
+/// `first` to `first + count - 1`, [count, ...]. Collective.
+torch::Tensor gather_rows(const torch::Tensor& value_b, const torch::Tensor& place_b, int64_t first,
+                          int64_t count, Communicator& world);
 
 /// Selects at most `most` evenly spaced samples of a set, in order. `all` must outlive the result.
 std::unique_ptr<const SampleSet> spread_samples(const SampleSet& all, int64_t most);

@@ -85,11 +85,11 @@ std::string share_done(const std::string& what, int64_t done, int64_t total) {
 
 std::string progress_line(const Progress& progress) { return joined(parts_of_line(progress)); }
 
-std::string live_line(const Progress& progress, int64_t columns) {
+std::string live_line(const Progress& progress, int64_t columns, bool has_bar) {
   const auto room = static_cast<size_t>(std::max<int64_t>(0, columns));
   std::vector<LinePart> parts = parts_of_line(progress);
-  parts.insert(parts.begin(), {3, bar(progress, kBarCells)});
-  bool is_short = false;
+  if (has_bar) parts.insert(parts.begin(), {3, bar(progress, kBarCells)});
+  bool is_short = !has_bar;
   while (joined(parts).size() > room) {
     const auto last = std::ranges::max_element(parts, {}, &LinePart::rank);
     // The bar gives way in part before anything goes that is of use.
@@ -117,38 +117,28 @@ void Console::write(const std::string& text) {
   std::exchange(tell_lost_, nullptr)(std::strerror(errno));
 }
 
-void Console::clear() {
-  if (bar_shown_) write("\r\033[K");
-  bar_shown_ = false;
-}
+void Console::clear() { rewrite("", ""); }
 
 void Console::show(const Progress& progress) {
-  if (!terminal_) {
-    write(progress_line(progress) + "\n");
-    return;
-  }
-  draw(live_line(progress, columns() - 1));
-}
-
-void Console::pulse(const std::function<std::string(int64_t columns)>& line) {
-  if (terminal_ && Clock::now() - last_drawn_ >= period_) draw(line(columns() - 1));
-}
-
-void Console::draw(const std::string& line) {
-  clear();
-  write(line);
-  bar_shown_ = true;
+  if (!terminal_) return print(progress_line(progress));
+  const int64_t room = columns() - 1;
+  rewrite(live_line(progress, room, /*has_bar=*/false) + "\n", live_line(progress, room));
   last_drawn_ = Clock::now();
 }
 
-void Console::print(const std::string& line) {
-  clear();
-  write(line + "\n");
+void Console::pulse(const std::function<std::string(int64_t columns)>& line) {
+  if (!terminal_ || Clock::now() - last_drawn_ < period_) return;
+  rewrite("", line(columns() - 1));
+  last_drawn_ = Clock::now();
 }
 
-void Console::finish() {
-  if (bar_shown_) write("\n");
-  bar_shown_ = false;
+void Console::print(const std::string& line) { rewrite(line + "\n", bar_); }
+
+void Console::rewrite(const std::string& above, const std::string& bar) {
+  // In one write, so that the bar does not flicker.
+  const std::string text = (bar_.empty() ? "" : "\r\033[K") + above + bar;
+  if (!text.empty()) write(text);
+  bar_ = bar;
 }
 
 int64_t Console::columns() const {

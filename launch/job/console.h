@@ -37,12 +37,12 @@ std::string share_done(const std::string& what, int64_t done, int64_t total);
 /// Line for a log, `step 50/1560 loss 1.8342 lr 1.2e-03 |g| 0.91 3120 img/s (1560/rank) …`
 std::string progress_line(const Progress& progress);
 
-/// Line for a terminal, with a bar, in at most `columns` columns. Leaves out what does not fit,
-/// least important values first, but never step, activity and time left.
-std::string live_line(const Progress& progress, int64_t columns);
+/// Line for a terminal, with a bar unless `has_bar` is false, in at most `columns` columns. Leaves
+/// out what does not fit, least important values first, but never step, activity and time left.
+std::string live_line(const Progress& progress, int64_t columns, bool has_bar = true);
 
-/// Shows rank 0's progress on standard error: on a terminal one line with a bar, rewritten in
-/// place; elsewhere one line for each logged step, so that log files stay readable.
+/// Shows rank 0's progress on standard error, a line for each logged step. On a terminal these
+/// lines and all others stay above a bar, which is rewritten in place; elsewhere there is no bar.
 class Console {
  public:
   using Clock = std::chrono::steady_clock;
@@ -50,7 +50,7 @@ class Console {
   /// reports its own. `period`: least time between pulses.
   Console(std::FILE* stream, bool terminal, int64_t width,
           Clock::duration period = std::chrono::seconds(1));
-  /// Shows a logged step, by live_line or progress_line.
+  /// Writes the line of a logged step, on a terminal no wider than that, and redraws the bar.
   void show(const Progress& progress);
   /// Shows progress between logged steps: on a terminal, draws line(columns) in place of the bar,
   /// once a period at most. Does nothing elsewhere.
@@ -59,13 +59,11 @@ class Console {
   void clear();
   /// Prints a line above the bar.
   void print(const std::string& line);
-  /// Keeps the bar and starts a new line.
-  void finish();
   /// Sets a callback for the first failed write, with the reason; the text itself is lost.
   void when_lost(std::function<void(const std::string& why)> tell) { tell_lost_ = std::move(tell); }
 
  private:
-  void draw(const std::string& line);
+  void rewrite(const std::string& above, const std::string& bar);
   int64_t columns() const;
   void write(const std::string& text);
 
@@ -74,7 +72,7 @@ class Console {
   int64_t width_;
   Clock::duration period_;
   Clock::time_point last_drawn_;
-  bool bar_shown_ = false;
+  std::string bar_;  ///< what stands on the terminal's last line; "": nothing
   std::function<void(const std::string&)> tell_lost_;
 };
 

@@ -10,13 +10,14 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "runtime/base/error.h"
 #include "runtime/base/signals.h"
 #include "runtime/base/text.h"
-#include "runtime/device/flush_denormals.h"
-#include "runtime/device/tensor_memory.h"
+#include "runtime/device/process_parts.h"
 
 namespace shoal {
 namespace {
@@ -166,9 +167,8 @@ void set_up_torch(std::optional<int64_t> threads, bool deterministic, const Laun
     at::set_num_interop_threads(1);
     at::parallel_for(0, num_threads, 1, [](auto, auto) {});
   });
-  flush_denormals();
+  process_parts().set_up();
   if (deterministic) use_deterministic_algorithms();
-  recycle_tensor_memory();
 }
 
 void use_deterministic_algorithms() {
@@ -179,6 +179,11 @@ void use_deterministic_algorithms() {
   context.setDeterministicCuDNN(true);
   // Whatever is read was written before, so that filling memory would only cost time.
   context.setDeterministicFillUninitializedMemory(false);
+}
+
+std::string working_directory() {
+  std::error_code failed;
+  return std::filesystem::current_path(failed).string();
 }
 
 std::string host_name() {

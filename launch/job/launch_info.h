@@ -66,5 +66,7 @@ void set_up_torch(std::optional<int64_t> threads, bool deterministic, const Laun
 void use_deterministic_algorithms();
 
 std::string host_name();
+/// Returns the working directory; "" if it has been removed.
+std::string working_directory();
 
 }  // namespace shoal

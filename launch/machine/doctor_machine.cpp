@@ -23,7 +23,7 @@
 #include "launch/machine/machine_memory.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
-#include "runtime/products/sgemm.h"
+#include "runtime/device/process_parts.h"
 
 namespace shoal {
 namespace {
@@ -44,11 +44,11 @@ Finding cpu(const MachinePlaces& places) {
   finding.text = fmt::format("{}; {}; LibTorch uses {}, float32 products by {}",
                              model.empty() ? "unknown model" : model,
                              features.empty() ? "no AVX2" : join_words(features, " "),
-                             at::get_cpu_capability(), sgemm_library());
+                             at::get_cpu_capability(), process_parts().sgemm_library());
   if (!known.contains("avx2")) {
     finding.warn("training runs several times slower than on a CPU with AVX2");
   }
-  if (misses_onednn()) {
+  if (process_parts().misses_onednn()) {
     finding.warn(
         "oneDNN's float32 products are about twice as fast here: install libdnnl-dev "
         "(of oneDNN's builds the one that uses OpenMP)");

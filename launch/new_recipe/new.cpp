@@ -85,6 +85,10 @@ std::string data_section(const RecipePlan& plan) {
     text += fmt::format("  {:<30} # folder of {}; or data.path=FOLDER\n", path_text(path),
                         source.files);
   }
+  if (const auto& names = plan.class_names; !names.empty()) {
+    text += fmt::format("  classes: auto   # {} found: {} to {}\n", names.size(), names.front(),
+                        names.back());
+  }
   text += plan.is_denoiser() && plan.has_large_images() ? kSmallCrops : source.lines;
   if (plan.is_denoiser()) {
     const auto times = static_cast<std::size_t>(source.image->channels);
@@ -128,7 +132,7 @@ std::string training_sections(const RecipePlan& plan) {
                     "  clip_norm: 1.0\n"
                     "evaluate: {{every: {}}}\n"
                     "checkpoint: {{every: {}}}\n"
-                    "parallel: {{expert_ranks: 1}}      # ranks that share the experts\n",
+                    "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
                     plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
                     is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
 }

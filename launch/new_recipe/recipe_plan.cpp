@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <utility>
 
+#include "launch/job/launch_info.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/options/config_reader.h"
 
 namespace shoal {
 namespace {
@@ -34,6 +37,24 @@ Sketched<Base> find(const std::string& option, const std::string& name) {
   const auto* sketch = member == nullptr ? nullptr : sketch_of<Base>(*member);
   if (sketch != nullptr) return {member->name, *sketch};
   refuse_unknown(option + ": unknown name", name, names_of<Base>());
+}
+
+/// Finds a source of images that reads both splits in the folder, and its class names; {} if none.
+std::pair<std::string, std::vector<std::string>> look_at(const std::string& folder,
+                                                         const Sketched<Backbone>& backbone) {
+  for (const std::string& name : new_recipe_sources(backbone.name)) {
+    if (find<DataSource>("", name).sketch.path.empty() || backbone.sketch.task.empty()) continue;
+    try {
+      const auto data = config::load_options_text<DataOptions>(
+          "source: " + name, "", {"", {"path=" + folder}, environment_variable});
+      const auto source = Registry<DataSource>::create(data.options.source, {});
+      for (const Split split : {Split::kTrain, Split::kValid}) source->open(split);
+      return {name, source->class_names()};
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return {};
 }
 
 Sketched<DataSource> source_for(const Sketched<Backbone>& backbone, const std::string& name) {
@@ -78,11 +99,15 @@ std::string RecipePlan::name() const {
 
 RecipePlan plan_recipe(const NewArguments& arguments) {
   const auto backbone = find<Backbone>("--backbone", arguments.backbone);
-  const auto source = source_for(backbone, arguments.data);
+  const bool looks = arguments.data.empty() && !arguments.path.empty();
+  const auto found = looks ? look_at(arguments.path, backbone)
+                           : std::pair{arguments.data, std::vector<std::string>()};
+  const auto source = source_for(backbone, found.first);
   if (!arguments.path.empty() && source.sketch.path.empty()) {
-    throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name));
+    throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name),
+                looks ? "no source knows the files in this folder; name one by --data" : "");
   }
-  return {backbone, source, experts_for(backbone, arguments.experts), arguments.path};
+  return {backbone, source, experts_for(backbone, arguments.experts), arguments.path, found.second};
 }
 
 std::vector<std::string> new_recipe_backbones() { return names_of<Backbone>(); }

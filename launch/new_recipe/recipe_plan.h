@@ -14,8 +14,8 @@ namespace shoal {
 struct NewArguments {
   std::string backbone;
   std::optional<int64_t> experts = {};  ///< per layer; default: 0, or 4 if the backbone needs some
-  std::string data = {};                ///< default: shapes, or text if the backbone reads tokens
-  std::string path = {};                ///< data.path; default: that of the source's sketch
+  std::string data = {};  ///< default: what reads `path`; without it shapes, or text for tokens
+  std::string path = {};  ///< data.path; default: that of the source's sketch
 };
 
 /// A registered backbone or data source, and its sketch, from which `shoal new` writes a recipe.
@@ -29,8 +29,9 @@ struct Sketched {
 struct RecipePlan {
   Sketched<Backbone> backbone;
   Sketched<DataSource> source;
-  int64_t experts;   ///< per layer; 0: none
-  std::string path;  ///< data.path; "": the source's default
+  int64_t experts;                            ///< per layer; 0: none
+  std::string path;                           ///< data.path; "": the source's default
+  std::vector<std::string> class_names = {};  ///< found in `path`
 
   bool is_of_images() const { return source.sketch.image.has_value(); }
   bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }

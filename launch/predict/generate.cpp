@@ -1,6 +1,7 @@
 #include "launch/predict/generate.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,7 +12,6 @@
 #include "launch/data/recipe_source.h"
 #include "launch/job/failure.h"
 #include "launch/predict/prompt.h"
-#include "launch/predict/utf8_stream.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/open_checkpoint.h"
 #include "models/text_generation.h"
@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 using Tokens = std::vector<int64_t>;
 
 std::string read_prompt(const std::string& file) {
-  std::ifstream stream = open_unless_pipe(file);
+  std::ifstream stream = open_unless_pipe(file == "-" ? kStandardInput : file);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.is_open() || stream.bad()) {
     throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
@@ -64,13 +64,7 @@ Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& ope
   Communicator& world = *opened.grid.world;
   Input input;
   const std::string encoded = on_rank_zero(world, [&] {
-    input.tokenizer = source.tokenizer();
-    if (input.tokenizer == nullptr) {
-      const DataShape shape = source.shape();
-      throw ConfigError("data.source: generate needs text, " + shape.source + " gives " +
-                        shape.text());
-    }
-    require_own_tokenizer(opened.manifest, input.tokenizer->identity());
+    input.tokenizer = text_tokenizer(opened, source);
     input.texts = read_prompts(arguments);
     Json json{{"end_of_text", input.tokenizer->end_of_text()}, {"prompts", Json::array()}};
     for (size_t i = 0; i < input.texts.size(); ++i) {
@@ -86,17 +80,6 @@ Input read_input(const GenerateArguments& arguments, const OpenedCheckpoint& ope
                          prompt.get<Tokens>());
   }
   return input;
-}
-
-TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
-  auto* text_model = dynamic_cast<TextModel*>(model.task.get());
-  if (text_model == nullptr) {
-    throw ConfigError(
-        fmt::format("task.name: generate needs a language model, which task lm trains; this "
-                    "checkpoint's task is {}",
-                    recipe.task.name()));
-  }
-  return *text_model;
 }
 
 void print(const GenerateArguments& arguments, const Input& input, const OpenedCheckpoint& opened,
@@ -153,17 +136,14 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
       model_seed};
   // A single text is printed while it is generated.
   const bool is_printed = world.rank() == 0 && !arguments.json && input.prompts.size() == 1;
-  Utf8Stream characters;
   OnToken on_token;
   if (is_printed) {
     out << input.texts.front() << std::flush;
-    on_token = [&](int64_t, int64_t id) {
-      out << characters.add(input.tokenizer->bytes_of(id)) << std::flush;
-    };
+    on_token = [&](int64_t, int64_t id) { out << input.tokenizer->bytes_of(id) << std::flush; };
   }
   const std::vector<GeneratedText> texts =
       generate_text(model, input.prompts, options, opened.grid, on_token);
-  if (is_printed) out << characters.finish() << '\n' << std::flush;
+  if (is_printed) out << '\n' << std::flush;
   if (world.rank() != 0) return;
   print(arguments, input, opened, texts, out);
   note_full_context(texts, context);
@@ -175,8 +155,12 @@ ExitCode generate(const GenerateArguments& arguments, const Environment& environ
                   std::ostream& out) {
   const LaunchInfo launch = read_launch_info(environment);
   const std::unique_ptr<Communicator> world = make_world(launch);
+  GenerateArguments own = arguments;
+  // Under mpirun a terminal looks like a pipe, whose end would be waited for.
+  const bool is_piped = launch.world == 1 && ::isatty(STDIN_FILENO) == 0;
+  if (own.prompts.empty() && own.prompt_files.empty() && is_piped) own.prompt_files = {"-"};
   return run_on_ranks(*world, [&] {
-    generate_on_ranks(arguments, launch, environment, *world, out);
+    generate_on_ranks(own, launch, environment, *world, out);
     return ExitCode::kOk;
   });
 }

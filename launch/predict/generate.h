@@ -13,11 +13,12 @@
 
 namespace shoal {
 
-/// `shoal generate CKPT|RUN --prompt TEXT | --prompt-file F [key=value …]`.
+/// `shoal generate CKPT|RUN --prompt TEXT | --prompt-file F [key=value …]`. Without a prompt one
+/// process reads it from standard input, unless that is a terminal.
 struct GenerateArguments {
   CheckpointChoice checkpoint;
   std::vector<std::string> prompts;       ///< prompt texts
-  std::vector<std::string> prompt_files;  ///< files, each with the text of one prompt
+  std::vector<std::string> prompt_files;  ///< files with the text of a prompt; "-": standard input
   Sampling sampling;                      ///< temperature, top-k, top-p
   int64_t tokens = 100;                   ///< maximum number of new tokens per text
   int64_t samples = 1;                    ///< number of texts per prompt

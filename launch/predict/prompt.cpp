@@ -2,9 +2,30 @@
 
 #include <fmt/format.h>
 
+#include "launch/weights/load_weights.h"
 #include "runtime/base/error.h"
 
 namespace shoal {
+
+TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
+  auto* text_model = dynamic_cast<TextModel*>(model.task.get());
+  if (text_model != nullptr) return *text_model;
+  throw ConfigError(
+      fmt::format("task.name: a language model is needed, which task lm trains; this checkpoint's "
+                  "task is {}",
+                  recipe.task.name()));
+}
+
+std::shared_ptr<const Tokenizer> text_tokenizer(const OpenedCheckpoint& opened,
+                                                const DataSource& source) {
+  std::shared_ptr<const Tokenizer> tokenizer = source.tokenizer();
+  if (tokenizer == nullptr) {
+    const DataShape shape = source.shape();
+    throw ConfigError("data.source: text is needed, " + shape.source + " gives " + shape.text());
+  }
+  require_own_tokenizer(opened.manifest, tokenizer->identity());
+  return tokenizer;
+}
 
 std::vector<int64_t> encode_prompt(const std::string& name, const std::string& text,
                                    const Tokenizer& tokenizer, int64_t most) {
@@ -12,7 +33,7 @@ std::vector<int64_t> encode_prompt(const std::string& name, const std::string& t
   try {
     tokenizer.encode(text, tokens);
   } catch (const BadText& error) {
-    throw DataError(name + ": " + error.what());
+    throw DataError(name + ": " + error.what(), error.hint());
   }
   if (tokens.empty() && tokenizer.end_of_text() >= 0) tokens.push_back(tokenizer.end_of_text());
   if (tokens.empty()) {
@@ -20,7 +41,7 @@ std::vector<int64_t> encode_prompt(const std::string& name, const std::string& t
                 name +
                     ": the prompt is empty, and its tokenizer has no token that ends a text, to "
                     "start from",
-                "give it some text");
+                "give it some text, by --prompt TEXT or --prompt-file FILE");
   }
   if (std::ssize(tokens) > most) {
     throw Error(ExitCode::kUsage,

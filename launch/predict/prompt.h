@@ -1,12 +1,27 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "launch/weights/open_checkpoint.h"
+#include "models/text_generation.h"
+#include "runtime/data/data_source.h"
 #include "runtime/text/tokenizer.h"
 
 namespace shoal {
+
+/// Path of what a command line calls "-".
+inline constexpr const char* kStandardInput = "/dev/stdin";
+
+/// Returns the model of a checkpoint's language model. Throws ConfigError for another task's.
+TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe);
+
+/// Returns the tokenizer of a checkpoint's text. Throws ConfigError if its data source has none,
+/// DataError for its files, Error (exit 12) if the checkpoint was trained with another one.
+std::shared_ptr<const Tokenizer> text_tokenizer(const OpenedCheckpoint& opened,
+                                                const DataSource& source);
 
 /// Returns the token ids of a prompt, called `name` in messages; for an empty text the end-of-text
 /// id. Throws DataError for text that the tokenizer cannot encode, and Error (exit 2) if the prompt

@@ -126,6 +126,23 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
 
 }  // namespace
 
+std::string key_named(std::string name) {
+  std::ranges::replace(name, '-', '_');
+  const std::vector<config::KeyInfo> all = config::list_keys(config::type_of<Recipe>());
+  std::vector<std::string_view> words = config::keys_for_word(name);
+  words.insert(words.begin(), name);
+  const auto depth = [](const config::KeyInfo& key) { return std::ranges::count(key.path, '.'); };
+  for (const std::string_view word : words) {
+    const config::KeyInfo* best = nullptr;
+    for (const config::KeyInfo& key : all) {
+      const bool is_named = key.path.ends_with(fmt::format(".{}", word));
+      if (is_named && (best == nullptr || depth(key) < depth(*best))) best = &key;
+    }
+    if (best != nullptr && best->path.find('[') == std::string::npos) return best->path;
+  }
+  return "";
+}
+
 ExitCode keys(const KeysArguments& arguments, std::ostream& out) {
   constexpr std::size_t kUsual = 80, kFewest = 40;
   const std::size_t columns =

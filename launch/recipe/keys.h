@@ -25,4 +25,8 @@ struct KeysArguments {
 /// or, without any, an overview. Throws Error (exit 2), with the nearest name, for an unknown name.
 ExitCode keys(const KeysArguments& arguments, std::ostream& out);
 
+/// Returns the path of the recipe key with this name, or for this word of other programs, in the
+/// outermost section: `optimizer.lr` for `lr` and for `learning-rate`. "" if there is none.
+std::string key_named(std::string name);
+
 }  // namespace shoal

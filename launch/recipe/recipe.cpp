@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "runtime/base/text.h"
+#include "runtime/data/class_options.h"
 #include "runtime/yaml/config_scalar.h"
 
 namespace shoal {
@@ -53,6 +55,47 @@ void TrainOptions::validate(Problems& problems) const {
                                       batch, accumulate, counted(micro_batch, "sample"),
                                       micro_batch == 1 ? "is" : "are", group, advice));
   }
+}
+
+void EvaluateOptions::validate(Problems& problems) const {
+  for (const auto& [name, data] : sets) {
+    const bool is_plain = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-';
+    });
+    if (is_plain) continue;
+    problems.add("sets", fmt::format("'{}' is not a name; use letters, digits, _ and -", name));
+  }
+}
+
+void share_classes(Recipe& recipe) {
+  const ClassOptions* own = class_options_of(recipe.data.source);
+  for (auto& set : recipe.evaluate.sets) {
+    ClassOptions* of_set = class_options_of(set.options.source);
+    if (own != nullptr && of_set != nullptr) *of_set = *own;
+  }
+}
+
+std::vector<std::string> find_classes(Recipe& recipe) {
+  ClassOptions* classes = class_options_of(recipe.data.source);
+  if (classes == nullptr) return {};
+  const config::Node before = config::to_node(recipe.data);
+  const auto source = Registry<DataSource>::create(recipe.data.source, {});
+  const DataShape shape = source->shape();
+  if (!shape.has_unknown_classes) classes->classes = shape.classes;
+  classes->class_names = source->class_names();
+  share_classes(recipe);
+  std::vector<std::string> found;
+  for (const config::Difference& key : config::diff(before, config::to_node(recipe.data))) {
+    found.push_back(config::join_path("data", key.path));
+  }
+  return found;
+}
+
+config::Comment origins_of(const LoadedRecipe& loaded) {
+  return [&loaded](const std::string& path) {
+    const bool is_found = std::ranges::find(loaded.found, path) != loaded.found.end();
+    return is_found ? "found in the data" : config::origin_of(loaded.document.root, path);
+  };
 }
 
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint) {

@@ -17,6 +17,8 @@
 #include "runtime/optim/schedule.h"
 #include "runtime/options/config.h"
 #include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
+#include "runtime/options/option_map.h"
 #include "runtime/options/registry.h"
 #include "sparse/sparsity_options.h"
 
@@ -62,6 +64,10 @@ struct EnumNames<OnExisting> {
       std::pair{OnExisting::kFail, "fail"}, std::pair{OnExisting::kResume, "resume"},
       std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
 };
+
+/// Units of lengths of a training: those that steps can be counted in, and times.
+inline constexpr auto kLengthUnits =
+    accepts(DurationUnit::kStep, DurationUnit::kEpoch, DurationUnit::kToken, DurationUnit::kSecond);
 
 /// Largest train.batch, train.group and train.accumulate: a product of two does not overflow.
 inline constexpr double kMostSamples = 1 << 30;
@@ -191,12 +197,14 @@ struct TrainOptions {
   std::optional<WeightAverage::Options> average;
   bool recompute = false;
   Duration log_every = Duration::steps(50);
+  std::optional<int64_t> patience;
   int64_t max_nonfinite_steps = 3;
 
   static constexpr auto fields() {
     return std::tuple{
-        required("duration", &TrainOptions::duration, "length of the training", above(0),
-                 kCountedUnits, on_resume(OnResume::kFree)),
+        required("duration", &TrainOptions::duration,
+                 "length of the training; a time becomes steps at the start, by timing a trial",
+                 above(0), kLengthUnits, on_resume(OnResume::kFree)),
         required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
                  in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
@@ -219,8 +227,12 @@ struct TrainOptions {
         field("recompute", &TrainOptions::recompute,
               "run each block again in the backward pass instead of keeping its activations",
               on_resume(OnResume::kFree)),
-        field("log_every", &TrainOptions::log_every, "steps between lines of metrics", above(0),
-              kCountedUnits, on_resume(OnResume::kFree)),
+        field("log_every", &TrainOptions::log_every,
+              "steps, or time, between lines of metrics; also at the end", above(0), kLengthUnits,
+              on_resume(OnResume::kFree)),
+        field("patience", &TrainOptions::patience,
+              "training ends after so many evaluations in a row without a better score",
+              at_least(1), unset_word("none"), on_resume(OnResume::kFree)),
         field(
             "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
             "training ends (exit 30) after so many steps in a row whose loss or gradients are not "
@@ -231,20 +243,37 @@ struct TrainOptions {
   void validate(Problems& problems) const;
 };
 
-/// `evaluate`: how often to evaluate the validation split.
+/// `evaluate`: how often to evaluate, and on which samples.
 struct EvaluateOptions {
   std::optional<Duration> every = Duration::epochs(1);
+  std::optional<int64_t> samples;
+  OptionMap<DataOptions> sets;
+  std::optional<std::string> score;
   std::optional<int64_t> stride;
 
   static constexpr auto fields() {
     return std::tuple{
         field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
               above(0), unset_word("never")),
+        field("samples", &EvaluateOptions::samples,
+              "samples of each validation set that are evaluated, the same in all evaluations: "
+              "drawn by run.seed; all: every sample",
+              at_least(1), unit("samples"), unset_word("all"), changes_scores()),
+        field(
+            "sets", &EvaluateOptions::sets,
+            "further validation sets by name, {NAME: {…}}: of each the keys of `data` in which it "
+            "differs; its split `valid` is evaluated, with metrics NAME.METRIC"),
+        field("score", &EvaluateOptions::score,
+              "metric that selects the best checkpoint, NAME.METRIC of a set; auto: the task's, on "
+              "data.valid",
+              not_empty(), unset_word("auto"), changes_scores()),
         field("stride", &EvaluateOptions::stride,
               "stride of sliding-window perplexity on text: windows after the first score only "
               "their last `stride` tokens; none: windows do not overlap",
               at_least(1), unit("tokens"), unset_word("none"), changes_scores())};
   }
+  /// Checks the names of the sets.
+  void validate(Problems& problems) const;
 };
 
 /// `checkpoint`: how often to save, and which checkpoints to keep. Training ends with a save.
@@ -272,7 +301,7 @@ struct EnumNames<PlacementRule> {
 
 /// `parallel`: how ranks are used. The number of replicas follows from the number of ranks.
 struct ParallelOptions {
-  int64_t expert_ranks = 1;
+  std::optional<int64_t> expert_ranks = 1;  ///< check_recipe() replaces auto by its number
   bool uneven = false;
   PlacementRule placement = PlacementRule::kContiguous;
   std::optional<int64_t> ranks_per_node;
@@ -283,7 +312,9 @@ struct ParallelOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
-              "neighbouring ranks over which units (such as experts) are spread", at_least(1)),
+              "neighbouring ranks over which units (such as experts) are spread; auto: as many as "
+              "divide the ranks and the units of each layer",
+              at_least(1), unset_word("auto")),
         field("uneven", &ParallelOptions::uneven,
               "allow ranks to hold unequal numbers of units; placement by_cost always allows it"),
         field("placement", &ParallelOptions::placement,
@@ -333,11 +364,22 @@ struct Recipe {
               on_resume(OnResume::kFree)),
         field("parallel", &Recipe::parallel, "how the ranks are used", on_resume(OnResume::kFree))};
   }
+  /// Completes each of evaluate.sets to a whole section `data`, by lay_over (other_data.h).
+  static void complete(config::Node& root, const config::Surroundings& surroundings);
 };
 
 extern template const config::Type& config::type_of<Recipe>();  // saves seconds of compiling
 
 using LoadedRecipe = config::Loaded<Recipe>;  ///< with the document it was read from
+
+/// Puts number and names of the classes into the keys of `data` that the recipe leaves to the data,
+/// as far as they are there, and returns these keys. Reads names, such as those of folders, and no
+/// samples.
+std::vector<std::string> find_classes(Recipe& recipe);
+/// Gives evaluate.sets the classes of `data`, by which the model's outputs are numbered.
+void share_classes(Recipe& recipe);
+/// Where a value of the recipe comes from, as "recipe.yaml:14", for comments in written recipes.
+config::Comment origins_of(const LoadedRecipe& loaded);
 
 /// Returns a manifest's recipe, `${env:X}` unresolved. Throws ConfigError that names `checkpoint`.
 Recipe stored_recipe(const Manifest& manifest, const std::string& checkpoint = "the checkpoint");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launch/recipe/other_data.h"
 #include "runtime/base/error.h"
 #include "runtime/options/automatic_values.h"
 
@@ -23,6 +24,7 @@ std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe) {
   }
   for (Recipe* side : {&checkpoint, &recipe}) {
     config::resolve_all(ResolvedOn::kComparison, config::type_of<Recipe>(), side);
+    fix_normalisation(side->data);
   }
   const auto real = config::diff(config::to_node(checkpoint), config::to_node(recipe));
   std::erase_if(changed, [&real](const ChangedKey& key) {

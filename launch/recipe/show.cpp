@@ -7,15 +7,14 @@
 namespace shoal {
 
 ExitCode show(const ShowArguments& arguments, std::ostream& out) {
-  const LoadedRecipe loaded =
+  LoadedRecipe loaded =
       config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
+  if (!arguments.minimal) loaded.found = find_classes(loaded.options);
   const config::Type& type = config::type_of<Recipe>();
   config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
                                         : config::to_node(type, &loaded.options);
   config::keep_unset_variables(tree, loaded.document.root);
-  out << config::emit(tree, [&loaded](const std::string& path) {
-    return config::origin_of(loaded.document.root, path);
-  });
+  out << config::emit(tree, origins_of(loaded));
   return ExitCode::kOk;
 }
 

@@ -82,6 +82,11 @@ std::string plain_text(double value) {
 MetricInfo metric_info(std::string_view key) {
   const auto known = known_metrics().find(key);
   if (known != known_metrics().end()) return known->second;
+  if (const size_t dot = key.find('.'); dot != key.npos) {  // of one of evaluate.sets
+    MetricInfo of_set = metric_info(key.substr(dot + 1));
+    of_set.label = fmt::format("{}, {}", of_set.label, key.substr(0, dot));
+    return of_set;
+  }
   MetricInfo info{std::string(key), Quantity::kPlain, group_by_beginning(key), false};
   for (const std::string_view beginning : {"moe_loss_", "loss_"}) {
     if (key.starts_with(beginning)) {

@@ -96,6 +96,7 @@ std::string run_report_page(const std::vector<RunData>& read) {
   FigureIds ids;
   std::vector<Section> sections{overview_section(runs), notes_section(runs)};
   for (Section& section : metric_sections(runs, ids)) sections.push_back(std::move(section));
+  sections.push_back(confusion_section(runs));
   sections.push_back(checkpoints_section(runs));
   sections.push_back(recipe_section(runs));
   sections.push_back(environment_section(runs));

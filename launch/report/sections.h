@@ -46,9 +46,21 @@ std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
 
 /// Pictures that the tasks drew at the last evaluation; one of metric_sections.
 Section pictures_section(const Runs& runs);
+/// Tables of the runs' confusion.json, which `shoal eval --confusion` writes.
+Section confusion_section(const Runs& runs);
 Section checkpoints_section(const Runs& runs);
 Section recipe_section(const Runs& runs);
 Section environment_section(const Runs& runs);
+
+/// A table for text or a page; the first of `rows` is its head.
+struct CaptionedTable {
+  std::string caption;
+  std::vector<std::vector<std::string>> rows;
+};
+/// Tables of a confusion.json: recall, precision and F1 of each class, up to 30 classes the matrix
+/// of labels and predicted classes, the most frequent confusions, the most confident mistakes.
+/// Throws nlohmann::json::exception for other JSON.
+std::vector<CaptionedTable> confusion_tables(const nlohmann::ordered_json& confusion);
 
 /// Steps at which a run was resumed (`starts` in env.json), ascending.
 std::vector<double> resumed_steps(const RunData& run);

@@ -198,6 +198,7 @@ RunData read_run(const std::string& path) {
     run.name = fs::canonical(folder).filename().string();
     run.env = read_object(folder / "env.json", run.problems);
     run.summary = read_object(folder / "summary.json", run.problems);
+    run.confusion = read_object(folder / "confusion.json", run.problems);
     run.recipe = recipe_values(text_of_file(folder / "resolved.yaml"));
     read_metrics_file(folder, run);
     run.experts = read_layers(folder, "experts.jsonl", run);

@@ -50,8 +50,8 @@ struct RunData {
   std::optional<RunPictures> pictures;
   std::vector<CheckpointFacts> checkpoints;
   std::vector<RecipeValue> recipe;
-  nlohmann::ordered_json env, summary;  ///< objects; empty without the file
-  std::vector<std::string> problems;    ///< files and lines that could not be read
+  nlohmann::ordered_json env, summary, confusion;  ///< objects; empty without the file
+  std::vector<std::string> problems;               ///< files and lines that could not be read
 };
 
 /// Reads a run folder, even while the run is going on: an incomplete last line is ignored; other

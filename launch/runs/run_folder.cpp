@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
                             "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
-                            "pictures.png",  "report.html",   "LATEST",       ".lock"};
+                            "pictures.png",  "report.html",   "LATEST",       ".lock",
+                            "confusion.json"};
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
@@ -171,7 +172,23 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
   return folder;
 }
 
+/// Calls `work` on rank 0 and returns its text on every rank.
+std::string decide(Communicator& world, const std::function<std::string()>& work) {
+  return on_rank_zero(world, [&] {
+    try {
+      return work();
+    } catch (const fs::filesystem_error& error) {
+      throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
+                         "choose a writable folder with run.root=…");
+    }
+  });
+}
+
 }  // namespace
+
+void check_run_folder(const std::string& path, OnExisting policy, Communicator& world) {
+  decide(world, [&] { return choose(path, policy).path; });
+}
 
 std::string did_you_mean_path(const std::string& given) {
   const fs::path path = given.substr(0, given.find_last_not_of('/') + 1);
@@ -216,18 +233,15 @@ void remove_run(FileSystem& files, const std::string& path) {
   remove_folder(files, path + "/resolved.yaml");
 }
 
+std::string run_path(const RunOptions& run) { return (fs::path(run.root) / run.name).string(); }
+
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell) {
   constexpr char kResume = 'r', kBegin = 'b';
   RunFolder folder;
-  const std::string decision = on_rank_zero(world, [&] {
-    try {
-      folder = open_alone(path, policy, files, tell);
-      return (folder.resume ? kResume : kBegin) + folder.path;
-    } catch (const fs::filesystem_error& error) {
-      throw StorageError(std::string("the run folder cannot be created: ") + error.what(),
-                         "choose a writable folder with run.root=…");
-    }
+  const std::string decision = decide(world, [&] {
+    folder = open_alone(path, policy, files, tell);
+    return (folder.resume ? kResume : kBegin) + folder.path;
   });
   return {decision.substr(1), decision[0] == kResume, std::move(folder.lock)};
 }

@@ -36,6 +36,12 @@ struct RunFolder {
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,
                           FileSystem& files, const std::function<void(const std::string&)>& tell);
 
+/// Throws as open_run_folder would if the folder is not accepted; changes nothing. Collective.
+void check_run_folder(const std::string& path, OnExisting policy, Communicator& world);
+
+/// The folder of a run, run.root/run.name.
+std::string run_path(const RunOptions& run);
+
 /// Returns "; did you mean 'PATH'?" with an existing path other than the given one: that path below
 /// the default of run.root, or with each part replaced by the nearest name; "" if there is none.
 std::string did_you_mean_path(const std::string& path);

@@ -17,7 +17,9 @@ StepScale step_scale(const Recipe& recipe, const OpenSplit& data) {
   StepScale scale{.samples_per_epoch = data.samples->size(),
                   .samples_per_step = recipe.train.batch,
                   .tokens_per_sample = data.source->shape().sequence};
-  scale.total_steps = to_steps(recipe.train.duration, scale);
+  constexpr int64_t kBeyondTrials = int64_t{1} << 40;
+  scale.total_steps =
+      recipe.train.duration.is_time() ? kBeyondTrials : to_steps(recipe.train.duration, scale);
   return scale;
 }
 
@@ -171,6 +173,19 @@ void Session::visit_state(StateVisitor& visitor) {
   visitor.integer("trainer.step", step_);
   visitor.integer("trainer.nonfinite_in_row", nonfinite_in_row_);
   visitor.integer("trainer.skipped_steps", skipped_steps_);
+  if (!recipe_.train.patience) return;
+  visitor.real("trainer.patience.best", scores_.best);
+  visitor.integer("trainer.patience.best_step", scores_.best_step);
+  visitor.integer("trainer.patience.last_step", scores_.last_step);
+  visitor.integer("trainer.patience.without_better", scores_.without_better);
+}
+
+void Session::add_score(double score) {
+  if (step_ == scores_.last_step) return;
+  const bool is_better = scores_.best_step == 0 || score > scores_.best;
+  scores_.last_step = step_;
+  ++scores_.without_better;
+  if (std::isfinite(score) && is_better) scores_ = {score, step_, step_, 0};
 }
 
 void Session::fit_to(const SavedNames& saved) {

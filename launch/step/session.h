@@ -36,7 +36,7 @@ struct StepOutcome {
   torch::Tensor loss;         ///< float64 scalar, this rank's share, on the model's device
   std::vector<MoeStats> moe;  ///< one entry per MoE layer
   double data_wait_seconds = 0.0;
-  StepFlags agreed;  ///< requests of all ranks: to stop, evaluate or save
+  StepFlags agreed;  ///< requests of all ranks: to stop, evaluate, save or log
 };
 
 /// Loss and expert statistics of a step over all ranks.
@@ -51,10 +51,19 @@ struct StepReport {
 /// Sums loss and statistics over all ranks. Collective: one all-reduce. Waits for the GPU.
 StepReport reduce(const StepOutcome& outcome, Communicator& world);
 
+/// Best score of a training's evaluations, and how many followed without a better one.
+struct ScoreTrend {
+  double best = 0.0;           ///< larger is better; unspecified while best_step is 0
+  int64_t best_step = 0;       ///< 0: no score was finite yet
+  int64_t last_step = 0;       ///< of the evaluation that was counted last
+  int64_t without_better = 0;  ///< evaluations since the best
+};
+
 /// A training in memory: model, data loader, gradient sync, optimizer, schedule and step rules,
 /// which is all that an optimizer step needs and a checkpoint holds. The caller writes files.
 ///
-/// Equal recipes and data give equal results on any rank grid (expert ranks x replicas).
+/// Equal recipes and data give equal results on any rank grid (expert ranks x replicas). While
+/// train.duration is a time, a session has total_steps() for trials alone: more than they make.
 class Session : public Stateful {
  public:
   /// Trains `model`, which is built for the recipe, the data and the grid. Recipe, data and grid
@@ -76,6 +85,14 @@ class Session : public Stateful {
   int64_t samples_done() const { return loader_.cursor(); }
   /// Number of consecutive skipped steps, whose loss or a gradient was not finite.
   int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
+  /// Counts the score of an evaluation at steps_done(), for train.patience, unless it is counted.
+  void add_score(double score);
+  const ScoreTrend& scores() const { return scores_; }
+  bool is_out_of_patience() const {
+    return recipe_.train.patience && scores_.without_better >= *recipe_.train.patience;
+  }
+  /// True if no step is left, or the last train.patience evaluations brought no better score.
+  bool is_finished() const { return step_ >= total_steps() || is_out_of_patience(); }
   /// Number of all skipped steps, including those before a resume.
   int64_t skipped_steps() const { return skipped_steps_; }
   const StepScale& scale() const { return scale_; }
@@ -134,6 +151,7 @@ class Session : public Stateful {
   int64_t step_ = 0;
   int64_t nonfinite_in_row_ = 0;
   int64_t skipped_steps_ = 0;
+  ScoreTrend scores_;
 };
 
 }  // namespace shoal

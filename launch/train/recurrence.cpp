@@ -18,6 +18,13 @@ bool falls_on(const Duration& every, int64_t step, const StepScale& scale) {
   return multiple(*first) == step;
 }
 
+int64_t times_left(const Duration& every, int64_t step, const StepScale& scale,
+                   double seconds_left) {
+  if (every.is_time()) return static_cast<int64_t>(seconds_left / every.value()) + 1;
+  const int64_t period = to_steps(every, scale), end = scale.total_steps;
+  return end / period - (step - 1) / period + (end % period == 0 ? 0 : 1);
+}
+
 bool Recurrence::due_at(int64_t step) const {
   return every_ && !every_->is_time() && falls_on(*every_, step, scale_);
 }

@@ -12,6 +12,12 @@ namespace shoal {
 /// step = to_steps(k * every) for some k ≥ 1. `every` counts steps, epochs, tokens or percent.
 bool falls_on(const Duration& every, int64_t step, const StepScale& scale);
 
+/// Number of times that an event is still due at step `step` and behind it: at multiples of
+/// `every`, which may be a time, and at the end of the training. `seconds_left`: time of the steps
+/// left.
+int64_t times_left(const Duration& every, int64_t step, const StepScale& scale,
+                   double seconds_left);
+
 /// A recurring event: every so many steps or epochs, computed alike on all ranks, or at time
 /// intervals, which rank 0 measures and the ranks have to agree on.
 class Recurrence {
@@ -31,5 +37,9 @@ class Recurrence {
   StepScale scale_;
   Clock::time_point last_;
 };
+
+inline double seconds_since(Recurrence::Clock::time_point start) {
+  return std::chrono::duration<double>(Recurrence::Clock::now() - start).count();
+}
 
 }  // namespace shoal

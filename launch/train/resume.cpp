@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -17,9 +18,11 @@
 #include "launch/train/courses.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
+#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
+#include "runtime/data/class_options.h"
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
@@ -39,6 +42,7 @@ std::map<std::string, std::string> provenance(const RankGrid& grid) {
   return {{"shoal", build.version + " " + build.git_revision},
           {"torch", build.torch_version},
           {"mpi", build.mpi},
+          {kStartedIn, working_directory()},
           {"world", std::to_string(grid.world->size())},
           {"expert_ranks", std::to_string(grid.expert->size())}};
 }
@@ -115,6 +119,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
   resume_courses(resumed, recipe, session, options.override_fixed, writer);
+  if (resumed.score) session.add_score(*resumed.score);  // where the state lacks it
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   writer.resumed_score = resumed.score;
@@ -133,6 +138,24 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
                                             *session.grid().world);
   session.weights_loaded();
   return source;
+}
+
+void keep_classes(LoadedRecipe& loaded, Communicator& world) {
+  const RunOptions& run = loaded.options.run;
+  ClassOptions* own = class_options_of(loaded.options.data.source);
+  if (run.on_existing != OnExisting::kResume || own == nullptr) return;
+  const auto manifest = read_newest_manifest(fmt::format("{}/{}/ckpt", run.root, run.name), world);
+  if (!manifest) return;
+  Recipe stored = stored_recipe(*manifest);
+  const ClassOptions* kept = class_options_of(stored.data.source);
+  if (kept == nullptr) return;
+  const auto is_found = [&loaded](const char* key) {
+    return std::ranges::any_of(loaded.found,
+                               [key](const auto& path) { return path.ends_with(key); });
+  };
+  if (is_found(".classes")) own->classes = kept->classes;
+  if (own->class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
+  share_classes(loaded.options);
 }
 
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,

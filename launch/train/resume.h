@@ -21,14 +21,18 @@ struct ResumeOptions {
 /// a line for the log, "" without model.init_from. Collective.
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
+/// Puts the classes of the newest checkpoint into the recipe of a run that is to be resumed, where
+/// it leaves them to the data. Collective. Throws as read_newest_manifest.
+void keep_classes(LoadedRecipe& loaded, Communicator& world);
+
 /// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the
 /// folder has no checkpoint. Returns options for writing further checkpoints. Collective.
 ///
 /// With `run.on_existing: resume`, this function calls load_initial_weights if it begins the run.
 /// Otherwise the caller must have called load_initial_weights before the folder was made, so that a
 /// bad model.init_from fails before a folder is made or overwritten. Throws Error (exit 12) if
-/// fixed recipe keys, the data or the tokenizer differ from the checkpoint's, CheckpointError if
-/// none is valid, StorageError if the checkpoint to resume from cannot be read.
+/// fixed recipe keys, the data or the tokenizer differ from the checkpoint's,
+/// CheckpointError if none is valid, StorageError if the checkpoint to resume from cannot be read.
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,
                                           const RunFolder& folder, const ResumeOptions& options);
 

@@ -55,6 +55,7 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
                     {"score", origin.score_metric},
                     {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
                     {"world", world},
+                    {"folder", working_directory()},
                     {"command", origin.command_line}});
   return starts;
 }
@@ -105,9 +106,9 @@ std::string describe_nothing_done(const RunFolder& folder, const TrainingResult&
                 result.last_step, result.total_steps)
           : fmt::format("the run was finished already, at step {}", result.last_step);
   return fmt::format(
-      "\n  {}; its records, summary and report stay as they are\n  to go on, raise train.duration\n"
-      "  {}\n",
-      what, folder.path);
+      "\n  {}; its records, summary and report stay as they are\n  to go on, raise {}\n  {}\n",
+      what, result.last_step < result.total_steps ? "or remove train.patience" : "train.duration",
+      folder.path);
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -153,8 +154,9 @@ Rows result_rows(const TrainingResult& result, const Substituted& substituted) {
   return rows;
 }
 
-void log_split(const char* split, const SampleSet& data, Log& log) {
+void log_split(const std::string& split, const SampleSet& data, Log& log) {
   for (const std::string& note : data.notes()) log.info(fmt::format("{}: {}", split, note));
+  for (const std::string& line : data.warnings()) log.warn(fmt::format("{}: {}", split, line));
   const auto num_corrupt = std::ssize(data.substituted());
   if (num_corrupt == 0) return;
   log.warn(fmt::format("{}: {} of {} samples are corrupt; the next good ones replace them", split,
@@ -200,6 +202,11 @@ void log_course(const RunStart& start, Log& log) {
 void log_data(const Recipe& recipe, const JobData& data, Log& log) {
   log_split("data.train", *data.train.samples, log);
   log_split("data.valid", *data.valid.samples, log);
+  if (data.valid.drawn_from) log.info("data.valid: " + describe_draw(data.valid));
+  for (const OpenSet& set : data.sets) {
+    log_split("evaluate.sets." + set.name, *set.data.samples, log);
+    if (set.data.drawn_from) log.info(set.name + ": " + describe_draw(set.data));
+  }
   const int64_t samples = data.train.samples->size();
   if (samples >= recipe.train.batch) return;
   log.warn(
@@ -221,8 +228,10 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
   const std::vector<std::string> hosts = gather_text(world, host_name());
   if (world.rank() != 0) return;
   write_file(folder.file("resolved.yaml"),
-             config::emit(config::to_node(recipe.options), [&recipe](const std::string& path) {
-               return config::origin_of(recipe.document.root, path);
+             config::emit(config::to_node(recipe.options), [&](const std::string& path) {
+               const bool is_timed = path == "train.duration" && !origin.clock.empty();
+               return is_timed ? origin.clock + ", timed when the run began"
+                               : origins_of(recipe)(path);
              }));
   const Json env{{"build", build_json()},
                  {"command", origin.command_line},
@@ -238,12 +247,15 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
 
 std::string describe_start(const Session& session, const Recipe& recipe, const RunFolder& folder) {
   const RankGrid& grid = session.grid();
-  const bool has_steps = session.steps_done() < session.total_steps();
+  const std::string end =
+      session.steps_done() < session.total_steps()
+          ? "train.patience ended the training"
+          : fmt::format("train.duration ends at step {}", session.total_steps());
   const std::string steps =
-      has_steps ? fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
-                              counted(recipe.train.batch, "sample"))
-                : fmt::format("no step is left at step {}, as train.duration ends at step {}",
-                              session.steps_done(), session.total_steps());
+      session.is_finished()
+          ? fmt::format("no step is left at step {}, as {}", session.steps_done(), end)
+          : fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+                        counted(recipe.train.batch, "sample"));
   return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
                      recipe.model.backbone.name(), count_elements(session.parameters()),
                      counted(grid.world->size(), "rank"),

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/data/open_split.h"
+#include "launch/data/recipe_source.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/job/rank_devices.h"
@@ -23,15 +23,18 @@
 #include "launch/machine/break_even_file.h"
 #include "launch/machine/machine_memory.h"
 #include "launch/model/build_model.h"
+#include "launch/model/score_rule.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
 #include "launch/runs/expert_records.h"
 #include "launch/runs/run_folder.h"
 #include "launch/step/session.h"
+#include "launch/train/clock_trial.h"
 #include "launch/train/mfu.h"
 #include "launch/train/resume.h"
 #include "launch/train/run_records.h"
 #include "launch/train/trainer.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/signals.h"
 #include "sparse/sparse_model.h"
 
@@ -40,7 +43,8 @@ namespace {
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
-int64_t log_replaced(const char* split, const SampleSet& data, Communicator& world, Log& log) {
+int64_t log_replaced(const std::string& split, const SampleSet& data, Communicator& world,
+                     Log& log) {
   const std::vector<std::string> own =
       data.substituted().empty() ? std::vector<std::string>{} : data.notes();
   for (const std::string& line : gather_lines(world, own))
@@ -56,7 +60,8 @@ void print_summary(const std::string& text, Log& log) {
 
 /// True if the run was finished but for its last evaluation. Collective.
 bool owes_evaluation(const Session& session, const Recipe& recipe, const RunFolder& folder) {
-  return session.steps_done() == session.total_steps() && recipe.evaluate.every &&
+  return session.is_finished() && session.steps_done() <= session.total_steps() &&
+         recipe.evaluate.every &&
          lacks_summary(folder, session.steps_done(), *session.grid().world);
 }
 
@@ -66,8 +71,7 @@ struct OpenRun {
   OpenRun(const RunOptions& options, Communicator& world, Console& console,
           const std::vector<std::string>& told)
       : folder(open_run_folder(
-            (std::filesystem::path(options.root) / options.name).string(), options.on_existing,
-            world, files,
+            run_path(options), options.on_existing, world, files,
             [&console](const std::string& line) { console.print("warning: " + line); })),
         log(fmt::format("{}/rank-{:05}.log", folder.logs(), world.rank()), world.rank(),
             [&console](const std::string& line) { console.print(line); }) {
@@ -103,10 +107,10 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
                           std::unique_ptr<const StopSignals>& signals) {
   try {
     TrainingResult result = trainer.run();
-    console.finish();
+    console.clear();
     return result;
   } catch (...) {
-    console.finish();
+    console.clear();
     const std::exception_ptr error = locate_allocation(std::current_exception(), trainer.place());
     run.log.detail(describe_failure(error, guard.rank()).text);
     if (guard.size() > 1) {
@@ -118,13 +122,13 @@ TrainingResult run_logged(Trainer& trainer, Console& console, OpenRun& run, Comm
   }
 }
 
-/// Chooses the kernels of a run's sparse layers and logs how many run by them. Returns the
+/// Chooses the kernels of a run's sparse layers and tells how many run by them. Returns the
 /// break-even densities, as checkpoints keep them, where these decide. A deterministic run takes
 /// those built in, since its results must not change with a measurement. Collective.
 std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchInfo& launch,
                                             Session& session,
                                             const std::map<std::string, std::string>& written_by,
-                                            Log& log) {
+                                            const Tell& tell) {
   const auto& sparse = session.model().sparse;
   if (sparse == nullptr) return std::nullopt;
   std::optional<ChosenBreakEvens> chosen;
@@ -134,7 +138,7 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
     chosen = choose_break_evens(written_by, folder, *session.grid().world);
     sparse->run_by(chosen->values.for_training());
   }
-  log.info(fmt::format(
+  tell(fmt::format(
       "{} of {} sparse layers run by sparse kernels{}{}", sparse->masks().run_by_kernels(),
       sparse->layers().size(), chosen ? "; break-even densities: " + chosen->source : "",
       sparse->has_soft_forms() ? "; others may once their cells are chosen and their orders hard"
@@ -148,6 +152,9 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
                    OpenRun& run, const TrainingResult& result) {
   const Substituted substituted{log_replaced("data.train", *data.train.samples, world, run.log),
                                 log_replaced("data.valid", *data.valid.samples, world, run.log)};
+  for (const OpenSet& set : data.sets) {
+    log_replaced("evaluate.sets." + set.name, *set.data.samples, world, run.log);
+  }
   if (world.rank() != 0) return;
   const bool has_report = !leaves_run_alone(run.folder, result);
   std::vector<std::string> notes = recipe_notes(checked);
@@ -163,7 +170,7 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
 struct TrainingJob {
   const TrainArguments& arguments;
   const LaunchInfo& launch;
-  const CheckedRecipe& checked;
+  CheckedRecipe& checked;
   Communicator& guard;                        ///< joins all ranks; the work has a copy
   std::string stage = "preparing the ranks";  ///< what a failed allocation happened in
 
@@ -188,10 +195,50 @@ JoinedRanks join_ranks(const TrainingJob& job) {
   }
   RankDevices devices = bind_ranks(job.recipe(), job.launch, job.guard);
   const int64_t per_node = ranks_per_node(parallel, stages, job.guard);
-  RankGrid grid = make_rank_grid(std::move(world), parallel.expert_ranks, per_node,
+  RankGrid grid = make_rank_grid(std::move(world), *parallel.expert_ranks, per_node,
                                  std::move(devices.gpu_world));
   grid.device = devices.own.device;
   return {std::move(devices), std::move(grid)};
+}
+
+/// Puts a number of steps in the place of a train.duration that is a time: those of the checkpoint
+/// to resume, or what a trial's times give. The trial trains a model of its own and leaves no
+/// trace. Returns the time, "" for other durations. Collective.
+std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
+                        const std::function<BuiltModel()>& build, const Tell& tell) {
+  Recipe& recipe = job.checked.loaded.options;
+  if (!recipe.train.duration.is_time()) return "";
+  const std::string clock = to_text(recipe.train.duration);
+  check_run_folder(run_path(recipe.run), recipe.run.on_existing, *grid.world);
+  auto steps = resumed_duration(recipe, *grid.world, job.arguments.override_fixed);
+  std::string origin = ", as when the run began";
+  if (!steps) {
+    tell(fmt::format("train.duration {}: timed by a trial, which is undone", clock));
+    Session trial(recipe, build(), data.train, grid);
+    load_initial_weights(trial, recipe);
+    choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
+    const TrialTimes times = run_trial(trial, recipe, data);
+    const int64_t own = steps_in_time(recipe, times, trial.scale());
+    steps = Duration::steps(
+        std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
+    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
+                         1000 * times.step_s, times.evaluation_s);
+    if (steps->count == 0)
+      throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
+                        ExitCode::kTopology);
+  }
+  tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
+  recipe.train.duration = *steps;
+  return clock;
+}
+
+/// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
+void keep_own_classes(TrainingJob& job, Communicator& world) {
+  CheckedRecipe& checked = job.checked;
+  keep_classes(checked.loaded, world);
+  const auto& environment = job.arguments.source.environment;
+  checked.source = make_source(checked.loaded.options, environment);
+  checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
 }
 
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
@@ -199,17 +246,26 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   JoinedRanks ranks = join_ranks(job);
   RankGrid& grid = ranks.grid;
   Console console = make_console(job.launch.columns);
-  const std::vector<std::string> told =
+  std::vector<std::string> told =
       require_memory(job.checked, {grid.device, job.launch.local_size}, *grid.world, console);
+  const auto tell = [&](const std::string& line) {
+    if (grid.world->rank() != 0) return;
+    console.print(line);
+    told.push_back(line);
+  };
   job.stage = "opening the data";
-  const JobData data =
-      open_data(job.checked.source, choose_workers(job.launch), *grid.world, console);
+  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world);
+  const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
+                                 choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";
   const UnitLoads loads = logged_loads(recipe, *grid.world);
   const auto& on_meta = job.checked.model.sparse;
-  BuiltModel model = build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
-                                 on_meta ? &on_meta->plan() : nullptr);
-  Session session(recipe, std::move(model), data.train, grid);
+  const auto build = [&] {
+    return build_model(recipe, data.train.source->shape(), {&grid, grid.device}, loads,
+                       on_meta ? &on_meta->plan() : nullptr);
+  };
+  const std::string clock = count_steps(job, data, grid, build, tell);
+  Session session(recipe, build(), data.train, grid);
   // What the recipe or its weights refuse is refused before a folder is made or overwritten.
   std::string weights;
   if (recipe.run.on_existing != OnExisting::kResume)
@@ -221,22 +277,27 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
     return bytes;
   };
+  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
+  const RunOrigin origin{job.launch,
+                         job.arguments.command_line,
+                         ranks.devices.own,
+                         session.steps_done(),
+                         clock,
+                         session.total_steps(),
+                         score_rule(session.task(), recipe.evaluate).metric};
   // Without a step left, this start had no part in the run.
-  if (session.steps_done() < session.total_steps()) {
-    write_run_records(run.folder, job.checked.loaded,
-                      {job.launch, job.arguments.command_line, ranks.devices.own,
-                       session.steps_done(), session.total_steps(), session.task().score().metric},
-                      *grid.world);
-  }
+  if (!session.is_finished())
+    write_run_records(run.folder, job.checked.loaded, origin, *grid.world);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
-      choose_execution(recipe, job.launch, session, checkpoints.written_by, run.log);
+      choose_execution(recipe, job.launch, session, checkpoints.written_by,
+                       [&run](const std::string& line) { run.log.info(line); });
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   log_start({job.checked, ranks.devices, session, data, !loads.empty(), weights}, run.log);
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log)},
+                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
@@ -259,7 +320,7 @@ ExitCode train(const TrainArguments& arguments, const Environment& environment) 
   // Before all else: a signal while a run is prepared stops it in order, at its first step.
   const LaunchInfo launch = read_launch_info(environment);
   auto signals = std::make_unique<const StopSignals>(signal_notice(launch));
-  const CheckedRecipe checked =
+  CheckedRecipe checked =
       check_recipe(arguments.source, config::UnsetVariable::kRefuse, launch.world);
   const RunOptions& run = checked.loaded.options.run;
   StopSignals::set_grace(run.grace.value());

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/model/score_rule.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/comm/on_rank_zero.h"
@@ -14,10 +15,6 @@
 
 namespace shoal {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// The best score of the checkpoints that are there. Collective.
 std::optional<double> best_score(const std::string& checkpoints, Communicator& world, Log& log) {
@@ -31,9 +28,9 @@ std::optional<double> best_score(const std::string& checkpoints, Communicator& w
   return text.empty() ? std::nullopt : std::optional(std::stod(text));
 }
 
-std::vector<std::string> metric_names(const Task& task) {
+std::vector<std::string> metric_names(const Task& task, const EvaluateOptions& options) {
   std::vector<std::string> names;
-  for (const Metric& metric : task.metrics({})) names.push_back(metric.name);
+  for (const Metric& metric : evaluated_metrics(task, options)) names.push_back(metric.name);
   return names;
 }
 
@@ -45,7 +42,17 @@ double score_of(const Evaluation& evaluation, const ScoreRule& rule) {
 
 /// True if there is anything left to log.
 bool has_work(const Trainer::Parts& parts) {
-  return parts.evaluates_first || parts.session.steps_done() < parts.session.total_steps();
+  return parts.evaluates_first || !parts.session.is_finished();
+}
+
+/// Why train.patience ended a training.
+std::string patience_note(const Session& session, const ScoreRule& rule) {
+  const ScoreTrend& scores = session.scores();
+  return fmt::format(
+      "train.patience ended the training at step {} of {}: {} without a better {} than {:.4f} of "
+      "step {}",
+      session.steps_done(), session.total_steps(), counted(scores.without_better, "evaluation"),
+      rule.metric, rule.higher_is_better ? scores.best : -scores.best, scores.best_step);
 }
 
 }  // namespace
@@ -54,23 +61,29 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
     : recipe_(parts.recipe),
       session_(parts.session),
       valid_data_(parts.valid_data),
+      sets_(parts.sets),
+      score_rule_(score_rule(parts.session.task(), recipe_.evaluate)),
       world_(*parts.session.grid().world),
       log_(parts.log),
       signals_(parts.signals),
       start_(Clock::now()),
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_),
+      logs_(recipe_.train.log_every, session_.scale(), start_),
       owes_score_(checkpoints.resumed_step && !checkpoints.resumed_score &&
                   evaluates_at(*checkpoints.resumed_step) && has_work(parts)),
       owes_evaluation_(parts.evaluates_first || owes_score_),
       writer_(std::move(checkpoints), world_, files_),
       training_log_(
-          {parts.folder, world_, parts.session.steps_done(), metric_names(parts.session.task()),
+          {parts.folder, world_, parts.session.steps_done(),
+           metric_names(parts.session.task(), recipe_.evaluate),
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
-           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt},
+           parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
+           recipe_.evaluate.every, !parts.session.model().stages.empty()},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
+  training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0));  // a trial's
   result_.first_step = session_.steps_done();
   result_.samples_per_step = session_.scale().samples_per_step;
   result_.unit = session_.task().unit();
@@ -81,7 +94,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
 TrainingResult Trainer::run() {
   if (owes_evaluation_) make_up_evaluation();
   bool stop = is_interrupted_;
-  while (!stop && session_.steps_done() < session_.total_steps()) {
+  while (!stop && !session_.is_finished()) {
     const StepOutcome outcome = session_.step(requests());
     after_step(outcome);
     stop = outcome.agreed.wants_stop() || is_interrupted_ || reached_stop_step();
@@ -91,12 +104,16 @@ TrainingResult Trainer::run() {
     }
   }
   finish();
-  const bool is_complete = session_.steps_done() >= session_.total_steps() && !is_interrupted_;
+  const bool is_complete = session_.is_finished() && !is_interrupted_;
   result_.code = !is_complete    ? ExitCode::kPreempted
                  : ends_finite() ? ExitCode::kOk
                                  : ExitCode::kNumeric;
   result_.last_step = session_.steps_done();
   result_.total_steps = session_.total_steps();
+  if (is_complete && result_.last_step < result_.total_steps) {
+    result_.notes.push_back(patience_note(session_, score_rule_));
+    log_.info(result_.notes.back());
+  }
   result_.skipped_steps = session_.skipped_steps();
   result_.failed_saves = failures_.total();
   result_.seconds = seconds_since(start_);
@@ -123,6 +140,7 @@ StepFlags Trainer::requests() {
   const auto now = Clock::now();
   own.evaluate = evaluations_.due_by_time(now);
   own.save = saves_.due_by_time(now);
+  own.log = logs_.due_by_time(now);
   return own;
 }
 
@@ -151,11 +169,9 @@ void Trainer::after_step(const StepOutcome& outcome) {
   if (computed_) computed_->add(outcome.moe);
   const int64_t step = session_.steps_done();
   const bool is_last = step == session_.total_steps();
-  if (is_last || falls_on(recipe_.train.log_every, step, session_.scale())) {
-    result_.report = reduce(outcome, world_);
-    if (computed_) result_.report->computed_share = computed_->take_share();
-    training_log_.step(outcome, *result_.report, session_);
-    warn_of_nonfinite("loss", result_.report->loss);
+  const bool is_logged = is_last || outcome.agreed.log || logs_.due_at(step);
+  if (is_logged) {
+    log_step(outcome);
   } else {
     training_log_.pulse(session_);
   }
@@ -165,7 +181,16 @@ void Trainer::after_step(const StepOutcome& outcome) {
   // Before a save, so that the checkpoint has a score.
   const bool evaluates = outcome.agreed.evaluate || evaluates_at(step);
   const bool is_best_so_far = evaluates && evaluate_now();
+  if (!is_logged && session_.is_out_of_patience()) log_step(outcome);  // the last one
   if (outcome.agreed.save || saves_.due_at(step) || is_best_so_far) begin_save();
+}
+
+void Trainer::log_step(const StepOutcome& outcome) {
+  result_.report = reduce(outcome, world_);
+  if (computed_) result_.report->computed_share = computed_->take_share();
+  training_log_.step(outcome, *result_.report, session_);
+  warn_of_nonfinite("loss", result_.report->loss);
+  logs_.restart(Clock::now());
 }
 
 void Trainer::report_skipped(const StepOutcome& outcome) {
@@ -203,7 +228,7 @@ bool Trainer::evaluate_now(bool is_logged) {
   };
   const std::optional<Evaluation> evaluation =
       evaluate({session_.task(), recipe_, valid_data_, session_.grid(), &session_.train_data(),
-                kMostPictures, show},
+                kMostPictures, show, sets_},
                session_.steps_done(), &agreement_, interrupted);
   result_.evaluation_seconds += seconds_since(begin);
   training_log_.leave_out_wait(session_.exchange_wait_seconds().value_or(0.0) - waited);
@@ -219,7 +244,9 @@ bool Trainer::evaluate_now(bool is_logged) {
     warn_of_nonfinite("validation " + metric.label, metric.value);
   }
   evaluations_.restart(Clock::now());
-  return is_best(score_of(*evaluation, session_.task().score()));
+  const double score = score_of(*evaluation, score_rule_);
+  session_.add_score(score);
+  return is_best(score);
 }
 
 // Before it is logged, the checkpoint gets the score: a later start knows by it that all is done,
@@ -227,7 +254,7 @@ bool Trainer::evaluate_now(bool is_logged) {
 void Trainer::make_up_evaluation() {
   evaluate_now(/*is_logged=*/false);
   if (!owes_score_ || evaluated_step_ != session_.steps_done()) return;
-  const double score = score_of(*result_.evaluation, session_.task().score());
+  const double score = score_of(*result_.evaluation, score_rule_);
   const SaveOutcome outcome = writer_.add_score(score);
   if (outcome.ok && is_best(score)) best_score_ = score;
   if (!outcome.ok) {
@@ -261,7 +288,7 @@ void Trainer::begin_save() {
   const auto begin = Clock::now();
   SaveInfo info{session_.steps_done(), session_.samples_done(), std::nullopt};
   if (evaluated_step_ == info.step) {
-    info.score = score_of(*result_.evaluation, session_.task().score());
+    info.score = score_of(*result_.evaluation, score_rule_);
   }
   begun_score_ = info.score;
   begun_step_ = info.step;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,9 @@ class Trainer {
     Console& console;
     Log& log;
     const StopSignals& signals;
-    bool evaluates_first = false;      ///< true if a finished run lacks its last evaluation
-    std::optional<MfuBasis> mfu = {};  ///< default: not reported
+    bool evaluates_first = false;        ///< true if a finished run lacks its last evaluation
+    std::optional<MfuBasis> mfu = {};    ///< default: not reported
+    std::span<const OpenSet> sets = {};  ///< of evaluate.sets
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);
@@ -66,9 +68,10 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  StepFlags requests();             ///< of this rank in a step: to stop, evaluate or save
+  StepFlags requests();             ///< of this rank in a step: to stop, evaluate, save or log
   StepFlags stop_requests() const;  ///< a caught signal; on rank 0 the end of run.stop_after
   void after_step(const StepOutcome& outcome);
+  void log_step(const StepOutcome& outcome);
   void report_skipped(const StepOutcome& outcome);
   bool evaluate_now(bool is_logged = true);
   void make_up_evaluation();  ///< runs the owed evaluation before the first step
@@ -86,11 +89,13 @@ class Trainer {
   const Recipe& recipe_;
   Session& session_;
   const OpenSplit& valid_data_;
+  const std::span<const OpenSet> sets_;
+  const ScoreRule score_rule_;
   Communicator& world_;
   Log& log_;
   const StopSignals& signals_;
   Clock::time_point start_;
-  Recurrence evaluations_, saves_;
+  Recurrence evaluations_, saves_, logs_;
   const bool owes_score_;  ///< the resumed checkpoint lacks the score of an evaluation due there
   const bool owes_evaluation_;  ///< owes_score_ or Parts::evaluates_first
   PosixFileSystem files_;

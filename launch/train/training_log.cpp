@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "launch/machine/machine_memory.h"
+#include "launch/train/recurrence.h"
 #include "moe/moe_metrics.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -79,15 +80,17 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       log_(log),
       last_time_(std::chrono::steady_clock::now()),
       peak_samples_(start.samples_per_second_at_peak),
+      evaluates_every_(start.evaluates_every),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
   files_.emplace(Files{{folder.file("metrics.jsonl"), start.first_step},
-                       {folder.file("experts.jsonl"), start.first_step},
+                       {},
                        {},
                        {folder.file("metrics.csv"), columns_with(start.metrics), start.first_step},
                        {folder.file("pictures.png"), start.first_step},
                        {}});
+  if (start.has_experts) files_->experts.emplace(folder.file("experts.jsonl"), start.first_step);
   for (const auto& log_of_layers : start.layers) {
     LayerFile& file = files_->layers.emplace_back();
     file.log = log_of_layers;
@@ -120,7 +123,7 @@ void TrainingLog::finish() {
     }
   };
   finish_file(files_->metrics);
-  finish_file(files_->experts);
+  if (files_->experts) finish_file(*files_->experts);
   for (LayerFile& file : files_->layers) {
     if (file.lines) finish_file(*file.lines);
   }
@@ -142,7 +145,6 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   Progress result;
   result.step = session.steps_done();
   const auto steps = static_cast<double>(result.step - last_step_);
-  const int64_t left = session.total_steps() - result.step;
   result.total_steps = session.total_steps();
   result.loss = report.loss;
   result.lr = outcome.lr;
@@ -165,12 +167,21 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   if (wait_s) result.all_to_all_ms = 1e3 * (*wait_s - last_wait_s_) / std::max(1.0, steps);
   result.data_wait_share = data_wait_s_ / seconds;
   result.memory_bytes = resident_bytes();
-  result.seconds_left = static_cast<double>(left) * seconds / std::max(1.0, steps);
+  result.seconds_left = seconds_left(session, seconds / std::max(1.0, steps));
   last_time_ = now;
   last_step_ = result.step;
   last_wait_s_ = wait_s.value_or(0.0);
   left_out_s_ = data_wait_s_ = 0.0;
   return result;
+}
+
+double TrainingLog::seconds_left(const Session& session, double seconds_a_step) const {
+  const int64_t step = session.steps_done();
+  const double steps_s = static_cast<double>(session.total_steps() - step) * seconds_a_step;
+  if (!evaluates_every_ || num_evaluations_ == 0) return steps_s;
+  const auto left =
+      static_cast<double>(times_left(*evaluates_every_, step, session.scale(), steps_s));
+  return steps_s + left * evaluations_s_ / static_cast<double>(num_evaluations_);
 }
 
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
@@ -213,7 +224,7 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   }
   has_logged_ = true;
   for (const MoeReport& layer : report.moe) {
-    write(files_->experts, experts_record(layer, done));
+    write(*files_->experts, experts_record(layer, done));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const MetricsRecord& layer : layers[i].records) write(*files_->layers[i].lines, layer);
@@ -233,10 +244,9 @@ void TrainingLog::pulse(const Session& session, const std::string& activity) {
     now.activity = activity;
     const std::chrono::duration<double> since = std::chrono::steady_clock::now() - last_time_;
     const auto steps = static_cast<double>(now.step - last_step_);
-    const auto left = static_cast<double>(now.total_steps - now.step);
     const bool is_in_evaluation = !activity.empty();  // whose time is not left out yet
     if (steps > 0 && !is_in_evaluation) {
-      now.seconds_left = left * std::max(0.0, since.count() - left_out_s_) / steps;
+      now.seconds_left = seconds_left(session, std::max(0.0, since.count() - left_out_s_) / steps);
     } else if (!shown_) {
       now.seconds_left = std::nan("");  // not known
     }
@@ -246,6 +256,8 @@ void TrainingLog::pulse(const Session& session, const std::string& activity) {
 
 void TrainingLog::evaluation(const Evaluation& evaluation, int64_t step) {
   leave_out(evaluation.seconds);
+  ++num_evaluations_;
+  evaluations_s_ += evaluation.seconds;
   if (!files_) return;
   MetricsRecord record;
   record.add("step", step).add("event", std::string("eval"));

@@ -37,6 +37,8 @@ class TrainingLog {
     bool has_tensorboard = false;      ///< true if tb/ is written
     /// Rate of all ranks together at peak FLOP/s if no token is dropped. Unset: no MFU is logged.
     std::optional<double> samples_per_second_at_peak = {};
+    std::optional<Duration> evaluates_every = {};  ///< for the time left; unset: never
+    bool has_experts = true;                       ///< false: no experts.jsonl, as for dense models
   };
   /// Removes records of steps after start.first_step from the files. While the disk is full, lines
   /// are kept in memory, with one warning a file. Throws StorageError if a file cannot be opened.
@@ -62,13 +64,15 @@ class TrainingLog {
     std::optional<JsonLines> lines;
   };
   struct Files {
-    JsonLines metrics, experts;
+    JsonLines metrics;
+    std::optional<JsonLines> experts;
     std::deque<LayerFile> layers;
     CsvTable table;
     SheetFile pictures;
     std::optional<EventFile> events;
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
+  double seconds_left(const Session& session, double seconds_a_step) const;
   template <class File, class Record>
   void write(File& file, const Record& record);
 
@@ -82,7 +86,9 @@ class TrainingLog {
   std::chrono::steady_clock::time_point last_time_;
   std::optional<Progress> shown_;       ///< the last logged step
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
-  int64_t last_step_;
+  const std::optional<Duration> evaluates_every_;
+  int64_t last_step_, num_evaluations_ = 0;
+  double evaluations_s_ = 0.0;  ///< time of all evaluations
   double last_wait_s_ = 0.0;
   double left_out_s_ = 0.0;
   double data_wait_s_ = 0.0;

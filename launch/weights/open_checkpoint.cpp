@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <iostream>
 #include <utility>
 
@@ -9,16 +10,67 @@
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
+#include "launch/recipe/other_data.h"
 #include "launch/runs/run_folder.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
+#include "runtime/base/text.h"
+#include "runtime/files/data_file.h"
 #include "sparse/sparse_model.h"
 
 namespace shoal {
 namespace {
+
+using VisitPath = std::function<void(const std::string& key, std::string& path)>;
+
+/// Visits the texts that name files or folders, other than items of lists.
+void visit_paths(const config::Type& type, void* object, const std::string& key, bool is_path,
+                 const VisitPath& visit) {
+  using config::Kind;
+  if (type.kind == Kind::kText && is_path) return visit(key, *static_cast<std::string*>(object));
+  if (type.kind == Kind::kOptional && type.size(object) > 0) {
+    return visit_paths(type.element(), const_cast<void*>(type.at(object, 0)), key, is_path, visit);
+  }
+  if (type.kind == Kind::kChoice) {
+    auto& choice = const_cast<config::ChoiceValue&>(type.choice(object));
+    if (choice.is_empty()) return;
+    return visit_paths(choice.member()->options_type(), choice.erased_options(), key, false, visit);
+  }
+  for (const config::FieldInfo& field : type.fields) {
+    visit_paths(field.type(), field.member(object),
+                field.rules.is_inlined ? key : config::join_path(key, field.name),
+                field.rules.is_path, visit);
+  }
+}
+
+/// Looks for the files that relative paths of the recipe name, but paths of the command line, also
+/// in `started_in`, where the training was started: a path that leads somewhere from there alone
+/// becomes absolute. Returns a line for the user on each path without a file in the working
+/// directory.
+std::vector<std::string> find_paths(LoadedRecipe& loaded, const std::string& started_in) {
+  std::vector<std::string> lines;
+  const std::string here = working_directory();
+  if (started_in.empty() || started_in == here) return lines;
+  const auto find = [&](const std::string& key, std::string& path) {
+    const config::Position given = config::find_position(loaded.document.root, key);
+    const bool is_typed = given.source && given.source->is_command_line;
+    const bool is_in_data_path = key.find(".train.") != key.npos || key.find(".valid.") != key.npos;
+    if (is_typed || is_in_data_path || path.starts_with('/') || data_file_exists(path)) return;
+    const std::string there = started_in + "/" + path;
+    const bool is_found = data_file_exists(there);
+    lines.push_back(
+        fmt::format("{}: '{}' is not in the working directory {}, {} {}, where the run was started",
+                    key, path, here, is_found ? "but in" : "nor in", started_in));
+    if (is_found) path = there;
+  };
+  visit_paths(config::type_of<DataOptions>(), &loaded.options.data, "data", false, find);
+  visit_paths(config::type_of<Choice<Backbone>>(), &loaded.options.model.backbone, "model", false,
+              find);
+  return lines;
+}
 
 /// All but the grid. Collective.
 OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
@@ -27,10 +79,26 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
   opened.manifest = read_manifest(opened.path, guard);
-  opened.recipe = config::load_options_text<Recipe>(opened.manifest.recipe,
-                                                    opened.path + "/manifest.json (its recipe)",
-                                                    {"", choice.overrides, environment})
-                      .options;
+  const Recipe stored = stored_recipe(opened.manifest);
+  Recipe own = stored;
+  // Which numbers imported weights were trained with, a stand-in for their data does not tell.
+  const bool is_unknown =
+      fix_normalisation(own.data) && opened.manifest.written_by.contains(kImportedAs);
+  ChangedRecipe changed =
+      read_changed(is_unknown ? stored : own,
+                   {opened.path + "/manifest.json (its recipe)", choice.overrides, environment});
+  for (const std::string& line :
+       find_paths(changed.loaded, opened.manifest.written_by[kStartedIn])) {
+    if (guard.rank() == 0) std::cerr << "note: " << line << "\n";
+  }
+  opened.recipe = std::move(changed.loaded.options);
+  if (guard.rank() == 0 && opened.recipe.data.source.name() != own.data.source.name()) {
+    std::cerr << fmt::format(
+        "note: data.source={} keeps of the checkpoint's data: {}\n{}",
+        opened.recipe.data.source.name(),
+        changed.kept.empty() ? "nothing" : join_words(changed.kept),
+        is_unknown ? "warning: imported weights do not tell data.normalise; set it\n" : "");
+  }
   opened.raw_weights = choice.raw_weights;
   opened.override_model = choice.override_model;
   return opened;

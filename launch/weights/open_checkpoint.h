@@ -12,6 +12,9 @@
 
 namespace shoal {
 
+/// Name under which a checkpoint's manifest stores the folder that its training was started in.
+inline constexpr const char* kStartedIn = "started_in";
+
 /// Which checkpoint to open, and changes of its recipe.
 struct CheckpointChoice {
   std::string path;                         ///< a checkpoint, or a run: its newest checkpoint
@@ -28,6 +31,9 @@ struct CheckpointChoice {
 /// such path, CheckpointError if there is no checkpoint, StorageError.
 std::string choose_checkpoint(const CheckpointChoice& choice);
 
+/// Key of Manifest::written_by in checkpoints of imported weights; the value is their format.
+inline constexpr const char* kImportedAs = "imported_as";
+
 /// A checkpoint's recipe, and the ranks that run its model.
 struct OpenedCheckpoint {
   std::string path;
@@ -40,9 +46,12 @@ struct OpenedCheckpoint {
 };
 
 /// Opens a checkpoint for commands that use its model without training it, such as eval: reads the
-/// recipe and binds this job's ranks to it. The recipe's `parallel` is ignored: experts are spread
-/// over all ranks. Collective over `guard`, the communicator of all ranks. Throws CheckpointError,
-/// StorageError, ConfigError, and Error if ranks differ in installation or recipe.
+/// recipe and binds this job's ranks to it. An override of data.source keeps what the model was
+/// trained for (read_changed). Files that relative paths of the recipe name are also looked for in
+/// the folder that the training was started in. Rank 0 notes both on standard error. The recipe's
+/// `parallel` is ignored: experts are spread over all ranks. Collective over `guard`, the
+/// communicator of all ranks. Throws CheckpointError, StorageError, ConfigError, and Error if ranks
+/// differ in installation or recipe.
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,
                                  const Environment& environment, Communicator& guard);
 

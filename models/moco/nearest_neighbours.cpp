@@ -1,6 +1,7 @@
 #include "models/moco/nearest_neighbours.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/moco/info_nce.h"
 
@@ -19,10 +20,15 @@ int64_t NearestNeighbours::size() const {
   return total;
 }
 
-torch::Tensor NearestNeighbours::classify(const torch::Tensor& feature_bD) const {
+torch::Tensor NearestNeighbours::classify(const torch::Tensor& feature_bD,
+                                          const torch::Tensor& own_b) const {
   TORCH_CHECK(size() > 0, "nearest neighbours: there are no references");
   const torch::Tensor cosine_bN = unit_rows(feature_bD).mm(torch::cat(features_).t());
   const torch::Tensor label_N = torch::cat(labels_);
+  if (own_b.defined()) {
+    const torch::Tensor reference_N = torch::arange(size(), own_b.options());
+    cosine_bN.masked_fill_(own_b.unsqueeze(1) == reference_N, -INFINITY);
+  }
   // A stable sort, since topk does not define which of equal references it takes.
   const auto [sorted_bN, order_bN] = cosine_bN.sort(/*stable=*/true, 1, /*descending=*/true);
   const int64_t k = std::min(neighbours_, size());

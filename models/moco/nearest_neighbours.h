@@ -25,8 +25,10 @@ class NearestNeighbours {
   void clear() { features_.clear(), labels_.clear(); }
   int64_t size() const;  ///< N
 
-  /// Predicts the class of each sample, int64 [b]. TORCH_CHECK that there are references.
-  torch::Tensor classify(const torch::Tensor& feature_bD) const;
+  /// Predicts the class of each sample, int64 [b]. `own_b`: the reference that is the sample
+  /// itself, which does not vote, -1 for none; undefined: none. TORCH_CHECK that there are
+  /// references.
+  torch::Tensor classify(const torch::Tensor& feature_bD, const torch::Tensor& own_b = {}) const;
 
  private:
   int64_t neighbours_;

@@ -112,6 +112,8 @@ EvalOutput Classify::evaluate(const Batch& batch) {
       {{"loss", value[0], samples}, {"top1", value[1], samples}, {"top5", value[2], samples}},
       std::move(output.moe)};
   if (is_binary()) result.sums.push_back({kCrossEntropy, value[3], samples});
+  result.probability_bN =
+      is_binary() ? at_least_float32(logits_bN).sigmoid() : at_least_float32(logits_bN).softmax(1);
   if (has_gates_) {
     std::ranges::move(GateScores::sums(output.is_open_bS, batch.length_b, {}),
                       std::back_inserter(result.sums));
@@ -120,11 +122,12 @@ EvalOutput Classify::evaluate(const Batch& batch) {
 }
 
 std::vector<Metric> Classify::metrics(const std::vector<NamedSum>& totals) const {
-  std::vector<Metric> metrics{{"loss", mean_of(totals, "loss")},
+  std::vector<Metric> metrics{{"loss", mean_of(totals, "loss"), Metric::Kind::kLoss},
                               {"top1", mean_of(totals, "top1"), Metric::Kind::kShare, "top-1"},
                               {"top5", mean_of(totals, "top5"), Metric::Kind::kShare, "top-5"}};
   if (is_binary()) {
-    metrics.push_back({kCrossEntropy, mean_of(totals, kCrossEntropy), {}, "cross entropy"});
+    metrics.push_back(
+        {kCrossEntropy, mean_of(totals, kCrossEntropy), Metric::Kind::kLoss, "cross entropy"});
   }
   if (has_gates_) {
     std::ranges::move(GateScores::metrics(totals, /*has_recall=*/false),

@@ -37,7 +37,8 @@ struct EnumNames<ClassLoss> {
 
 /// Classifies images or token sequences by a linear head, initialised to zero, on the backbone's
 /// features. Training may smooth labels and mix images with their labels; evaluation does neither.
-/// With binary cross entropy an evaluation also reports the cross entropy over all classes.
+/// With binary cross entropy an evaluation also reports the cross entropy over all classes, and the
+/// probability of each class is a sigmoid of its own: they need not sum to 1.
 class Classify : public Task {
  public:
   struct Options {
@@ -65,6 +66,7 @@ class Classify : public Task {
   TrainOutput train(const Batch& batch) override;
   torch::Tensor outputs(const Batch& batch) override;
   EvalOutput evaluate(const Batch& batch) override;
+  bool classifies() const override { return true; }
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override;
   ScoreRule score() const override { return {"top1", /*higher_is_better=*/true}; }
   RateUnit unit() const override { return unit_; }

@@ -87,9 +87,15 @@ class Denoise : public Task, public CountsProducts {
             std::move(output.moe)};
   }
 
+  torch::Tensor restored(const Batch& batch) override {
+    const torch::NoGradGuard no_grad;
+    ModelOutput output;
+    return at_least_float32(restore(batch.image_bCHW(), batch, output).clamp(0.0, 1.0));
+  }
+
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double error = mean_of(totals, "loss");
-    return {{"loss", error},
+    return {{"loss", error, Metric::Kind::kLoss},
             {"psnr", mean_of(totals, "psnr"), Metric::Kind::kNumber, "PSNR (dB)"},
             {"psnr_of_mean", psnr_of(error), Metric::Kind::kNumber, "PSNR of the mean error (dB)"},
             {"ssim", mean_of(totals, "ssim"), Metric::Kind::kNumber, "SSIM"}};

@@ -117,7 +117,7 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
     const torch::Tensor& label_bS = batch.token_label_bS;
     const LabelledRows rows = rows_of(output.token_bSD, label_bS, std::nullopt);
     std::vector<torch::Tensor> sums{summed_loss(rows), (label_bS != kNoLabel).sum()};
-    if (has_answers_) sums.push_back(count_hits(rows));
+    if (has_answers_) sums.push_back(scores_of(rows).select(1, 1).sum());
     for (torch::Tensor& sum : sums) sum = sum.to(torch::kFloat64);
     const torch::Tensor host = torch::stack(sums).to(torch::kCPU);  // one wait for all
     const double* value = host.const_data_ptr<double>();
@@ -144,19 +144,20 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
   /// Leaves out metrics per byte and word if the text's numbers of them are unknown.
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     const double loss = mean_of(totals, "loss");
-    std::vector<Metric> metrics{{"loss", loss}, {"perplexity", std::exp(loss)}};
+    std::vector<Metric> metrics{{"loss", loss, Metric::Kind::kLoss},
+                                {"perplexity", std::exp(loss), Metric::Kind::kLoss}};
     if (has_answers_) {
       metrics.push_back({"accuracy", mean_of(totals, "accuracy"), Metric::Kind::kShare});
     }
     const double bytes_per_token = ratio_of(totals, "bytes_per_token");
     if (totals.empty() || bytes_per_token > 0) {
       metrics.push_back({"bits_per_byte", loss / std::numbers::ln2 / bytes_per_token,
-                         Metric::Kind::kNumber, "bits per byte"});
+                         Metric::Kind::kLoss, "bits per byte"});
     }
     // Megatron's adjusted perplexity.
     const double tokens_per_word = ratio_of(totals, "tokens_per_word");
     if (totals.empty() || tokens_per_word > 0) {
-      metrics.push_back({"word_perplexity", std::exp(loss * tokens_per_word), Metric::Kind::kNumber,
+      metrics.push_back({"word_perplexity", std::exp(loss * tokens_per_word), Metric::Kind::kLoss,
                          "perplexity per word"});
     }
     if (has_gates_) {
@@ -180,6 +181,15 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
   torch::Tensor next_logits(const torch::Tensor& last_bD) const override {
     return at_least_float32(logits_of(last_bD));
   }
+  torch::Tensor label_scores(const Batch& batch) override {
+    const torch::NoGradGuard no_grad;
+    const ModelOutput output = backbone_->forward(input_of(batch), batch.context);
+    const torch::Tensor is_labelled = batch.token_label_bS != kNoLabel;
+    const torch::Tensor score_L2 = scores_of(
+        {output.token_bSD.index({is_labelled}), batch.token_label_bS.index({is_labelled})});
+    const torch::Tensor sample_L = at::nonzero(is_labelled).select(1, 0);
+    return score_L2.new_zeros({is_labelled.size(0), 2}).index_add_(0, sample_L, score_L2);
+  }
 
  private:
   /// Weight of the output layer, [V or more, D].
@@ -198,17 +208,20 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
   torch::Tensor summed_loss(const LabelledRows& rows) const {
     return linear_cross_entropy(rows.feature_LD, head_weight(), rows.label_L, vocabulary_);
   }
-  /// Number of labels with the highest logit; among equal logits the lowest id wins.
-  torch::Tensor count_hits(const LabelledRows& rows) const {
+  /// Scores each label, float64 [L, 2]: its log-probability, and 1 if it has the highest logit, of
+  /// equal ones the lowest id, else 0.
+  torch::Tensor scores_of(const LabelledRows& rows) const {
     constexpr int64_t kMostLogits = int64_t{1} << 24;
     const int64_t chunk = std::max<int64_t>(1, kMostLogits / vocabulary_);
-    torch::Tensor hits = torch::zeros({}, rows.label_L.options());
-    for (int64_t first = 0; first < rows.label_L.size(0); first += chunk) {
-      const int64_t count = std::min(chunk, rows.label_L.size(0) - first);
-      const torch::Tensor logits = logits_of(rows.feature_LD.narrow(0, first, count));
-      hits += (rank_of_label(logits, rows.label_L.narrow(0, first, count)) == 0).sum();
+    const auto features = rows.feature_LD.split(chunk), labels = rows.label_L.split(chunk);
+    std::vector<torch::Tensor> scores;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const torch::Tensor logits = logits_of(features[i]).to(torch::kFloat64);
+      const torch::Tensor logprobs = logits.log_softmax(1).gather(1, labels[i].unsqueeze(1));
+      const torch::Tensor hits = rank_of_label(logits, labels[i]) == 0;
+      scores.push_back(torch::cat({logprobs, hits.unsqueeze(1).to(torch::kFloat64)}, 1));
     }
-    return hits;
+    return torch::cat(scores);
   }
   torch::Tensor logits_of(const torch::Tensor& features) const {
     return at::linear(features, head_weight().narrow(0, 0, vocabulary_).to(features.scalar_type()));

@@ -156,7 +156,9 @@ class MocoV3 : public Task, public References {
     add("contrast_top1", is_own_b.sum(), samples);
     add("feature_std", queries.rows.std(0, /*unbiased=*/false).mean() * samples, samples);
     if (neighbours_.size() > 0) {
-      add("knn_top1", (neighbours_.classify(query.pooled_bD) == batch.label_b).sum(), samples);
+      const torch::Tensor own_b = own_references(batch.context.sample_b);
+      add("knn_top1", (neighbours_.classify(query.pooled_bD, own_b) == batch.label_b).sum(),
+          samples);
     }
     result.sums.push_back(router_agreement(query.moe, key.moe));
     result.moe = std::move(query.moe);
@@ -166,7 +168,7 @@ class MocoV3 : public Task, public References {
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
     using Kind = Metric::Kind;
     std::vector<Metric> metrics{
-        {"loss", mean_of(totals, "loss")},
+        {"loss", mean_of(totals, "loss"), Kind::kLoss},
         {"contrast_top1", mean_of(totals, "contrast_top1"), Kind::kShare, "own key found"},
         {"feature_std", mean_of(totals, "feature_std"), Kind::kNumber, "feature std"}};
     const auto add_if_known = [&](const char* name, const char* label) {
@@ -202,7 +204,7 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear() override { neighbours_.clear(); }
+  void clear(int64_t own_samples) override { neighbours_.clear(), own_samples_ = own_samples; }
   void add(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     neighbours_.add(backbone_->forward(input_of(batch), batch.context).pooled_bD, batch.label_b,
@@ -233,6 +235,15 @@ class MocoV3 : public Task, public References {
   }
 
   bool compares_neighbours() const { return most_samples() > 0; }
+
+  /// For NearestNeighbours::classify.
+  torch::Tensor own_references(const torch::Tensor& sample_b) const {
+    if (own_samples_ == 0) return {};
+    const int64_t count = neighbours_.size();
+    const torch::Tensor next_b = (sample_b * count + (own_samples_ - 1)).floor_divide(own_samples_);
+    const torch::Tensor is_own_b = (next_b * own_samples_).floor_divide(count) == sample_b;
+    return next_b.masked_fill(is_own_b.logical_not(), -1);
+  }
 
   torch::Tensor query_of(const torch::Tensor& feature_bD, bool is_training) {
     return predictor_->forward(projector_->forward(feature_bD, is_training), is_training);
@@ -270,6 +281,7 @@ class MocoV3 : public Task, public References {
   std::shared_ptr<Backbone> backbone_, key_backbone_;
   ProjectionHead projector_{nullptr}, predictor_{nullptr}, key_projector_{nullptr};
   NearestNeighbours neighbours_;
+  int64_t own_samples_ = 0;  ///< of References::clear
 };
 
 const Registration<Task, MocoV3> registered_moco_v3{

@@ -50,6 +50,7 @@ class ExpertChoiceRouter : public ScoreRouter {
   bool takes_balance_losses() const override { return false; }
   bool chooses_per_unit() const override { return true; }
   bool is_causal() const override { return false; }
+  bool depends_on_other_samples() const override { return true; }
 
  private:
   torch::Tensor choose(const torch::Tensor& score_TU, const std::vector<int64_t>& offsets) const {

@@ -156,6 +156,7 @@ class ForcedRouter : public Router {
   }
   bool takes_balance_losses() const override { return false; }
   bool weights_sum_to_one() const override { return true; }
+  bool depends_on_other_samples() const override { return options_.load != ForcedLoad::kOne; }
   std::string note() const override {
     return "forced routing is for measurements only, the router learns nothing";
   }

@@ -38,6 +38,7 @@ class ImportanceScoreRouter : public TopKRouter {
   Routing route(const torch::Tensor& x_TD, const TokenContext& context) override;
   /// False with a drop or eval_drop, which compares all tokens of a routing group.
   bool is_causal() const override { return drop_ == 0 && eval_drop_ == 0; }
+  bool depends_on_other_samples() const override { return eval_drop_ > 0; }
   std::string causal_hint() const override { return "drop and eval_drop 0"; }
   /// The weights of a token that is left out are 0.
   bool weights_sum_to_one() const override {

@@ -68,6 +68,9 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool chooses_per_unit() const { return false; }
   /// True if a token's units and weights are independent of later tokens of its sample.
   virtual bool is_causal() const { return true; }
+  /// True if in evaluation a token's units depend on other samples: on those of its routing group,
+  /// or on how many precede its own in the data.
+  virtual bool depends_on_other_samples() const { return false; }
   /// Returns what makes is_causal() true, for messages: "drop and eval_drop 0"; default: "".
   virtual std::string causal_hint() const { return ""; }
   /// True if vocabulary ids (StepContext::token_bS) decide the units.

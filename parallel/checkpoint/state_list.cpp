@@ -27,14 +27,15 @@ constexpr std::pair<torch::ScalarType, Dtype> kScalarTypes[] = {
     {torch::kByte, Dtype::kU8},    {torch::kBool, Dtype::kBool},
 };
 constexpr size_t kMostDifferences = 6;
-/// Values that a checkpoint or a state may lack: what is not in both keeps its own.
-constexpr std::array<std::string_view, 2> kOptionalValues{"data.fingerprint", "data.tokenizer"};
+/// Starts of names of values that a checkpoint or a state may lack: the other's is then kept.
+constexpr std::array<std::string_view, 3> kOptionalValues{"data.fingerprint", "data.tokenizer",
+                                                          "trainer.patience."};
 constexpr auto kNameOfEntry = [](const StateEntry& item) -> const std::string& {
   return item.entry.name;
 };
 
 bool is_optional(const std::string& name) {
-  return std::ranges::find(kOptionalValues, name) != kOptionalValues.end();
+  return std::ranges::any_of(kOptionalValues, [&](auto start) { return name.starts_with(start); });
 }
 
 Dtype dtype_of(const std::string& name, const torch::Tensor& value) {

@@ -35,8 +35,9 @@ struct StateList {
 StateList list_state(Stateful& state);
 
 /// Sets the integers, reals and texts of `state` to those of a checkpoint's manifest (list of
-/// contents). The optional values `data.fingerprint` and `data.tokenizer` stay unchanged if the
-/// manifest lacks them. Throws Error (exit 12) if any other is missing. Call require_fit first.
+/// contents). The optional values `data.fingerprint`, `data.tokenizer` and `trainer.patience.*`
+/// stay unchanged if the manifest lacks them. Throws Error (exit 12) if any other is missing. Call
+/// require_fit first.
 void restore_values(Stateful& state, const Manifest& manifest);
 
 /// Throws Error (exit 12) listing the differences if the checkpoint at `path` does not fit the

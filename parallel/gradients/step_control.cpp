@@ -17,6 +17,7 @@ enum Entry {
   kStop,
   kEvaluate,
   kSave,
+  kLog,
   kWritten,
   kSquareSum,  // bits of a float64
   kHash,
@@ -42,6 +43,7 @@ StepFlags combine(const torch::Tensor& rows) {
     agreed.stop |= row[kStop] != 0;
     agreed.evaluate |= row[kEvaluate] != 0;
     agreed.save |= row[kSave] != 0;
+    agreed.log |= row[kLog] != 0;
     agreed.written_step = std::min(agreed.written_step, row[kWritten]);
     square_sums.push_back(std::bit_cast<double>(row[kSquareSum]));
   }
@@ -78,6 +80,7 @@ StepFlags StepControl::agree(const StepFlags& own) {
   entry[kStop] = own.stop ? 1 : 0;
   entry[kEvaluate] = own.evaluate ? 1 : 0;
   entry[kSave] = own.save ? 1 : 0;
+  entry[kLog] = own.log ? 1 : 0;
   entry[kWritten] = own.written_step;
   entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
   entry[kHash] = std::bit_cast<int64_t>(comm_->counters().order->hash);

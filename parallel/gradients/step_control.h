@@ -15,6 +15,7 @@ struct StepFlags {
   bool stop = false;         ///< another reason to stop, e.g. time. Combined: true if any is
   bool evaluate = false;     ///< an evaluation is due by the clock. Combined: true if any is
   bool save = false;         ///< a checkpoint is due by the clock. Combined: true if any is
+  bool log = false;          ///< a log line is due by the clock. Combined: true if any is
   int64_t written_step = 0;  ///< step of the newest save written by this rank. Combined: the least
   double square_sum = 0.0;   ///< sum of squares of this rank's gradient share. Combined: the
                              ///< sum over ranks, which is not finite if any rank's is not
@@ -22,8 +23,9 @@ struct StepFlags {
   bool wants_stop() const { return stop || stop_signal != 0; }
 };
 
-/// The one exchange of control data in an optimizer step, so that all ranks stop, evaluate, save
-/// and clip alike: a small all-gather on a communicator of its own. All ranks get the same bits.
+/// The one exchange of control data in an optimizer step, so that all ranks stop, evaluate, save,
+/// log and clip alike: a small all-gather on a communicator of its own. All ranks get the same
+/// bits.
 ///
 /// It also detects ranks that diverge: it compares which collectives, in which order, the ranks
 /// have started so far, over all groups that are split from one communicator (CallOrder). A swap of

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-/// Exit codes of the program. Documented in the README; their meaning never changes.
+/// Exit codes of the program. Documented in docs/troubleshooting.md; their meaning never changes.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,               ///< unknown command or option

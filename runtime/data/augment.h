@@ -80,6 +80,8 @@ struct ImageTransform {
   /// Crops for images of any size; null if all have `shape` already.
   std::shared_ptr<const Crop> train_crop = nullptr;
   std::shared_ptr<const Crop> valid_crop = nullptr;
+  std::optional<int64_t> decode_side =
+      {};  ///< least side of JPEG images when decoded; unset: whole
 };
 
 /// Returns a source's ImageTransform without crops. Normalises by the recipe or, by default, by

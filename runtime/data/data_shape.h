@@ -15,6 +15,8 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
+inline constexpr int64_t kUnknownClasses = 2;  ///< stands for a number that is not known yet
+
 /// What the samples of a data source contain, known before a file is opened; models are sized by
 /// it. 0 or nothing marks an absent part.
 struct DataShape {
@@ -26,10 +28,11 @@ struct DataShape {
   /// Number of labelled tokens of every training sample; their labels are below `vocabulary` too.
   /// For text: `sequence`.
   int64_t token_labels = 0;
-  bool has_lengths = false;  ///< true if samples may have fewer tokens than `sequence`
-  int64_t values = 0;        ///< number of plain input numbers
-  int64_t classes = 0;       ///< labels are below this
-  int64_t targets = 0;       ///< number of values to predict
+  bool has_lengths = false;          ///< true if samples may have fewer tokens than `sequence`
+  int64_t values = 0;                ///< number of plain input numbers
+  int64_t classes = 0;               ///< labels are below this
+  int64_t targets = 0;               ///< number of values to predict
+  bool has_unknown_classes = false;  ///< `classes` is kUnknownClasses: the data is not there
 
   /// "images of 3 x 32 x 32 and labels of 10 classes".
   std::string text() const;

@@ -20,9 +20,9 @@ namespace shoal {
 
 /// One record of a data set. The source's DataShape says which fields are set.
 struct Sample {
-  ImageShape shape;                   ///< size of the image; sizes may differ if the loader crops
-  std::vector<uint8_t> pixel_CHW;     ///< one byte per channel and pixel
-  std::vector<int64_t> token_S = {};  ///< `sequence` tokens; fewer only if has_lengths
+  ImageShape shape = {};                ///< size of the image; sizes may differ if the loader crops
+  std::vector<uint8_t> pixel_CHW = {};  ///< one byte per channel and pixel
+  std::vector<int64_t> token_S = {};    ///< `sequence` tokens; fewer only if has_lengths
   std::vector<int64_t> token_label_S = {};  ///< one per token; kNoLabel (batch.h): ignored
   std::vector<double> value_N = {};         ///< plain input numbers
   int64_t label = 0;                        ///< class
@@ -54,11 +54,15 @@ class SampleSet {
   /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
   /// Several threads may call it at once. Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
+  /// The file of record `index` for display, such as a path; "" if it has none of its own.
+  virtual std::string name(int64_t /*index*/) const { return ""; }
   /// Counts of a text, from which bits per byte and word perplexity follow. May read all files.
   virtual std::optional<TextCounts> text_counts() const { return std::nullopt; }
   /// Lines for the log: what was done to open the split and, if corrupt records are only found when
   /// read, which ones have been replaced so far.
   virtual std::vector<std::string> notes() const { return {}; }
+  /// Lines for the log on what is hardly meant, such as classes without a sample to train on.
+  virtual std::vector<std::string> warnings() const { return {}; }
   /// Names and sizes of the files and a hash of some of their blocks, which a resumed run compares
   /// with its checkpoint. Empty for data that is generated from the recipe alone.
   virtual std::string fingerprint() const { return {}; }
@@ -67,7 +71,8 @@ class SampleSet {
 };
 
 /// A data set with its splits. Recipe key data.source names it, and its own keys are keys of
-/// `data`. The constructor opens no file: `shoal check` and `show` get shape() without the data.
+/// `data`. The constructor reads no sample: `shoal check` and `show` get shape() without the data.
+/// It may look for names of classes, such as those of folders, and accepts that none are there.
 class DataSource {
  public:
   struct Context {
@@ -88,12 +93,18 @@ class DataSource {
     std::string_view change = "";  ///< the key `augment`, likewise; left out for task `denoise`
     bool is_usual = false;         ///< the default source of images or of tokens
   };
+  /// Keys of `data` that a model is trained for, whichever source has them. Evaluations on another
+  /// source keep their values.
+  static constexpr std::array<std::string_view, 8> kModelKeys{
+      "classes",   "class_names", "image_size", "decode_side",
+      "normalise", "tokenizer",   "sequence",   "valid.crop"};
   static constexpr std::string_view kNameKey = "source";    ///< recipe key that selects a source
   static constexpr std::string_view kNoun = "data source";  ///< word for messages
 
   virtual ~DataSource() = default;
   virtual DataShape shape() const = 0;
-  /// Names of the classes by label, for display; empty if unknown. May read small files if any.
+  /// Names of the classes by label; empty if unknown. Reads no file: the names are in the recipe
+  /// (data.class_names), or the constructor found them.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// True if samples are windows of one long stream. In evaluation each begins
   /// Context::evaluation_stride tokens after the one before.
@@ -102,6 +113,9 @@ class DataSource {
   virtual std::shared_ptr<const Tokenizer> tokenizer() const { return nullptr; }
   /// Augmentation and normalisation of images; nullopt without images. Throws ConfigError.
   virtual std::optional<ImageTransform> image_transform() const { return std::nullopt; }
+  /// Returns a line of text as a sample without its label; nullopt if the source has no such lines.
+  /// Throws DataError for a line that is not a sample.
+  virtual std::optional<Sample> sample_of_line(std::string_view /*line*/) const { return {}; }
   /// Reports overlap of training and validation data at keys of `data`. Called before training.
   virtual void check_training(Problems&) const {}
   /// All files and folders of the splits and of the tokenizer, existing or not.

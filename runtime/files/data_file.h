@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace shoal {
 
@@ -39,6 +40,9 @@ class MappedFile {
   const std::string& path() const { return path_; }
   /// The content of the file, starting at a page boundary.
   std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
 
  private:
   std::string path_;

@@ -22,6 +22,12 @@ std::string without_slash(std::string path) {
   return path;
 }
 
+/// Makes the folders around a new one; what is made in them tells if it cannot.
+void make_parents(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::create_directories(parent_path(without_slash(folder)), ignored);
+}
+
 [[noreturn]] void refuse_existing(const std::string& path) {
   throw StorageError(fmt::format("'{}' is there already", path),
                      "name a folder that does not exist, or remove it");
@@ -32,6 +38,7 @@ std::string without_slash(std::string path) {
 NewFolder::NewFolder(std::string path)
     : path_(without_slash(std::move(path))), working_(path_ + ".partial-XXXXXX") {
   if (name_exists(path_)) refuse_existing(path_);
+  make_parents(path_);
   if (mkdtemp(working_.data()) == nullptr) {
     throw StorageError(fmt::format("'{}': {}", working_, std::strerror(errno)));
   }
@@ -63,24 +70,25 @@ void NewFolder::commit() {
 
 void require_free_folder(const std::string& option, const std::string& folder) {
   namespace fs = std::filesystem;
-  std::error_code error, ignored;
+  std::error_code error;
   const bool is_free =
       fs::is_directory(folder, error) ? fs::is_empty(folder, error) : !fs::exists(folder, error);
   if (error || !is_free) {
     throw Error(ExitCode::kUsage, fmt::format("{} '{}': is not an empty folder", option, folder),
                 "name a folder that does not exist yet");
   }
-  const std::string parent = parent_path(without_slash(folder));
-  if (!fs::is_directory(parent, ignored)) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} '{}': there is no folder '{}'", option, folder, parent),
-                "make it first, or name another folder");
-  }
+  fs::path parent = fs::absolute(without_slash(folder)).parent_path();
+  while (!fs::exists(parent, error)) parent = parent.parent_path();
+  if (fs::is_directory(parent, error)) return;
+  throw Error(ExitCode::kUsage,
+              fmt::format("{} '{}': '{}' is not a folder", option, folder, parent.string()),
+              "name another folder");
 }
 
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write) {
   namespace fs = std::filesystem;
   const bool is_new = !fs::exists(folder);
+  make_parents(folder);
   if (is_new) make_directory(files, folder);
   try {
     write();

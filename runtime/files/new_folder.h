@@ -11,7 +11,7 @@ namespace shoal {
 /// PATH.partial-XXXXXX, which commit() renames. A signal that ends the program leaves that folder.
 class NewFolder {
  public:
-  /// Makes the partial folder. Throws StorageError if `path` exists.
+  /// Makes the partial folder, with its parents. Throws StorageError if `path` exists.
   explicit NewFolder(std::string path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
@@ -27,12 +27,13 @@ class NewFolder {
   bool is_committed_ = false;
 };
 
-/// Throws Error (exit 2) unless a command may write to `folder`: an empty folder, or a missing one
-/// whose parent exists. `option`: the command-line option that gave `folder`, for the message.
+/// Throws Error (exit 2) unless a command may write to `folder`: an empty or a missing one.
+/// `option`: the command-line option that gave `folder`, for the message.
 void require_free_folder(const std::string& option, const std::string& folder);
 
-/// Calls `write` to fill a folder that is empty or created here. If `write` throws, removes the
-/// folder's content, and the folder if it was created. Throws StorageError if it cannot be created.
+/// Calls `write` to fill a folder that is empty or created here, with its parents. If `write`
+/// throws, removes the folder's content, and the folder if it was created. Throws StorageError if
+/// it cannot be created.
 void fill_folder(FileSystem& files, const std::string& folder, const std::function<void()>& write);
 
 }  // namespace shoal

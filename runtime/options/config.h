@@ -68,6 +68,7 @@ struct FieldRules {
   std::string_view doc;
   std::string_view unit;
   std::string_view unset_word = "null";
+  std::string_view zero_word;  ///< for integers; "": 0 has no word
   Range range;
   unsigned duration_units = kAllDurationUnits;
   bool is_required = false;
@@ -104,6 +105,11 @@ inline constexpr auto kPlaceUnits = accepts(DurationUnit::kStep, DurationUnit::k
 /// The recipe's word for an optional without a value: unset_word("auto"). Default: `null`.
 constexpr auto unset_word(std::string_view word) {
   return [word](FieldRules& rules) { rules.unset_word = word; };
+}
+/// The recipe's word for 0 of an integer, which is accepted outside the range too:
+/// zero_word("none").
+constexpr auto zero_word(std::string_view word) {
+  return [word](FieldRules& rules) { rules.zero_word = word; };
 }
 /// Refuses an empty text, also as an element of a list of texts.
 constexpr auto not_empty() {

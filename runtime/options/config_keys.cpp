@@ -123,6 +123,15 @@ void follow(const Type& type, const void* object, std::string_view path, KeyRule
     if (index >= type.size(object)) return;
     return follow(type.element(), type.at(object, index), path.substr(path.find(']') + 1), rules);
   }
+  if (type.kind == Kind::kMap && type.element) {
+    const std::string_view name = path.substr(0, path.find('.'));
+    for (std::size_t i = 0; i < type.size(object); ++i) {
+      const void* item = type.at(object, i);
+      const FieldInfo &known = type.element().fields[0], &options = type.element().fields[1];
+      if (*static_cast<const std::string*>(known.member_of(item)) != name) continue;
+      follow(options.type(), options.member_of(item), path.substr(name.size()), rules);
+    }
+  }
   for (const FieldInfo& field : type.fields) {
     const bool is_on_path = !field.rules.is_inlined && is_at_or_below(path, field.name);
     if (!is_on_path && !field.rules.is_inlined) continue;

@@ -15,6 +15,7 @@
 #include "runtime/options/registry.h"
 #include "runtime/options/section_hint.h"
 #include "runtime/options/unknown_key.h"
+#include "runtime/yaml/yaml_reader.h"
 
 namespace shoal::config {
 namespace {
@@ -317,7 +318,7 @@ class Reader {
       case Kind::kList:
         return read_list(type, object, place, rules);
       case Kind::kMap:
-        return read_map(object, place, rules);
+        return type.element ? read_sections(type, object, place) : read_map(object, place, rules);
       default:
         return read_scalar(type, object, place, rules);
     }
@@ -337,6 +338,7 @@ class Reader {
     void* value = const_cast<void*>(type.at(object, 0));
     // No value begins with a letter: another word for none, as `none` where the word is `never`.
     if (is_counted(element.kind) && !node.is_broken && node.is_plain() &&
+        node.text != rules.zero_word &&
         std::isalpha(static_cast<unsigned char>(node.text[0])) != 0) {
       return note(node.position, place.path,
                   read_single(element, value, node, rules) + "; or did you mean '" +
@@ -379,6 +381,18 @@ class Reader {
     }
   }
 
+  /// Reads an OptionMap, whose items have the fields name and options.
+  void read_sections(const Type& type, void* object, const Place& place) {
+    if (place.node->kind != Node::Kind::kMap) return refuse(place, "a mapping of sections");
+    type.clear(object);
+    for (const Entry& entry : place.node->entries) {
+      void* item = type.append(object);
+      const FieldInfo &name = type.element().fields[0], &options = type.element().fields[1];
+      *static_cast<std::string*>(name.member(item)) = entry.key;
+      read_node(options.type(), options.member(item), place.below(entry), {});
+    }
+  }
+
   void read_scalar(const Type& type, void* object, const Place& place, const FieldRules& rules) {
     const Node& node = *place.node;
     if (is_kept(node)) {
@@ -387,7 +401,19 @@ class Reader {
     }
     if (type.kind == Kind::kText && rules.is_path) return read_path(object, place, rules);
     const std::string problem = read_single(type, object, node, rules);
-    if (!problem.empty()) note(node.position, place.path, problem);
+    if (!problem.empty()) note(node.position, place.path, problem + text_hint(type, place));
+  }
+
+  /// How to write a text that YAML takes for something else in an override; "" elsewhere.
+  static std::string text_hint(const Type& type, const Place& place) {
+    const Node& node = *place.node;
+    if (type.kind != Kind::kText || node.kind == Node::Kind::kScalar || !node.position.source) {
+      return "";
+    }
+    const std::string& typed = node.position.source->override_text;
+    const std::string given = place.path + "=";
+    const bool is_whole = typed.starts_with(given) && typed.size() > given.size();
+    return is_whole ? quote_hint(place.path, typed.substr(given.size())) : "";
   }
 
   /// A text with `~/` in front replaced by the home folder.
@@ -396,7 +422,9 @@ class Reader {
     const bool is_plain_tilde = node.kind == Node::Kind::kNull && node.text == "~";
     if (is_plain_tilde) node.kind = Node::Kind::kScalar;
     const std::string problem = read_single(type_of<std::string>(), object, node, rules);
-    if (!problem.empty()) return note(node.position, place.path, problem);
+    if (!problem.empty()) {
+      return note(node.position, place.path, problem + text_hint(type_of<std::string>(), place));
+    }
     std::string& path = *static_cast<std::string*>(object);
     if (has_control_character(path)) {
       return note(node.position, place.path, "a path has no control characters");

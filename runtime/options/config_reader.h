@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/options/config_schema.h"
 #include "runtime/yaml/config_node.h"
@@ -33,15 +34,20 @@ template <class Options>
 struct Loaded {
   Options options;
   Document document;
+  std::vector<std::string> found = {};  ///< keys whose values were found in the data
 };
 
 /// Reads a recipe into Options. Mistakes go to `diagnostics`; values with mistakes are unspecified.
+/// Options may have a static `complete(Node& root, const Surroundings&)`, called on the tree first.
 /// Throws ConfigError, with all mistakes, only if a file of the recipe could not be read.
 template <class Options>
 Loaded<Options> read_options(const RecipeSource& source, UnsetVariable unset,
                              Diagnostics& diagnostics) {
   Loaded<Options> loaded{Options{}, load_document(source, diagnostics)};
   if (!loaded.document.is_readable) diagnostics.throw_if_any();
+  if constexpr (requires { Options::complete(loaded.document.root, Surroundings{}); }) {
+    Options::complete(loaded.document.root, {unset, source.environment});
+  }
   read_into(type_of<Options>(), &loaded.options, loaded.document.root, {unset, source.environment},
             diagnostics);
   return loaded;

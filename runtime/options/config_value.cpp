@@ -85,6 +85,10 @@ std::string read_single(const Type& type, void* object, const Node& node, const 
   }
   switch (kind) {
     case Kind::kInteger:
+      if (node.is_plain() && !node.text.empty() && node.text == rules.zero_word) {
+        *static_cast<int64_t*>(object) = 0;
+        return "";
+      }
       return read_parsed(parse_integer, *static_cast<int64_t*>(object), node, rules.range);
     case Kind::kNumber:
       return read_parsed(parse_number, *static_cast<double*>(object), node, rules.range);
@@ -138,7 +142,7 @@ std::string range_text(const Range& range) {
 std::string type_text(const Type& type, const FieldRules& rules) {
   switch (type.kind) {
     case Kind::kInteger:
-      return "integer";
+      return "integer" + (rules.zero_word.empty() ? "" : ", " + std::string(rules.zero_word));
     case Kind::kNumber:
       return "number";
     case Kind::kBoolean:
@@ -154,7 +158,7 @@ std::string type_text(const Type& type, const FieldRules& rules) {
     case Kind::kList:
       return "list of " + type_text(type.element(), rules);
     case Kind::kMap:
-      return "mapping of texts";
+      return type.element ? "mapping of sections" : "mapping of texts";
     case Kind::kStruct:
       return "mapping";
     case Kind::kChoice:

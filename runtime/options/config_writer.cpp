@@ -102,7 +102,7 @@ class Writer {
       case Kind::kChoice:
         return in_short(type, section(type, object, defaults));
       case Kind::kMap:
-        return map(*static_cast<const TextMap*>(object));
+        return type.element ? sections(type, object) : map(*static_cast<const TextMap*>(object));
       case Kind::kOptional: {
         if (type.size(object) == 0) return unset(rules);
         std::shared_ptr<void> fresh;
@@ -147,6 +147,19 @@ class Writer {
     return node;
   }
 
+  Node sections(const Type& type, const void* object) const {
+    Node node;
+    node.kind = Node::Kind::kMap;
+    for (std::size_t i = 0; i < type.size(object); ++i) {
+      const void* item = type.at(object, i);
+      const FieldInfo &name = type.element().fields[0], &options = type.element().fields[1];
+      node.entries.push_back({*static_cast<const std::string*>(name.member_of(item)),
+                              {},
+                              section(options.type(), options.member_of(item), nullptr)});
+    }
+    return node;
+  }
+
   static Node unset(const FieldRules& rules) {
     Node node = scalar(std::string(rules.unset_word));
     if (node.text == "null") node.kind = Node::Kind::kNull;
@@ -155,7 +168,9 @@ class Writer {
 
   static Node leaf(const Type& type, const void* object, const FieldRules& rules) {
     Node node = scalar(write_single(type, object));
-    if (type.kind == Kind::kText) {
+    if (type.kind == Kind::kInteger && node.text == "0" && !rules.zero_word.empty()) {
+      node.text = rules.zero_word;
+    } else if (type.kind == Kind::kText) {
       node.is_quoted = !is_safe_plain(node.text) || node.text == rules.unset_word;
     }
     return node;

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <climits>
 
-#include "runtime/products/sgemm.h"
-
-// LibTorch's BLAS, where its build exports it; weak, since not every build does. A call through
-// ATen costs a few microseconds more, which small tiles feel.
+// The program's BLAS (sgemm.h), or LibTorch's; weak, since not every build of LibTorch exports its
+// own. A call through ATen costs a few microseconds more, which small tiles feel.
+extern "C" __attribute__((weak)) void sgemm_(const char*, const char*, const int*, const int*,
+                                             const int*, const float*, const float*, const int*,
+                                             const float*, const int*, const float*, float*,
+                                             const int*);
 extern "C" __attribute__((weak)) void dgemm_(const char*, const char*, const int*, const int*,
                                              const int*, const double*, const double*, const int*,
                                              const double*, const int*, const double*, double*,

@@ -2,8 +2,8 @@
 
 #include <string>
 
-/// The float32 matrix product of BLAS for the whole program: LibTorch's `mm` and `addmm` call it
-/// too, since the dynamic linker finds libshoal before libtorch_cpu (programs link it first).
+/// The float32 matrix product of BLAS for a program that links shoal_process: LibTorch's `mm` and
+/// `addmm` call it too, since the dynamic linker finds the program's before that of libtorch_cpu.
 /// Batched and matrix-vector products are other BLAS functions and remain LibTorch's. Calls oneDNN,
 /// or multiply_few_rows for few rows, on AVX-512 CPUs that are not Intel's: LibTorch's MKL does not
 /// use AVX-512 there. On other CPUs, or without oneDNN, calls LibTorch's sgemm_.

@@ -4,13 +4,13 @@
 #include <dlfcn.h>
 #include <dnnl.h>  // of LibTorch or of the system: both declare these functions alike
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "runtime/products/few_rows_product.h"
+#include "runtime/products/one_thread.h"
 
 namespace shoal {
 namespace {
@@ -58,18 +58,6 @@ const OneDnn& onednn() {
 /// Multiply-adds below which threads cost more than they gain; oneDNN always uses all it may.
 constexpr int64_t kLeastSharedWork = int64_t{1} << 21;
 
-/// Limits OpenMP to the calling thread.
-class OneThread {
- public:
-  OneThread() { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(threads_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int threads_ = omp_get_max_threads();
-};
-
 /// LibTorch's sgemm_, which ours precedes.
 Sgemm libtorch_sgemm() {
   static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_NEXT, "sgemm_"));
@@ -83,8 +71,7 @@ const void* library_of(const void* address) {
   return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// Whether the program's sgemm_ is the one of this file: not where LibTorch is found first, as in a
-/// process that opened it before libshoal.
+/// True if LibTorch calls the sgemm_ of this file: not if the linker did not export it.
 bool is_programs_sgemm() {
   static const char here = 0;
   return library_of(dlsym(RTLD_DEFAULT, "sgemm_")) == library_of(&here);

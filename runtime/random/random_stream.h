@@ -23,6 +23,7 @@ enum class Purpose : uint32_t {
   kGeneration = 11,    ///< sampled tokens; id = sequence, index = position
   kImageNoise = 12,    ///< noise that a denoiser is to remove; id = position in the data stream
   kCrop = 13,          ///< random crops; step = view, id = position in the data stream
+  kEvaluated = 14,     ///< samples that are evaluated (evaluate.samples)
 };
 
 /// Key of a set of random numbers, like a generator's seed. A number of the stream is found by the

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -37,139 +36,71 @@ constexpr std::array<int16_t, kNumSymbols> make_alphabet() {
 }
 constexpr std::array<int16_t, kNumSymbols> kByteOf = make_alphabet();
 
-/// Reads a text for the JSON parser and counts, so that events have places.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* at, const char** reached) : at_(at), reached_(reached) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    *reached_ = ++at_;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    const CountingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** reached_;
-};
-
-struct Entry {
-  std::string symbols;
-  size_t offset = 0;  ///< in the file, behind the token
-  uint64_t id = 0;
-};
-
-/// Takes the parser's events and accepts exactly an object of integers, so that a hostile file
-/// costs no more memory than its entries. Returning false ends the parse.
-class TokensReader : public nlohmann::json_sax<nlohmann::json> {
- public:
-  explicit TokensReader(std::string_view text) : text_(text), reached_(text.data()) {}
-
-  /// Empty, or what is wrong.
-  std::string read() {
-    const CountingIterator begin(text_.data(), &reached_);
-    const CountingIterator end(text_.data() + text_.size(), &reached_);
-    nlohmann::json::sax_parse(begin, end, this);
-    return std::move(problem_);
-  }
-  std::vector<Entry> entries;
-
-  bool start_object(size_t /*elements*/) override {
-    return std::exchange(is_open_, true) ? refuse("an object") : true;
-  }
-  bool end_object() override { return true; }
-  bool key(string_t& name) override {
-    if (entries.size() == kMostBpeTokens) {
-      return fail(fmt::format("more than {} tokens", kMostBpeTokens));
-    }
-    entries.push_back({std::move(name), static_cast<size_t>(reached_ - text_.data()), 0});
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (!is_open_) return refuse("a number");
-    entries.back().id = value;
-    return true;
-  }
-  bool start_array(size_t /*elements*/) override { return refuse("a list"); }
-  bool end_array() override { return refuse("a list"); }
-  bool string(string_t& /*value*/) override { return refuse("a string"); }
-  bool null() override { return refuse("null"); }
-  bool boolean(bool /*value*/) override { return refuse("true or false"); }
-  bool number_integer(number_integer_t /*value*/) override { return refuse("a negative number"); }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
-    return refuse("a number that is not an integer");
-  }
-  bool binary(binary_t& /*value*/) override { return refuse("binary data"); }
-  bool parse_error(size_t position, const std::string& /*token*/,
-                   const nlohmann::json::exception& /*error*/) override {
-    return fail(fmt::format("byte {}: not JSON", position == 0 ? 0 : position - 1));
-  }
-
- private:
-  std::string_view text_;
-  const char* reached_;
-  bool is_open_ = false;
-  std::string problem_;
-
-  bool fail(std::string text) {
-    problem_ = std::move(text);
-    return false;
-  }
-  bool refuse(const char* what) {
-    if (!is_open_) return fail(fmt::format("{}, where an object {{token: id}} is expected", what));
-    return fail(fmt::format("byte {}: the id of '{}' is {}, not an integer", entries.back().offset,
-                            shorten_symbols(entries.back().symbols), what));
-  }
-};
-
-/// The tokens in the order of their ids; the problem goes to `problem`.
-std::vector<std::string> order_by_id(const std::vector<Entry>& entries, std::string& problem) {
-  std::vector<std::string> tokens(entries.size());
-  std::unordered_map<std::string_view, uint64_t> seen;
-  for (const Entry& entry : entries) {
-    const auto name = [&entry] {
-      return fmt::format("byte {}: token '{}'", entry.offset, shorten_symbols(entry.symbols));
-    };
-    std::optional<std::string> bytes = bytes_of_symbols(entry.symbols);
-    if (!bytes.has_value()) {
-      problem = name() +
-                (entry.symbols.empty() ? " is empty" : " has a character that stands for no byte");
-    } else if (!seen.emplace(entry.symbols, entry.id).second) {
-      problem = name() + " appears twice";
-    } else if (entry.id >= entries.size()) {
-      problem = fmt::format("{} has id {}; ids of {} tokens are 0 to {}", name(), entry.id,
-                            entries.size(), entries.size() - 1);
-    } else if (!tokens[entry.id].empty()) {
-      problem = fmt::format("{} has id {}, as a token before it", name(), entry.id);
-    }
-    if (!problem.empty()) return {};
-    tokens[entry.id] = std::move(*bytes);
-  }
-  return tokens;
+DataError not_tokens(const std::string& path, const std::string& what) {
+  return DataError(fmt::format("{}: {}", path, what),
+                   "a vocabulary is a JSON object of tokens and ids: GPT-2's encoder.json, or a "
+                   "vocab.json of Hugging Face");
 }
 
-/// Empty, or the first byte that is no token.
-std::string find_missing_byte(const std::vector<std::string>& tokens) {
-  std::array<bool, kNumBytes> is_there{};
-  for (const std::string& token : tokens) {
-    if (token.size() == 1) is_there[static_cast<uint8_t>(token[0])] = true;
+using Entries = std::vector<std::pair<std::string, uint64_t>>;
+
+/// Reads an object of integers. Whatever else is met ends it, so that a hostile file costs no more
+/// memory than its entries.
+Entries read_entries(std::string_view text, const std::string& path) {
+  using Json = nlohmann::json;
+  using Event = Json::parse_event_t;
+  Entries entries;
+  const auto take = [&](int depth, Event event, Json& value) {
+    if (event == Event::object_end || (event == Event::object_start && depth == 0)) return true;
+    if (event == Event::key) {
+      if (entries.size() == kMostBpeTokens) {
+        throw not_tokens(path, fmt::format("more than {} tokens", kMostBpeTokens));
+      }
+      entries.emplace_back(value.get<std::string>(), 0);
+      return true;
+    }
+    if (entries.empty()) throw not_tokens(path, "not an object {token: id}");
+    if (event != Event::value || !value.is_number_unsigned()) {
+      throw not_tokens(path, fmt::format("the id of '{}' is not an integer from 0 on",
+                                         shorten_symbols(entries.back().first)));
+    }
+    entries.back().second = value.get<uint64_t>();
+    return false;  // not kept twice
+  };
+  size_t bad = text.find('\0');  // which the parser takes for the end
+  try {
+    if (bad == text.npos) {
+      [[maybe_unused]] const Json nothing = Json::parse(text, take);
+    }
+  } catch (const Json::parse_error& error) {
+    bad = error.byte - std::min<size_t>(error.byte, 1);
+  } catch (const Json::out_of_range&) {
+    throw not_tokens(path, "a number is too large");
   }
-  const auto* missing = std::find(is_there.begin(), is_there.end(), false);
-  if (missing == is_there.end()) return "";
-  return fmt::format("no token is the single byte 0x{:02X}; a byte-level BPE has all 256",
-                     missing - is_there.begin());
+  if (bad != text.npos) throw not_tokens(path, fmt::format("byte {}: not JSON", bad));
+  return entries;
+}
+
+/// The tokens in the order of their ids.
+std::vector<std::string> order_by_id(const Entries& entries, const std::string& path) {
+  std::vector<std::string> tokens(entries.size());
+  std::unordered_set<std::string_view> seen;
+  for (const auto& [symbols, id] : entries) {
+    const auto refuse = [&](const std::string& what) {
+      throw not_tokens(path, fmt::format("token '{}' {}", shorten_symbols(symbols), what));
+    };
+    std::optional<std::string> bytes = bytes_of_symbols(symbols);
+    if (symbols.empty()) refuse("is empty");
+    if (!bytes) refuse("has a character that stands for no byte");
+    if (!seen.emplace(symbols).second) refuse("appears twice");
+    if (id >= entries.size()) {
+      refuse(fmt::format("has id {}; ids of {} tokens are 0 to {}", id, entries.size(),
+                         entries.size() - 1));
+    }
+    if (!tokens[id].empty()) refuse(fmt::format("has id {}, as a token before it", id));
+    tokens[id] = std::move(*bytes);
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -210,19 +141,14 @@ std::string shorten_symbols(std::string_view text) {
 
 std::vector<std::string> parse_bpe_tokens(std::string_view json, const std::string& path) {
   check_bpe_text(json, path);
-  // The JSON parser takes a zero byte for the end of its input.
-  const size_t zero = json.find('\0');
-  std::string problem =
-      zero == std::string_view::npos ? "" : fmt::format("byte {}: not JSON", zero);
-  TokensReader reader(json);
-  if (problem.empty()) problem = reader.read();
-  std::vector<std::string> tokens;
-  if (problem.empty()) tokens = order_by_id(reader.entries, problem);
-  if (problem.empty()) problem = find_missing_byte(tokens);
-  if (!problem.empty()) {
-    throw DataError(fmt::format("{}: {}", path, problem),
-                    "a vocabulary is a JSON object of tokens and ids: GPT-2's encoder.json, or a "
-                    "vocab.json of Hugging Face");
+  std::vector<std::string> tokens = order_by_id(read_entries(json, path), path);
+  for (size_t byte = 0; byte < kNumBytes; ++byte) {
+    if (std::ranges::find(tokens, std::string(1, static_cast<char>(byte))) != tokens.end())
+      continue;
+    throw not_tokens(path,
+                     fmt::format("no token is the single byte 0x{:02X}; a byte-level BPE has all "
+                                 "256",
+                                 byte));
   }
   return tokens;
 }

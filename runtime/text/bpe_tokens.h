@@ -13,8 +13,7 @@ constexpr size_t kLargestBpeFile = size_t{16} << 20;  ///< bytes
 
 /// Parses the vocabulary of a byte-level BPE tokenizer, a JSON object {token: id}, and returns the
 /// bytes of each token, by id. Ids must be 0 to n - 1, and each of the 256 bytes a token. Accepts
-/// untrusted files. Throws DataError with `path` and the byte of the mistake; for a wrong token
-/// this is the byte where it ends.
+/// untrusted files. Throws DataError with `path` and the mistake's byte, or the wrong token.
 std::vector<std::string> parse_bpe_tokens(std::string_view json, const std::string& path);
 
 /// Decodes a token in a file to its bytes: a printable byte is written as itself, the others as the

@@ -74,10 +74,6 @@ class MergesReader {
   std::set<std::pair<int32_t, int32_t>> pairs_;
 };
 
-std::string_view view_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 void append_number(std::string& bytes, uint64_t number) {
   for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>((number >> shift) & 0xFF);
 }
@@ -104,8 +100,8 @@ std::vector<BpeMerge> parse_bpe_merges(std::string_view text,
 BpeVocabulary read_bpe_vocabulary(const std::string& tokens_path, const std::string& merges_path) {
   BpeVocabulary vocabulary;
   const MappedFile tokens(tokens_path, kFilesHint), merges(merges_path, kFilesHint);
-  vocabulary.tokens = parse_bpe_tokens(view_of(tokens), tokens_path);
-  vocabulary.merges = parse_bpe_merges(view_of(merges), vocabulary.tokens, merges_path);
+  vocabulary.tokens = parse_bpe_tokens(tokens.text(), tokens_path);
+  vocabulary.merges = parse_bpe_merges(merges.text(), vocabulary.tokens, merges_path);
   return vocabulary;
 }
 

@@ -21,7 +21,7 @@ struct BpeVocabulary {
 };
 
 // Both functions accept untrusted files. They throw DataError with the path, also for files above
-// kLargestBpeFile. Wrong merges are reported with the line, wrong tokens with the byte offset.
+// kLargestBpeFile. Wrong merges are reported with the line.
 
 /// Parses lines of two tokens separated by a space, after an optional first line `#version`. The
 /// two tokens and the token they merge into must be among `tokens`.

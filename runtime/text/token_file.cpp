@@ -73,9 +73,8 @@ std::string text_of(const nlohmann::json& json, const char* key, const std::stri
 
 TokenFileInfo read_info_file(const std::string& side) {
   const MappedFile file(side, kRemake);
-  const std::span<const std::byte> bytes = file.bytes();
-  if (bytes.size() > kMostInfoBytes) throw wrong(side, "too large for the side file of a cache");
-  return parse_token_info({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, side);
+  if (file.bytes().size() > kMostInfoBytes) throw wrong(side, "too large for a cache's side file");
+  return parse_token_info(file.text(), side);
 }
 
 std::optional<TokenFileInfo> read_info(const std::string& path, size_t num_tokens) {
@@ -152,6 +151,8 @@ std::string emit_token_info(const TokenFileInfo& info) {
       {"format", kInfoFormat},     {"tokenizer", info.tokenizer}, {"vocabulary", info.vocabulary},
       {"tokens", info.num_tokens}, {"bytes", info.num_bytes},     {"words", info.num_words},
   };
+  json["special_tokens"] = info.special_tokens;
+  json["documents"] = info.documents;
   json["sources"] = nlohmann::ordered_json::array();
   for (const TokenFileInfo::Source& source : info.sources) {
     json["sources"].push_back(
@@ -174,6 +175,8 @@ TokenFileInfo parse_token_info(std::string_view text, const std::string& path) {
                      .num_bytes = count_of(json, "bytes", path),
                      .num_words = count_of(json, "words", path),
                      .sources = {}};
+  if (json.contains("special_tokens")) info.special_tokens = text_of(json, "special_tokens", path);
+  if (json.contains("documents")) info.documents = text_of(json, "documents", path);
   const auto sources = json.find("sources");
   if (sources == json.end() || !sources->is_array()) throw wrong(path, "'sources' must be a list");
   for (const nlohmann::json& source : *sources) {

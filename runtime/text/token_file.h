@@ -32,9 +32,10 @@ struct TokenFileInfo {
   std::string tokenizer;  ///< Tokenizer::identity(): name and hash of its files
   int64_t vocabulary = 0;
   int64_t num_tokens = 0;
-  int64_t num_bytes = 0;  ///< of the sources
+  int64_t num_bytes = 0;  ///< of the texts
   int64_t num_words = 0;  ///< runs of bytes between white space
   std::vector<Source> sources;
+  std::string special_tokens = {}, documents = {};  ///< as TextFormat's; "" in older side files
   bool operator==(const TokenFileInfo&) const = default;
 };
 

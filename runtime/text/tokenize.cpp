@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
@@ -26,54 +30,28 @@ constexpr int kTokenizersVersion = 1;  // to be raised when a tokenizer's ids ch
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/// An open file, read from the beginning to the end.
-class TextFile {
- public:
-  explicit TextFile(const std::string& path)
-      : path_(path), descriptor_(open_data_file(path, kSourceHint)) {}
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
-  ~TextFile() { ::close(descriptor_); }
-
-  /// Appends up to kPieceBytes, and returns how many; 0 at the end of the file.
-  size_t read_on(std::string& text) const {
-    const size_t before = text.size();
-    text.resize(before + kPieceBytes);
-    ssize_t got = -1;
-    do {
-      got = ::read(descriptor_, text.data() + before, kPieceBytes);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) throw DataError(path_ + ": cannot be read: " + std::strerror(errno));
-    text.resize(before + static_cast<size_t>(got));
-    return static_cast<size_t>(got);
-  }
-
- private:
-  std::string path_;
-  int descriptor_;
-};
-
 /// Encodes one file into a cache.
 class FileEncoder {
  public:
-  FileEncoder(const std::string& path, const Tokenizer& tokenizer, TokenFileWriter& writer)
-      : path_(path), tokenizer_(tokenizer), writer_(writer) {}
+  FileEncoder(const std::string& path, const Tokenizer& tokenizer, Documents documents,
+              TokenFileWriter& writer)
+      : path_(path), tokenizer_(tokenizer), documents_(documents), writer_(writer) {}
 
   void run() {
-    const TextFile file(path_);
+    const File file(::fdopen(open_data_file(path_, kSourceHint), "rb"), std::fclose);
     size_t next_try = 1;
-    while (const size_t got = file.read_on(text_)) {
-      const std::string_view part = std::string_view(text_).substr(text_.size() - got);
-      hash_.update(part);
-      words_.add(part);
+    while (const size_t got = read_on(file)) {
+      hash_.update(std::string_view(text_).substr(text_.size() - got));
       if (text_.size() < next_try) continue;
-      const size_t length = tokenizer_.complete_prefix(text_);
-      if (length == 0) require_short();
+      const bool has_lines = documents_ == Documents::kLines;
+      const size_t length = has_lines ? text_.rfind('\n') + 1 : tokenizer_.complete_prefix(text_);
+      if (length == 0 && !has_lines) require_short();
       encode(length);
       // Looking again after each piece would take quadratic time.
       next_try = length == 0 ? std::min(2 * text_.size(), kLongestUncutText + 1) : 1;
     }
     encode(text_.size());
+    if (documents_ == Documents::kFiles) end_document();
   }
 
   /// Once, after run().
@@ -81,21 +59,58 @@ class FileEncoder {
     return {std::filesystem::path(path_).filename().string(), encoded_, hash_.hex()};
   }
   int64_t words() const { return words_.words(); }
+  int64_t text_bytes() const { return text_bytes_; }
 
  private:
-  void encode(size_t length) {
-    ids_.clear();
-    try {
-      tokenizer_.encode(std::string_view(text_).substr(0, length), ids_);
-    } catch (const BadText& bad) {
-      throw DataError(fmt::format("{}: byte {}: {}", path_,
-                                  encoded_ + static_cast<int64_t>(bad.offset()), bad.problem()),
-                      "convert the file, for instance with iconv, or use another tokenizer");
+  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  /// Appends up to kPieceBytes to text_, and returns how many; 0 at the end of the file.
+  size_t read_on(const File& file) {
+    const size_t before = text_.size();
+    text_.resize(before + kPieceBytes);
+    const size_t got = std::fread(text_.data() + before, 1, kPieceBytes, file.get());
+    if (std::ferror(file.get()) != 0) {
+      throw DataError(path_ + ": cannot be read: " + std::strerror(errno));
     }
-    writer_.append(ids_);
+    text_.resize(before + got);
+    return got;
+  }
+  void encode(size_t length) {
+    std::string_view part = std::string_view(text_).substr(0, length);
+    if (documents_ != Documents::kLines) append(part);
+    for (size_t end; documents_ == Documents::kLines && !part.empty(); part.remove_prefix(end)) {
+      end = std::min(part.find('\n'), part.size() - 1) + 1;
+      encode_line(part.substr(0, end));
+    }
     text_.erase(0, length);
     encoded_ += static_cast<int64_t>(length);
   }
+  void encode_line(std::string_view line) {
+    ++line_;
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto text = json.find("text");
+    if (text == json.end() || !text->is_string()) {
+      throw DataError(fmt::format("{}:{}: not a JSON object with a string \"text\"", path_, line_),
+                      "only with documents: lines a line must be one");
+    }
+    append(text->get_ref<const std::string&>());
+    words_.add("\n");
+    end_document();
+  }
+  void append(std::string_view text) {
+    ids_.clear();
+    try {
+      tokenizer_.encode(text, ids_);
+    } catch (const BadText& bad) {
+      const int64_t byte = encoded_ + static_cast<int64_t>(bad.offset());
+      throw DataError(line_ > 0 ? fmt::format("{}:{}: {}", path_, line_, bad.what())
+                                : fmt::format("{}: byte {}: {}", path_, byte, bad.problem()),
+                      bad.hint());
+    }
+    writer_.append(ids_);
+    words_.add(text);
+    text_bytes_ += static_cast<int64_t>(text.size());
+  }
+  void end_document() { writer_.append({tokenizer_.end_of_text()}); }
   void require_short() const {
     if (text_.size() <= kLongestUncutText) return;
     throw DataError(
@@ -106,29 +121,34 @@ class FileEncoder {
 
   std::string path_;
   const Tokenizer& tokenizer_;
+  Documents documents_;
   TokenFileWriter& writer_;
   Sha256 hash_;
   WordCounter words_;
   std::string text_;  // read and not encoded yet
   std::vector<int64_t> ids_;
-  int64_t encoded_ = 0;
+  int64_t encoded_ = 0, text_bytes_ = 0;
+  int64_t line_ = 0;  // of JSON
 };
-
-std::string sha256_of_file(const std::string& path) {
-  const MappedFile file(path, kSourceHint);
-  return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
-}
 
 /// Encodes the files one after the other; the rest is for TokenFileWriter::finish.
 TokenFileInfo encode_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
-                           TokenFileWriter& writer) {
-  TokenFileInfo info{
-      .tokenizer = tokenizer.identity(), .vocabulary = tokenizer.vocabulary(), .sources = {}};
+                           Documents documents, TokenFileWriter& writer) {
+  if (documents != Documents::kNone && tokenizer.end_of_text() < 0) {
+    throw DataError(
+        "documents end with <|endoftext|>, which tokenizer " + tokenizer.identity() + " lacks",
+        "use one that has it, such as gpt2 with GPT-2's files, or documents: none");
+  }
+  TokenFileInfo info{.tokenizer = tokenizer.identity(),
+                     .vocabulary = tokenizer.vocabulary(),
+                     .sources = {},
+                     .special_tokens = tokenizer.special_tokens(),
+                     .documents = std::string(enum_name(documents))};
   for (const std::string& path : paths) {
-    FileEncoder encoder(path, tokenizer, writer);
+    FileEncoder encoder(path, tokenizer, documents, writer);
     encoder.run();
     info.sources.push_back(encoder.source());
-    info.num_bytes += info.sources.back().size;
+    info.num_bytes += encoder.text_bytes();
     info.num_words += encoder.words();
   }
   return info;
@@ -181,17 +201,12 @@ void remove_temporaries(const std::string& cache, FileSystem& files) {
   for (const std::string& path : left) files.remove_file(path);
 }
 
-void make_cache(const std::string& path, const std::string& sha256, const Tokenizer& tokenizer,
-                FileSystem& files, const std::string& cache) {
+void make_cache(FileSystem& files, const std::string& cache,
+                const std::function<TokenFileInfo(TokenFileWriter&)>& encode) {
   try {
     remove_temporaries(cache, files);
     TokenFileWriter writer(files, cache);
-    TokenFileInfo info = encode_files({path}, tokenizer, writer);
-    if (info.sources[0].sha256 != sha256) {
-      throw DataError(path + ": changed while it was read",
-                      "start again once nothing writes to the file");
-    }
-    writer.finish(std::move(info));
+    writer.finish(encode(writer));
   } catch (const StorageError& error) {
     throw StorageError(error.what(), FileLock::kCacheHint);
   }
@@ -226,10 +241,10 @@ void WordCounter::add(std::string_view text) {
 }
 
 TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
-                             FileSystem& files, const std::string& out) {
+                             FileSystem& files, const std::string& out, Documents documents) {
   try {
     TokenFileWriter writer(files, out);
-    return writer.finish(encode_files(paths, tokenizer, writer));
+    return writer.finish(encode_files(paths, tokenizer, documents, writer));
   } catch (const StorageError& error) {
     throw StorageError(error.what(),
                        "check that the folder exists, can be written and has space left, or write "
@@ -238,10 +253,11 @@ TokenFileInfo tokenize_files(const std::vector<std::string>& paths, const Tokeni
 }
 
 CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, FileSystem& files,
-                           const std::string& folder) {
-  const std::string sha256 = sha256_of_file(path);
+                           const std::string& folder, Documents documents) {
+  const std::string sha256 = sha256_hex(MappedFile(path, kSourceHint).text());
   const std::string key =
-      sha256_hex(fmt::format("{}\n{}\n{}", sha256, tokenizer.cache_identity(), kTokenizersVersion));
+      sha256_hex(fmt::format("{}\n{}\n{}{}", sha256, tokenizer.cache_identity(), kTokenizersVersion,
+                             documents == Documents::kNone ? "" : enum_name(documents)));
   const std::string cache = fmt::format("{}/{}{}", folder, key.substr(0, 32), kTokenFileEnding);
   double seconds = 0.0;
   if (!is_made(cache)) {
@@ -249,7 +265,12 @@ CachedTokens cached_tokens(const std::string& path, const Tokenizer& tokenizer, 
     FileLock lock(cache + ".lock");
     if (!is_made(cache)) {
       const auto start = std::chrono::steady_clock::now();
-      make_cache(path, sha256, tokenizer, files, cache);
+      make_cache(files, cache, [&](TokenFileWriter& writer) {
+        TokenFileInfo info = encode_files({path}, tokenizer, documents, writer);
+        if (info.sources[0].sha256 == sha256) return info;
+        throw DataError(path + ": changed while it was read",
+                        "start again once nothing writes to the file");
+      });
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     lock.remove(files);

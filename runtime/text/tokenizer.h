@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -15,8 +17,8 @@ namespace shoal {
 /// DataError with the file's name and the offset in it.
 class BadText : public DataError {
  public:
-  BadText(size_t offset, const std::string& problem)
-      : DataError("byte " + std::to_string(offset) + " of the text: " + problem),
+  BadText(size_t offset, const std::string& problem, const std::string& hint)
+      : DataError("byte " + std::to_string(offset) + " of the text: " + problem, hint),
         offset_(offset),
         problem_(problem) {}
   /// Offset of the first wrong byte in the text passed to encode.
@@ -29,11 +31,26 @@ class BadText : public DataError {
   std::string problem_;
 };
 
+/// What special tokens such as "<|endoftext|>" become where a text spells them.
+enum class SpecialTokens {
+  kError,   ///< the text is refused
+  kText,    ///< several ids, like other text
+  kEncode,  ///< their own ids
+};
+
+template <>
+struct EnumNames<SpecialTokens> {
+  static constexpr std::array names{std::pair{SpecialTokens::kError, "error"},
+                                    std::pair{SpecialTokens::kText, "text"},
+                                    std::pair{SpecialTokens::kEncode, "encode"}};
+};
+
 /// Converts text to token ids and back. Chosen by the recipe key `tokenizer.name`. Free of torch.
 class Tokenizer {
  public:
   struct Context {
     bool reads_files = true;  ///< false: only vocabulary() is needed, as in `shoal check`
+    SpecialTokens special_tokens = SpecialTokens::kText;
   };
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "tokenizer";
@@ -56,6 +73,8 @@ class Tokenizer {
   virtual size_t complete_prefix(std::string_view text) const = 0;
   /// The bytes of a token. Throws std::out_of_range for an unknown id.
   virtual std::string_view bytes_of(int64_t id) const = 0;
+  /// Context::special_tokens as a word, if special tokens in texts are looked for; else "".
+  virtual std::string special_tokens() const { return ""; }
   /// Id of the end-of-text token, or -1.
   virtual int64_t end_of_text() const { return -1; }
   /// The files that the tokenizer needs, also if Context::reads_files is false.

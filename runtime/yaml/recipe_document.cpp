@@ -198,8 +198,8 @@ class Overrider {
     if (value && is_cut(given, *value)) {
       diagnostics_.add(value_start, path,
                        "'" + comment_in(given, *value) +
-                           "' is a comment in YAML and would be left out; quote the value: " +
-                           path + "=" + quoted(given));
+                           "' is a comment in YAML and would be left out" +
+                           quote_hint(path, given));
       value.reset();
     }
     if (value && is_folded(given, *value)) {
@@ -232,11 +232,6 @@ class Overrider {
     std::size_t begin = given.find('#');
     for (std::ptrdiff_t i = count_hashes(value); i > 0; --i) begin = given.find('#', begin + 1);
     return given.substr(begin);
-  }
-  /// In YAML's quotes, and those of a shell around them.
-  static std::string quoted(const std::string& text) {
-    const bool has_double = text.find('"') != std::string::npos;
-    return has_double ? "\"'" + text + "'\"" : "'\"" + text + "\"'";
   }
   static std::ptrdiff_t count_hashes(const Node& node) {
     std::ptrdiff_t count = std::ranges::count(node.text, '#');

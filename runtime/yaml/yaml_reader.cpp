@@ -31,10 +31,16 @@ class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& text, const Position& start, const std::string& path,
               Diagnostics& diagnostics)
-      : text_(text), start_(start), path_(path), diagnostics_(diagnostics) {}
+      : text_(text),
+        start_(start),
+        path_(path),
+        hint_(path.empty() || text.find_first_of("[{") == 0 ? "" : quote_hint(path, text)),
+        diagnostics_(diagnostics) {}
 
   bool has_document() const { return has_document_; }
   Node take_root() { return std::move(root_); }
+  /// quote_hint for an override whose value begins no list or mapping, else "".
+  const std::string& hint() const { return hint_; }
 
   Position at(const YAML::Mark& mark) const {
     Position position = start_;
@@ -71,7 +77,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     note(mark, "alias '" + word_at(mark) + "': aliases and anchors are not supported; " +
-                   "use ${path.to.key}");
+                   "use ${path.to.key}" + hint_);
     Node node = make_node(Node::Kind::kNull, mark);
     node.is_broken = true;
     add(std::move(node));
@@ -141,7 +147,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != YAML::NullAnchor) {
-      note(mark, "anchor '" + word_at(mark) + "': anchors are not supported; use ${path.to.key}");
+      note(mark,
+           "anchor '" + word_at(mark) + "': anchors are not supported; use ${path.to.key}" + hint_);
     }
   }
 
@@ -151,8 +158,8 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     const std::string_view rest = rest_at(mark);
     if ((tag.empty() || tag == "?" || tag == "!") && !rest.starts_with('!')) return true;
-    note(mark,
-         "tag '" + (rest.starts_with('!') ? word_at(mark) : tag) + "': tags are not supported");
+    note(mark, "tag '" + (rest.starts_with('!') ? word_at(mark) : tag) +
+                   "': tags are not supported" + hint_);
     return false;
   }
 
@@ -228,6 +235,7 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& text_;
   const Position& start_;
   const std::string& path_;
+  const std::string hint_;
   Diagnostics& diagnostics_;
   std::vector<Frame> frames_;
   Node root_;
@@ -306,6 +314,12 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
 
 }  // namespace
 
+std::string quote_hint(const std::string& key, const std::string& value) {
+  const bool needs_single = value.find_first_of("\"\\") != std::string::npos;
+  return "; quote the value: " + key + "=" +
+         (needs_single ? "\"'" + value + "'\"" : "'\"" + value + "\"'");
+}
+
 std::optional<Node> read_yaml(const std::string& original, const Position& start,
                               const std::string& path, Diagnostics& diagnostics) {
   if (!check_bytes(original, start, diagnostics)) return std::nullopt;
@@ -327,7 +341,9 @@ std::optional<Node> read_yaml(const std::string& original, const Position& start
       return std::nullopt;
     }
     const Position position = error.mark.is_null() ? start : builder.at(error.mark);
-    diagnostics.add(position, path, "not YAML: " + error.msg + syntax_hint(text, error.msg));
+    const std::string hint = syntax_hint(text, error.msg);
+    diagnostics.add(position, path,
+                    "not YAML: " + error.msg + (hint.empty() ? builder.hint() : hint));
     return std::nullopt;
   }
   Node root = builder.take_root();

@@ -11,6 +11,10 @@ constexpr std::size_t kMaxRecipeBytes = std::size_t{1} << 20;
 constexpr int kMaxNesting = 32;
 constexpr std::size_t kMaxNodes = 100'000;
 
+/// Advises to quote the value of an override KEY=VALUE that is meant as text: "; quote the value:
+/// KEY='\"VALUE\"'", in YAML's quotes and a shell's around them.
+std::string quote_hint(const std::string& key, const std::string& value);
+
 /// Parses one YAML document. Every mistake goes to `diagnostics`: bytes that are not UTF-8, control
 /// characters, a syntax error, duplicate keys (at the second, naming the first), anchors, aliases,
 /// tags, `<<`, keys that are not plain text, text after the first document, and documents above a

@@ -21,6 +21,21 @@ grep -q 'device cpu: run.device is auto' output || fail "the device is not told:
 expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
 grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
 
+# Relative paths of a checkpoint are also looked for where its training was started.
+mkdir away set
+cp ./*.bin set
+expect 0 "$program" "${small[@]}" run.name=started data.path=set
+grep -q "\"folder\": \"$PWD\"" started/env.json || fail "$(cat started/env.json)"
+away() { (cd away && "$program" "$@"); }
+told="note: data.path: 'set' is not in the working directory $PWD/away,"
+expect 0 away eval ../started
+grep -qF "$told but in $PWD, where the run was started" output || fail "$(cat output)"
+expect 13 away eval ../started data.path=set
+! grep -q 'where the run was started' output || fail "a path of the command line is looked for: $(cat output)"
+mv set moved
+expect 13 away eval ../started
+grep -qF "$told nor in $PWD, where the run was started" output || fail "$(cat output)"
+
 # Each machine may keep its own copy of the data.
 mkdir disk_a disk_b
 cp ./*.bin disk_a && cp ./*.bin disk_b
@@ -42,3 +57,17 @@ grep -q 'train.bin.*record 7' output || fail "the record is not named: $(cat out
 expect 0 "$program" "${small[@]}" run.name=lenient data.on_corrupt=skip
 grep -q 'warning: data.train: 1 of 10000 samples are corrupt' output || fail "$(cat output)"
 grep -q '"train": 1' lenient/summary.json || fail "summary.json does not count the record"
+
+# Neighbours of images that are looked for among these images: an image is no neighbour of its own.
+python3 -c '
+import random
+random.seed(1)
+for name in ("train", "valid"):
+  open(name + ".bin", "wb").write(b"".join(bytes([random.randrange(10)]) + random.randbytes(3072) for _ in range(64)))'
+expect 0 "$program" "${small[@]}" run.name=views train.accumulate=1 \
+  'task={name: moco_v3, hidden: 8, out: 4, temperature: 0.2, momentum: 0.9, neighbours: 1}'
+expect 0 "$program" eval views 'data.valid.files=[train.bin]' --json
+python3 -c '
+import json
+share = json.load(open("output"))["knn_top1"]
+assert share < 0.5, share' || fail "an image found itself: $(cat output)"

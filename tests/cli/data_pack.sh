@@ -40,6 +40,8 @@ mkdir shards
 
 expect 0 answered data pack folder/train --classes --out shards/train --shard-size 6KB
 shows '^shards/train: 4 images in 2 shards, .* bytes, .* MB/s$'
+expect 0 answered data pack folder/train --out new/parents/train
+[ -s new/parents/train/shard-000000.tar ] || fail "no parents were made: $(ls)"
 expect 0 answered data pack folder/val --classes --out shards/val --json
 shows '"shards":1,"samples":4,"bytes":9728,'
 [ "$(tar -tf shards/val/shard-000000.tar | xargs)" = "000000000.jpg 000000000.cls \

@@ -79,6 +79,42 @@ text="data={source: text, sequence: 4, train: {files: [a.txt]}, valid: {files: [
 expect 10 answered check "$tiny" "$text" evaluate.stride=5
 grep -q 'command line: evaluate.stride=5: 5 would leave tokens out' output || fail "$(cat output)"
 
+# Documents and special tokens, of a tokenizer that has an end-of-text token: id 256.
+python3 - <<'END'
+import json
+own = [b for b in range(256) if 32 < b < 127 or 160 < b != 173]
+rest = [b for b in range(256) if b not in own]
+symbols = {b: chr(b) for b in own} | {b: chr(256 + i) for i, b in enumerate(rest)}
+json.dump({symbols[b]: b for b in range(256)} | {"<|endoftext|>": 256}, open("ids.json", "w"))
+open("merges.txt", "w").write("#version: 0.2\n")
+open("d.jsonl", "w").write('{"id": 1, "text": "one two"}\n{"text": "three\\n"}\n')
+END
+printf 'a<|endoftext|>b' >special.txt
+gpt2=(--tokenizer gpt2 --vocab ids.json --merges merges.txt)
+ids() { od -An -v -tu2 -j1024 "$1" | xargs; }
+expect 13 tokenize special.txt "${gpt2[@]}" --out d.bin
+grep -q 'special.txt: byte 1: the special token <|endoftext|>' output || fail "$(cat output)"
+grep -q -- '--special-tokens' output || fail "no next step: $(cat output)"
+expect 0 tokenize special.txt "${gpt2[@]}" --special-tokens encode --out d.bin
+[ "$(ids d.bin)" = "97 256 98" ] || fail "special tokens are $(ids d.bin)"
+grep -q '"special_tokens": "encode"' d.bin.json || fail "$(cat d.bin.json)"
+expect 0 tokenize special.txt "${gpt2[@]}" --special-tokens text --out d.bin
+[ "$(ids d.bin | wc -w)" = 15 ] || fail "special tokens are $(ids d.bin)"
+expect 0 tokenize b.txt b.txt "${gpt2[@]}" --documents files --out d.bin
+[ "$(ids d.bin)" = "32 102 111 117 114 10 256 32 102 111 117 114 10 256" ] || fail "$(ids d.bin)"
+expect 0 tokenize d.jsonl "${gpt2[@]}" --documents lines --out d.bin
+[ "$(ids d.bin)" = "111 110 101 32 116 119 111 256 116 104 114 101 101 10 256" ] || fail "$(ids d.bin)"
+grep -q '"documents": "lines"' d.bin.json || fail "$(cat d.bin.json)"
+expect 13 tokenize b.txt "${gpt2[@]}" --documents lines --out d.bin
+grep -q 'b.txt:1: not a JSON object with a string "text"' output || fail "$(cat output)"
+expect 13 tokenize b.txt --tokenizer bytes --documents files --out d.bin
+grep -q 'tokenizer bytes lacks' output || fail "$(cat output)"
+expect 2 tokenize b.txt "${gpt2[@]}" --documents pages --out d.bin
+grep -q 'documents' output || fail "$(cat output)"
+documents="data={source: text, sequence: 4, documents: lines, train: {files: [d.jsonl]}, valid: {files: [a.txt]}}"
+expect 10 answered check "$tiny" "$documents"
+grep -q 'data.documents: ' output || fail "$(cat output)"
+
 # Training and evaluation: windows of 8 of 19 tokens, 2 of them; with a stride of 2, 6 of them.
 cat >lm.yaml <<'END'
 run: {root: ., threads: 1}

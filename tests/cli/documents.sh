@@ -5,6 +5,7 @@
 source "$(dirname "$0")/common.sh"
 pages=("$root/README.md" "$root"/docs/*.md)
 expect 0 "$root/tests/documents.py" links "${pages[@]}" "$root"/{configs,benchmarks}/README.md
+expect 0 "$root/tests/documents.py" words 1100 "$root/README.md"
 expect 0 "$root/tests/documents.py" options "$program" "${pages[@]}"
 "$root/tests/documents.py" commands "${pages[@]}" >commands.txt
 [ "$(wc -l <commands.txt)" -gt 30 ] || fail "only $(wc -l <commands.txt) commands in the pages"
@@ -83,8 +84,8 @@ run_line() {
   case $command in
     # They install packages and build: the tests of launch/setup, and whoever reads this, ran them.
     launch/quickstart* | launch/test*) run_as_written "$where" "${command%% *} --help" ;;
-    # They install: tests/cli/install.sh and tests/packages/fresh_debian.sh do.
-    'cmake --install'* | cpack* | apt* | podman*) ;;
+    # They install: tests/cli/{setup,install}.sh and tests/packages/fresh_debian.sh do; CTest `site` builds it.
+    launch/setup* | launch/site* | 'cmake --install'* | cpack* | apt* | podman*) ;;
     # Needs a Python with torch: tests/cli/pickle_to_safetensors.sh. The weights are made above.
     launch/pickle_to_safetensors*) [ -e denoiser.safetensors ] ;;
     # Needs Slurm, for which tests/cli/slurm.sh has stand-ins: its command is checked.

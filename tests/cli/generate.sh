@@ -69,8 +69,24 @@ done
   fail 'the context does not end a text'
 grep -q "context of 40 tokens" messages.txt || fail "no note: $(cat messages.txt)"
 
-expect 2 "$program" generate run
+# Without a prompt it is standard input; nothing in there is no prompt. Output comes token by token.
+expect 2 "$program" generate run </dev/null
 grep -q -- '--prompt TEXT' output || fail "$(cat output)"
+printf 'the cat' | "$program" generate run --tokens 12 >piped.txt
+cmp first.txt piped.txt || fail 'standard input is not the prompt'
+printf 'the cat' | "$program" generate run --prompt-file - --tokens 12 >piped.txt
+cmp first.txt piped.txt || fail '--prompt-file - is not standard input'
+printf 'the cat' | ranks 2 generate run --prompt-file - --tokens 12 >piped.txt
+cmp first.txt piped.txt || fail '--prompt-file - of two ranks is not standard input'
+(printf 'the'; sleep 1; printf ' cat') | "$program" generate run --tokens 12 >piped.txt
+cmp first.txt piped.txt || fail 'a slow pipe is cut'
+mkfifo reader.txt
+timeout 60 "$program" generate run --prompt 'the cat' --tokens 30 >reader.txt 2>messages.txt &
+job=$!
+read -r -N 7 start <reader.txt
+[ "$start" = 'the cat' ] || fail "the pipe begins with '$start'"
+wait "$job" || true
+[ ! -s messages.txt ] || fail "a closed pipe is told: $(cat messages.txt)"
 expect 2 "$program" generate run --prompt ''
 expect 2 "$program" generate run --prompt "$(printf 'x%.0s' $(seq 40))"
 grep -q '40 tokens' output || fail "$(cat output)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 151 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
+# 166 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
 # its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
@@ -67,6 +67,13 @@ told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --t
 told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --train.batch 3
 told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --set train.batch=3
 told 2 "keys of recipes are set without dashes: train.batch=3" check "$tiny" --set=train.batch=3
+told 2 "keys of recipes are set without dashes: optimizer.lr=1e-3" train "$tiny" --lr 1e-3
+told 2 "keys of recipes are set without dashes: optimizer.lr=VALUE" check "$tiny" --learning-rate
+told 2 "keys of recipes are set without dashes: train.batch=64" eval run --batch_size=64
+told 2 "keys of recipes are set without dashes: run.seed=3" check "$tiny" --seed 3
+told 2 "the launcher starts the ranks: launch/run -n 2 train ..." train "$tiny" --ranks 2
+told 2 "the launcher starts the ranks: launch/run -n 4 eval ..." eval run -n 4
+told 2 "did you mean '--world'?" check "$tiny" --ranks 2
 printed "Shoal trains" help
 printed "shoal train [OPTIONS] recipe" help train
 told 2 "did you mean 'train'?" help trian
@@ -191,6 +198,14 @@ set_to data.augment.flip=yes "expected true or false, found 'yes'"
 set_to train.precision=fp16 "expected one of: float32, float64, bfloat16, found 'fp16'"
 set_to run.name=../x "'../x' does not name a folder below run.root"
 set_to 'run.name=exp #3' "'#3' is a comment in YAML and would be left out"
+set_to 'run.name=a#b "c" #d' "'#d' is a comment in YAML and would be left out; quote the value: run.name=\"'a#b"
+set_to run.root=@a "not YAML: unknown token; quote the value: run.root='\"@a\"'"
+set_to run.root=%a "expected text, found nothing: the value is empty; quote the value: run.root='\"%a\"'"
+set_to 'run.root=*a' "alias '*a': aliases and anchors are not supported; use \${path.to.key}; quote the value: run.root='\"*a\"'"
+set_to 'run.root=!a' "tag '!a': tags are not supported; quote the value: run.root='\"!a\"'"
+set_to 'run.root=[x]' "expected text, found a list; quote the value: run.root='\"[x]\"'"
+set_to 'run.root=x: y' "expected text, found a mapping; quote the value: run.root='\"x: y\"'"
+set_to 'run.name=x: y' "expected text, found a mapping; quote the value: run.name='\"x: y\"'"
 set_to run.name= "expected text, found nothing: the value is empty"
 set_to run.root= "expected text, found nothing: the value is empty"
 set_to 'run.root=""' "the text is empty"
@@ -210,17 +225,19 @@ set_to include=x.yaml "can only be given in a file"
 told 10 "command line: train.batch: is not an override; write key=value or ~key" check "$tiny" train.batch
 
 # Durations.
-set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok"
+set_to train.duration=10 "expected a duration, found '10', which needs a unit: 10step, 10ep, 10tok, 10s, 10min, 10h, 10d"
 set_to train.duration=-5step "expected a duration, found '-5step', which is negative"
 set_to train.duration=1e30step "expected a duration, found '1e30step', which is too large"
-set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep or tok)"
-set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep or tok); did you mean '5ep'?"
+set_to 'train.duration=5 parsecs' "expected a duration, found '5 parsecs', which has no unit that is known (step, ep, tok, s, min, h or d)"
+set_to 'train.duration=5 epochs' "expected a duration, found '5 epochs', which has no unit that is known (step, ep, tok, s, min, h or d); did you mean '5ep'?"
 set_to train.duration=0ep "must be above 0, found '0ep'"
 set_to schedule.warmup=0.05 "expected a duration, found '0.05', which needs a unit: 0.05ep, 5%"
 set_to checkpoint.every=5m "expected a duration, found '5m', which has no unit that is known (step, ep, tok, s, min, h, d or %); did you mean '5min'?"
-set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok"
-set_to train.duration=2h "expected a duration in step, ep or tok, found '2h'"
+set_to train.log_every=20 "expected a duration, found '20', which needs a unit: 20step, 20ep, 20tok, 20s, 20min, 20h, 20d"
+set_to train.duration=5% "expected a duration in step, ep, tok, s, min, h or d, found '5%'"
 set_to evaluate.every=none "expected a duration"
+told 10 "train.patience=3: counts evaluations, and evaluate.every is never" check "$tiny" train.patience=3 \
+  evaluate.every=never
 set_to checkpoint.every=1Ktok "1Ktok cannot be counted in steps: the data has no tokens"
 
 # Paths and the environment, where values are used.

@@ -62,13 +62,15 @@ END
   chmod +x "$bin/dpkg-query" "$bin/apt-get" "$bin/python3"
 }
 
-# setup NAME EXPECTED_STATUS [ASSIGNMENT...]: runs launch/setup with a cache folder of that name.
+# setup NAME EXPECTED_STATUS [ASSIGNMENT...]: runs launch/setup, with the words of `options`, with a
+# cache folder of that name.
+options=()
 setup() {
   local name=$1 expected=$2 status=0
   shift 2
   : >"$log"
   env -i PATH="$bin" HOME="$PWD/home" FAKE="$PWD" XDG_CACHE_HOME="$PWD/$name" \
-    SHOAL_RETRY_SECONDS=0 "$@" "$root/launch/setup" >output 2>&1 || status=$?
+    SHOAL_RETRY_SECONDS=0 "$@" "$root/launch/setup" "${options[@]}" >output 2>&1 || status=$?
   [ "$status" -eq "$expected" ] || fail "$name: exit $status, expected $expected"
 }
 says() { grep -q -- "$1" output || fail "lacks: $1"; }
@@ -169,3 +171,12 @@ wait -n && wait -n || fail "two at once"
 [ "$(calls 'download torch')" -eq 1 ] || fail "two at once must download once"
 tidy twice
 
+echo mkdocs >absent
+setup twice 0
+[ "$(calls mkdocs)" -eq 0 ] || fail "mkdocs without --docs"
+options=(--docs)
+setup twice 0
+[ "$(calls 'install.* mkdocs')" -eq 1 ] || fail "no mkdocs by --docs"
+options=(--doc)
+setup twice 2
+says "unknown argument '--doc'"

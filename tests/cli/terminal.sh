@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The live bar on terminals of 60, 80 and 120 columns, of one process and of ranks under launch/run:
-# it never wraps, and step and time left are always on it.
+# it never wraps, step and time left are always on it, and the lines of logged steps stay above it.
 source "$(dirname "$0")/common.sh"
 
 # on_terminal COLUMNS COMMAND...: on a pseudo-terminal of that width; its output goes to ./screen.
@@ -36,14 +36,18 @@ check_bars() {
 import re, sys
 columns, wanted, unwanted = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 screen = open("screen", newline="").read()
-bars = re.findall(r"(?:^|\r|\n|\x1b\[K)([^\r\n\x1b]*step \d+/10 [^\r\n\x1b]*)(?=\r|\x1b)", screen)
+bars = re.findall(r"(?:^|\r|\n|\x1b\[K)([^\r\n\x1b]*step \d+/10 [^\r\n\x1b]*)\r(?=\x1b)", screen)
 drawn = len(bars)
 bars = [bar for bar in bars if "evaluation " not in bar]  # drawn where it takes longer than a second
+bars = list(dict.fromkeys(bars))  # a line above the bar draws it again
 assert len(bars) == 10, (len(bars), screen)
 for number, bar in enumerate(bars, 1):
     assert len(bar) < columns, (len(bar), bar)
     assert f"step {number}/10  loss " in bar and re.search(r"  eta [0-9.hms]+$", bar), bar
     assert wanted in bar and (not unwanted or unwanted not in bar), bar
+lines = re.findall(r"(?:\n|\x1b\[K)(step \d+/10  loss [^\r\n\x1b]*  eta [^ \r]*)\r\n", screen)
+assert len(lines) == 10 and max(map(len, lines)) < columns, lines
+assert screen.rfind("[K") > screen.rfind("step 10/10 "), screen  # no bar stays behind the last line
 assert screen.count("\x1b[K") == drawn, screen  # each is wiped before the next line, the last one too
 END
 }

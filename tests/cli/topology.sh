@@ -10,6 +10,20 @@ grep -q 'parallel.uneven' output || fail "uneven shares are not offered: $(cat o
 [ ! -e run ] || fail "a refused run left a folder"
 expect 11 "$program" check "$tiny" --world 3 parallel.expert_ranks=2
 
+# `auto` fits any number of ranks; what it stands for is recorded, and chosen again by a resume.
+auto=(train "$tiny" run.root=. run.name=auto parallel.expert_ranks=auto)
+spread_over() { grep -q "^  expert_ranks: $1 " auto/resolved.yaml || fail "$(cat auto/resolved.yaml)"; }
+expect 0 ranks 3 "${auto[@]}" train.duration=1step
+spread_over 1
+expect 0 ranks 2 "${auto[@]}" train.duration=2step run.on_existing=resume
+spread_over 2
+[[ "$("$program" inspect auto --json)" =~ '"expert_ranks":"2"' ]] || fail "$("$program" inspect auto --json)"
+expect 0 ranks 2 train "$tiny" run.root=. run.name=fixed train.duration=2step
+expect 0 ranks 2 "${auto[@]}" run.name=two train.duration=2step
+[ "$(digest two)" = "$(digest fixed)" ] || fail "auto trains something else"
+expect 0 "$program" check "$tiny" --world 4 parallel.expert_ranks=auto
+grep -q '^ranks  *4 = 4 expert ranks x 1 replica$' output || fail "$(cat output)"
+
 # Ranks that were started with different recipes are told who has which.
 expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$program" train "$tiny" run.root=. : \
   -np 1 "$program" train "$tiny" run.root=. run.seed=2

@@ -4,11 +4,14 @@
 
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/task.h"
+#include "moe/routing/router.h"
+#include "runtime/data/loader/data_order.h"
 #include "tests/support/tiny_decoder.h"
 
 // b sequences  S tokens  V vocabulary
@@ -163,6 +166,107 @@ TEST(TextGeneration, RefusesPromptsWithoutTokensOrRoom) {
   EXPECT_THROW(generate(*task, greedy(), grid, {{}}), c10::Error);
   EXPECT_THROW(generate(*task, greedy(), grid, {std::vector<int64_t>(kTinyContext, 1)}),
                c10::Error);
+}
+
+/// Routers that a causal model takes, with their keys.
+const std::vector<std::string> kRouters{"top_k, k: 2",
+                                        "noisy_top_k, k: 1",
+                                        "hash, k: 1",
+                                        "hash, k: 1, by: position",
+                                        "sigmoid, k: 2",
+                                        "sqrt_softplus, k: 2",
+                                        "mlp, k: 1",
+                                        "forced, k: 1",
+                                        "importance_score, drop: 0"};
+
+/// Windows of prompts, of which the last tokens are labelled, in a batch with padding.
+Batch labelled_windows(const Prompts& windows, const Communicator& world) {
+  const auto count = static_cast<int64_t>(windows.size());
+  const SampleRange own = samples_of_rank({0, count}, 1, world.rank(), world.size());
+  Batch batch;
+  batch.context = some_step(own.count, false);
+  batch.context.samples_per_group = 1;
+  batch.context.samples_in_micro = count;
+  batch.context.sample_b.zero_();
+  batch.token_bS = torch::zeros({own.count, 6}, torch::kInt64);
+  batch.token_label_bS = torch::full({own.count, 6}, kNoLabel, torch::kInt64);
+  batch.length_b = torch::zeros({own.count}, torch::kInt64);
+  for (int64_t b = 0; b < own.count; ++b) {
+    const auto& window = windows[static_cast<size_t>(own.first + b)];
+    const auto size = static_cast<int64_t>(window.size());
+    batch.length_b[b] = size - 1;
+    for (int64_t s = 0; s + 1 < size; ++s) {
+      batch.token_bS[b][s] = window[static_cast<size_t>(s)];
+      if (s > 0) batch.token_label_bS[b][s] = window[static_cast<size_t>(s + 1)];
+    }
+  }
+  batch.context.token_bS = batch.token_bS;
+  batch.context.length_b = batch.length_b;
+  return batch;
+}
+
+TEST(LabelScores, AreLogProbabilitiesAndHitsOfTheForwardPass) {
+  RankGrid grid = self_grid();
+  const auto task = language_model("", grid);
+  const std::vector<int64_t> window{2, 9, 4, 1, 6};
+  const torch::Tensor found =
+      dynamic_cast<TextModel&>(*task).label_scores(labelled_windows({window}, *grid.world));
+  Batch batch;
+  batch.token_bS = torch::tensor(window).unsqueeze(0);
+  batch.context = some_step(1, false);
+  const torch::Tensor logprob_SV = torch::log_softmax(task->outputs(batch)[0], 1);
+  double sum = 0.0, hits = 0.0;
+  for (int64_t s = 1; s < 4; ++s) {
+    const int64_t label = window[static_cast<size_t>(s + 1)];
+    sum += logprob_SV[s][label].item<double>();
+    hits += logprob_SV[s].argmax().item<int64_t>() == label ? 1.0 : 0.0;
+  }
+  EXPECT_NEAR(found[0][0].item<double>(), sum, 1e-12);
+  EXPECT_EQ(found[0][1].item<double>(), hits);
+}
+
+TEST(LabelScores, OfEqualLogitsTheLowestIdIsAHit) {
+  RankGrid grid = self_grid();
+  const auto task = language_model("", grid);
+  for (Parameter& parameter : parameters_of(*task)) parameter.tensor.detach().zero_();
+  const torch::Tensor score_b2 = dynamic_cast<TextModel&>(*task).label_scores(
+      labelled_windows({{1, 2, 0, 0}, {1, 2, 0, 3}, {1, 2, 4, 5}}, *grid.world));
+  EXPECT_EQ(score_b2[0][1].item<double>(), 2.0);
+  EXPECT_EQ(score_b2[1][1].item<double>(), 1.0);
+  EXPECT_EQ(score_b2[2][1].item<double>(), 0.0);
+  EXPECT_NEAR(score_b2[2][0].item<double>(), -2 * std::log(11.0), 1e-12);
+}
+
+TEST(LabelScores, CasesHaveEveryRouterThatIsCausal) {
+  std::set<std::string> names{"expert_choice", "sinkhorn"};  // compare a token with later ones
+  for (const std::string& router : kRouters) names.insert(router.substr(0, router.find(',')));
+  std::set<std::string> registered;
+  for (const std::string& name : members_of<Router>().names()) registered.insert(name);
+  EXPECT_EQ(names, registered);
+}
+
+TEST(LabelScoresRanks, AreThoseOfASampleAloneForEveryRouter) {
+  const Prompts windows{{3, 1, 5, 2}, {5, 2, 2}, {2, 9, 4, 1, 6, 0, 3}, {7, 7, 0, 1}, {10, 4, 4}};
+  for (const std::string& router : kRouters) {
+    SCOPED_TRACE(router);
+    const std::string keys =
+        ", moe: {router: {name: " + router + "}, experts: {count: 3, hidden: 5}}";
+    const auto scores = [&](const Prompts& some, RankGrid& grid) {
+      const auto task = language_model(keys, grid);
+      return dynamic_cast<TextModel&>(*task).label_scores(labelled_windows(some, *grid.world));
+    };
+    RankGrid alone = self_grid();
+    std::vector<torch::Tensor> each;
+    for (const auto& window : windows) each.push_back(scores({window}, alone));
+    const torch::Tensor expected_W2 = torch::cat(each);
+    for (const int64_t ranks : {1, 2, 3}) {
+      run_grid(ranks, 1, [&](RankGrid& grid) {
+        const torch::Tensor found = scores(windows, grid);
+        const SampleRange own = samples_of_rank({0, 5}, 1, grid.world->rank(), ranks);
+        EXPECT_TRUE(torch::allclose(found, expected_W2.narrow(0, own.first, own.count), 0, 1e-10));
+      });
+    }
+  }
 }
 
 // One batch has fewer sequences than there are ranks.

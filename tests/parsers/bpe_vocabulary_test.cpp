@@ -70,30 +70,24 @@ TEST(BpeTokens, NameWhatIsNoVocabulary) {
   EXPECT_THAT(tokens_error(std::string("{\"a\": 0}\0", 9)), HasSubstr("byte 8: not JSON"));
   EXPECT_THAT(tokens_error("{\"a\": 0, \"\xED\xA0\x80\": 1}"),
               HasSubstr("vocab.json: byte 10: not UTF-8: 0xED"));
-  EXPECT_THAT(tokens_error("[1]"), HasSubstr("a list, where an object {token: id} is expected"));
-  EXPECT_THAT(tokens_error("7"), HasSubstr("a number, where an object"));
-  EXPECT_THAT(tokens_error(std::string(1'000'000, '[')), HasSubstr("a list, where an object"));
+  for (const std::string& text :
+       {std::string("[1]"), std::string("7"), std::string("null"), std::string(1'000'000, '[')}) {
+    EXPECT_EQ(tokens_error(text), "vocab.json: not an object {token: id}");
+  }
   EXPECT_THAT(tokens_error(std::string(kLargestBpeFile + 1, ' ')),
               HasSubstr("more than 16777216 bytes"));
 }
 
 TEST(BpeTokens, NameAnIdThatIsNoInteger) {
-  for (const auto& [id, what] : std::vector<std::pair<std::string, std::string>>{
-           {"1.0", "a number that is not an integer"},
-           {"-1", "a negative number"},
-           {"\"1\"", "a string"},
-           {"[1]", "a list"},
-           {"{\"b\": 1}", "an object"},
-           {"null", "null"},
-           {"true", "true or false"},
-           {"99999999999999999999", "a number that is not an integer"}}) {
-    EXPECT_EQ(tokens_error("{\"a\": " + id + "}"),
-              "vocab.json: byte 4: the id of 'a' is " + what + ", not an integer");
+  for (const char* id :
+       {"1.0", "-1", "\"1\"", "[1]", "{\"b\": 1}", "null", "true", "99999999999999999999"}) {
+    EXPECT_EQ(tokens_error(std::string("{\"a\": ") + id + "}"),
+              "vocab.json: the id of 'a' is not an integer from 0 on");
   }
+  EXPECT_EQ(tokens_error("{\"a\": 1e999}"), "vocab.json: a number is too large");
 }
 
 TEST(BpeTokens, NameAWrongToken) {
-  const std::string place = "vocab.json: byte " + std::to_string(vocab_json({}).size());
   EXPECT_THAT(tokens_error(bytes_and("\"a\": 256")), HasSubstr("token 'a' appears twice"));
   EXPECT_THAT(tokens_error(bytes_and("\"\": 256")), HasSubstr("token '' is empty"));
   EXPECT_THAT(tokens_error(bytes_and("\"a b\": 256")),
@@ -104,7 +98,6 @@ TEST(BpeTokens, NameAWrongToken) {
               HasSubstr("has id 18446744073709551615"));
   EXPECT_THAT(tokens_error(bytes_and("\"ab\": 97")),
               HasSubstr("token 'ab' has id 97, as a token before it"));
-  EXPECT_EQ(tokens_error(bytes_and("\"ab\": 97")).find(place.substr(0, place.size() - 1)), 0u);
   EXPECT_THAT(tokens_error("{\"a\": 0}"), HasSubstr("no token is the single byte 0x00"));
   EXPECT_THAT(tokens_error("{}"), HasSubstr("no token is the single byte 0x00"));
 }

@@ -50,10 +50,11 @@ void check_members(const std::vector<TarMember>& members, const std::string& arc
 void check_samples(const std::string& archive) {
   const auto samples = samples_of_tar(bytes_of(archive), "fuzz", Labels::kOptional);
   for (const ShardSample& sample : samples) {
-    if (sample.name.find('\n') != std::string::npos) return;
+    if (sample.name.find_first_of("\n\t") != std::string::npos) return;
   }
-  const std::string index = emit_shard_index(samples, bytes_of(archive));
-  if (parse_shard_index(index, bytes_of(archive), "again") != samples) std::abort();
+  const std::string index = emit_shard_index({samples, {"cat", "dog"}}, bytes_of(archive));
+  const ShardList again = parse_shard_index(index, bytes_of(archive), "again");
+  if (again.samples != samples || again.class_names.size() != 2) std::abort();
 }
 
 void read_archive(const std::string& archive) {
@@ -73,7 +74,7 @@ void read_archive(const std::string& archive) {
 void read_index(const std::string& index) {
   const std::string archive(2048, 'x');
   try {
-    for (const ShardSample& sample : parse_shard_index(index, bytes_of(archive), "fuzz")) {
+    for (const ShardSample& sample : parse_shard_index(index, bytes_of(archive), "fuzz").samples) {
       if (image_in(bytes_of(archive), sample).size() != static_cast<size_t>(sample.size)) {
         std::abort();
       }

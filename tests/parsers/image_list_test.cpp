@@ -40,11 +40,11 @@ class ImageList : public ::testing::Test {
     std::ofstream(folder_ / name) << text;
   }
   Found in_folder(std::optional<int64_t> classes) const {
-    return pairs(images_of_folder(folder_.string(), classes));
+    return pairs(images_of_folder(folder_.string(), {classes.value_or(0), {}}));
   }
   Found in_list(const std::string& text, std::optional<int64_t> classes) const {
     write("list.txt", text);
-    return pairs(images_of_list((folder_ / "list.txt").string(), classes));
+    return pairs(images_of_list((folder_ / "list.txt").string(), classes.value_or(0)));
   }
   template <class Call>
   static std::string refusal(const Call& call) {
@@ -86,7 +86,9 @@ TEST_F(ImageList, RefusesFoldersThatAreNoDataSet) {
   EXPECT_THAT(refusal([&] { in_folder(2); }), HasSubstr("dog: a class folder without an image"));
   write("stray.png");
   EXPECT_THAT(refusal([&] { in_folder(2); }), HasSubstr("stray.png lies beside"));
-  EXPECT_THAT(refusal([&] { images_of_folder((folder_ / "none").string(), {}); }),
+  EXPECT_THAT(refusal([&] {
+                images_of_folder((folder_ / "none").string(), {0, {}});
+              }),
               HasSubstr("cannot be listed"));
 }
 
@@ -115,7 +117,7 @@ TEST_F(ImageList, RefusesWrongLinesByTheirNumber) {
   EXPECT_THAT(refusal([&] { in_list("a.jpg\nb.jpg\n./a.jpg", {}); }),
               HasSubstr("list.txt:3: a.jpg is named twice"));
   EXPECT_THAT(refusal([&] { in_list("\n\n", {}); }), HasSubstr("names no image"));
-  EXPECT_THAT(refusal([&] { images_of_list((folder_ / "no.txt").string(), {}); }),
+  EXPECT_THAT(refusal([&] { images_of_list((folder_ / "no.txt").string(), 0); }),
               HasSubstr("no 'no.txt'"));
 }
 

@@ -303,7 +303,19 @@ const std::vector<OverrideCase>& override_cases() {
        "command line: data.files=[a: not YAML: end of sequence flow not found"},
       {"AnchorInValue",
        {"seed=&a 3"},
-       "command line: seed=&a 3: anchor '&a': anchors are not supported; use ${path.to.key}"},
+       "command line: seed=&a 3: anchor '&a': anchors are not supported; use ${path.to.key}; quote "
+       "the value: seed='\"&a 3\"'"},
+      {"SignInValue",
+       {"data.path=@a"},
+       "command line: data.path=@a: not YAML: unknown token; quote the value: data.path='\"@a\"'"},
+      {"DirectiveInValue",
+       {"data.path=%a"},
+       "command line: data.path=%a: expected text, found nothing: the value is empty; quote the "
+       "value: data.path='\"%a\"'"},
+      {"MappingForText",
+       {"data.path=x: y"},
+       "command line: data.path=x: y: expected text, found a mapping; quote the value: "
+       "data.path='\"x: y\"'"},
       {"SecondDocumentInValue",
        {"seed=--- 3\n--- 4"},
        "command line: seed=--- 3 --- 4: text after the first document; a recipe is one document"},

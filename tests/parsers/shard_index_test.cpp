@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::ScratchFolder;
 using testing::tar_of;
 using testing::write_file;
@@ -93,19 +94,25 @@ class ShardIndex : public ::testing::Test {
     }
     archive_ = tar_of(files);
     samples_ = samples_of_tar(bytes_of(archive_), "a.tar", Labels::kOptional);
-    text_ = emit_shard_index(samples_, bytes_of(archive_));
+    for (ShardSample& sample : samples_) sample.file = "cat/of " + sample.name;
+    text_ = emit_shard_index({samples_, kNames}, bytes_of(archive_));
   }
 
   std::string refusal(const std::string& text) const {
     return refusal_in([&] { parse_shard_index(text, bytes_of(archive_), "a.tar"); });
   }
 
+  const std::vector<std::string> kNames{"cat", "a dog"};
   std::string archive_, text_;
   std::vector<ShardSample> samples_;
 };
 
-TEST_F(ShardIndex, GivesTheSamplesAgain) {
-  EXPECT_EQ(parse_shard_index(text_, bytes_of(archive_), "a.tar"), samples_);
+TEST_F(ShardIndex, GivesTheSamplesAndTheNamesAgain) {
+  const ShardList list = parse_shard_index(text_, bytes_of(archive_), "a.tar");
+  EXPECT_EQ(list.samples, samples_);
+  EXPECT_EQ(list.class_names, kNames);
+  text_ = emit_shard_index({samples_}, bytes_of(archive_));
+  EXPECT_THAT(parse_shard_index(text_, bytes_of(archive_), "a.tar").class_names, IsEmpty());
 }
 
 TEST_F(ShardIndex, RefusesAnotherArchive) {
@@ -127,7 +134,7 @@ TEST_F(ShardIndex, RefusesToBeCutOrChangedAtAnyByte) {
     EXPECT_THAT(refusal(changed), HasSubstr("a.tar.index: ")) << i;
   }
   EXPECT_THAT(refusal("hello"), HasSubstr("not the index of a shard"));
-  EXPECT_THAT(refusal("shoal-shard-index 2 " + text_.substr(20)), HasSubstr("version 2"));
+  EXPECT_THAT(refusal("shoal-shard-index 3 " + text_.substr(20)), HasSubstr("version 3"));
 }
 
 /// With a right hash nothing but the bounds stands between an index and the bytes.
@@ -148,7 +155,7 @@ class ShardFile : public ::testing::Test {
   void write_index() const {
     const Shard shard(path_, Labels::kOptional);
     const MappedFile file(path_, "");
-    write_file(path_ + ".index", emit_shard_index(shard.samples(), file.bytes()));
+    write_file(path_ + ".index", emit_shard_index({shard.samples()}, file.bytes()));
   }
   std::string refusal(Labels labels = Labels::kRequired) const {
     return refusal_in([&] { Shard(path_, labels); });

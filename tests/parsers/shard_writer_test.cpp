@@ -85,6 +85,70 @@ TEST_F(ShardWriting, KeepsTheOrderAndTheBytesOfAFolder) {
   EXPECT_THAT(findings(), IsEmpty());
 }
 
+TEST_F(ShardWriting, NamesClassesAndFilesInTheIndex) {
+  pack_images(plan_, files_);
+  const Shard shard(plan_.out + "/shard-000000.tar", Labels::kRequired);
+  EXPECT_THAT(shard.class_names(), ElementsAre("cat", "dog"));
+  std::vector<std::string> names;
+  for (const ShardSample& sample : shard.samples()) names.push_back(sample.file);
+  EXPECT_THAT(names, ElementsAre("cat/1.jpg", "cat/2.PNG", "cat/deep/3.JPEG", "dog/b.png"));
+}
+
+TEST_F(ShardWriting, NumbersClassesAsOtherShardsDo) {
+  pack_images(plan_, files_);
+  PackPlan other{
+      .folder = scratch_.file("other"), .out = scratch_.file("other_out"), .classes_of = plan_.out};
+  fs::create_directory(other.out);
+  fs::create_directories(other.folder + "/dog");
+  write_file(other.folder + "/dog/x.png", image_file(9));
+  pack_images(other, files_);
+  const Shard shard(other.out + "/shard-000000.tar", Labels::kRequired);
+  EXPECT_EQ(shard.samples().front().label, 1) << "not 0, the place among its own folders";
+  EXPECT_THAT(shard.class_names(), ElementsAre("cat", "dog"));
+
+  fs::create_directories(other.folder + "/dg");
+  write_file(other.folder + "/dg/x.png", image_file(9));
+  const auto refusal = [&] {
+    try {
+      pack_images(other, files_);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_THAT(refusal(), HasSubstr("other: its class 'dg' is not in data.class_names; did you "
+                                   "mean 'dog'?"));
+  clear_out();
+  plan_.has_classes = false;
+  pack_images(plan_, files_);
+  EXPECT_THAT(refusal(), HasSubstr("out: its first index names no classes"));
+}
+
+TEST_F(ShardWriting, RefusesNamesThatAnIndexCannotHold) {
+  write_file(scratch_.file("in/cat/a\tb.png"), image_file(9));
+  EXPECT_THROW(pack_images(plan_, files_), DataError);
+}
+
+/// The index that version 1 wrote of such a shard.
+TEST_F(ShardWriting, ReadsIndicesWithoutNames) {
+  fs::remove_all(plan_.folder);
+  for (const auto& [name, bytes] : {std::pair{"cat/a.jpg", "first"}, {"dog/b.jpg", "second"}}) {
+    fs::create_directories((fs::path(plan_.folder) / name).parent_path());
+    write_file(plan_.folder + "/" + name, bytes);
+  }
+  pack_images(plan_, files_);
+  const std::string path = plan_.out + "/shard-000000.tar";
+  write_file(shard_index_path(path),
+             "shoal-shard-index 1 5120 2 "
+             "45705866752b5bfa2c6ca51bda582b84438d9ef057e0ff32b2db1037b038736b\n"
+             "512 5 0 000000000.jpg\n2560 6 1 000000001.jpg\n");
+  const Shard shard(path, Labels::kRequired);
+  EXPECT_THAT(shard.samples(), ElementsAre(ShardSample{"000000000.jpg", 512, 5, 0},
+                                           ShardSample{"000000001.jpg", 2560, 6, 1}));
+  EXPECT_THAT(shard.class_names(), IsEmpty());
+  EXPECT_THAT(findings(/*decodes=*/false), IsEmpty());
+}
+
 TEST_F(ShardWriting, GivesTheSameBytesAgain) {
   pack_images(plan_, files_);
   const auto first = files_out();
@@ -103,6 +167,17 @@ TEST_F(ShardWriting, CutsShardsBySize) {
   clear_out();
   --plan_.shard_bytes;
   EXPECT_EQ(pack_images(plan_, files_).num_shards, 4) << "each larger than a shard may be";
+}
+
+TEST_F(ShardWriting, VerifiesThatAFoldersShardsNameTheSameClasses) {
+  plan_.shard_bytes = 2 * 4 * 512 + 1024;
+  pack_images(plan_, files_);
+  EXPECT_THAT(findings(), IsEmpty());
+  const MappedFile shard(plan_.out + "/shard-000001.tar", "");
+  ShardList list = indexed_samples(shard).value();
+  list.class_names[1] = "fox";
+  write_file(shard_index_path(shard.path()), emit_shard_index(list, shard.bytes()));
+  EXPECT_THAT(findings(), ElementsAre(HasSubstr("shard-000001.tar.index: has other class names")));
 }
 
 TEST_F(ShardWriting, LeavesLabelsOutWithoutClasses) {

@@ -22,7 +22,7 @@ class LineTokenizer : public Tokenizer {
   std::string identity() const override { return identity_; }
   void encode(std::string_view text, std::vector<int64_t>& ids) const override {
     const size_t bad = text.find('\xff');
-    if (bad != std::string_view::npos) throw BadText(bad, "0xff");
+    if (bad != std::string_view::npos) throw BadText(bad, "0xff", "");
     if (on_encode) on_encode();
     num_encoded += static_cast<int64_t>(text.size());
     for (size_t i = 0; i < text.size(); ++i) {
@@ -32,6 +32,9 @@ class LineTokenizer : public Tokenizer {
   }
   size_t complete_prefix(std::string_view text) const override { return text.rfind('\n') + 1; }
   std::string_view bytes_of(int64_t) const override { return ""; }
+  int64_t end_of_text() const override { return end; }
+
+  int64_t end = -1;
 
   mutable std::atomic<int64_t> num_encoded = 0;  ///< bytes
   std::function<void()> on_encode;

@@ -151,11 +151,14 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   StepFlags own;
   own.stop_signal = rank == last ? 15 : 0;
   own.stop = rank == 0;
+  own.log = rank == 0;
   own.written_step = 40 + rank;
   own.square_sum = std::exp2(rank);
   const StepFlags agreed = control.agree(own);
   EXPECT_EQ(agreed.stop_signal, 15);
   EXPECT_TRUE(agreed.stop);
+  EXPECT_TRUE(agreed.log);
+  EXPECT_FALSE(agreed.save);
   EXPECT_EQ(agreed.written_step, 40);
   EXPECT_EQ(agreed.square_sum, std::exp2(last + 1) - 1);
 

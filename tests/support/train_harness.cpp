@@ -203,7 +203,7 @@ TrainingTrace train_and_trace(const std::string& recipe_text,
                               std::unique_ptr<Communicator> gpu_world) {
   const Recipe recipe =
       config::load_options_text<Recipe>(recipe_text, "test", {"", overrides, nullptr}).options;
-  RankGrid grid = make_rank_grid(std::move(world), recipe.parallel.expert_ranks,
+  RankGrid grid = make_rank_grid(std::move(world), *recipe.parallel.expert_ranks,
                                  recipe.parallel.ranks_per_node.value_or(0), std::move(gpu_world));
   const std::shared_ptr<const DataSource> source = make_source(recipe);
   const OpenSplit train_data = open_split(source, Split::kTrain);

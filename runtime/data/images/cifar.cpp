@@ -15,6 +15,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
+#include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/images/cifar_records.h"
@@ -56,7 +57,7 @@ struct CifarSplit {
 
 struct CifarOptions {
   std::optional<std::string> path;
-  int64_t classes = 10;
+  ClassOptions classes;
   int64_t image_size = CifarLayout::kSide;
   OnCorrupt on_corrupt = OnCorrupt::kFail;
   CifarSplit train;
@@ -69,7 +70,7 @@ struct CifarOptions {
               "folder of the files, relative to the working directory; auto = the archive's own "
               "name, cifar-10-batches-bin or cifar-100-binary",
               unset_word("auto"), not_empty(), file_path(), on_resume(OnResume::kFree)),
-        field("classes", &CifarOptions::classes, "10 = CIFAR-10, 100 = CIFAR-100 by fine labels"),
+        inlined(&CifarOptions::classes),
         field("image_size", &CifarOptions::image_size, "height and width after the crop",
               unit("pixels"), in_range(1, 4096)),
         field("on_corrupt", &CifarOptions::on_corrupt,
@@ -81,18 +82,34 @@ struct CifarOptions {
   }
   /// Refuses class counts other than 10 and 100, and a file named twice.
   void validate(Problems& problems) const {
-    if (classes != 10 && classes != 100) problems.add("classes", "must be 10 or 100");
+    if (const auto given = classes.classes; given && given != 10 && given != 100) {
+      problems.add("classes", "must be 10 or 100 (CIFAR-100 by fine labels)");
+    }
     refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
   }
 
+  /// 10 or 100; 10 while it is not known.
+  int64_t num_classes() const { return classes.classes.value_or(10); }
   /// Folder of the files.
   std::string folder() const {
-    return path.value_or(classes == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
+    return path.value_or(num_classes() == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
+  }
+  /// The names in the file beside those of the archive; none without it.
+  std::vector<std::string> names_beside(int64_t count) const {
+    const char* name = count == 100 ? "fine_label_names.txt" : "batches.meta.txt";
+    std::ifstream stream = open_unless_pipe(paths_in(folder(), {name}).front());
+    std::vector<std::string> names;
+    for (std::string line; std::getline(stream, line);) {
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!line.empty()) names.push_back(line);
+    }
+    if (std::ssize(names) != count) names.clear();  // not the classes of these files
+    return names;
   }
   /// Paths of a split's files.
   std::vector<std::string> paths(Split split) const {
     const CifarSplit& chosen = split == Split::kTrain ? train : valid;
-    return paths_in(folder(), chosen.files.value_or(official_files(classes, split)));
+    return paths_in(folder(), chosen.files.value_or(official_files(num_classes(), split)));
   }
 };
 
@@ -100,8 +117,9 @@ struct CifarOptions {
 class CifarSet final : public SampleSet {
  public:
   /// The first `most` records.
-  CifarSet(const std::vector<std::string>& paths, CifarLayout layout, OnCorrupt on_corrupt,
-           std::optional<int64_t> most) {
+  CifarSet(const std::vector<std::string>& paths, ClassLabels labels, CifarLayout layout,
+           OnCorrupt on_corrupt, std::optional<int64_t> most)
+      : labels_(std::move(labels)) {
     constexpr size_t kMostBad = 1000;  // of a file; far above the share allowed
     for (const std::string& path : paths) {
       files_.emplace_back(path, layout, on_corrupt == OnCorrupt::kSkip ? kMostBad : 0);
@@ -123,6 +141,8 @@ class CifarSet final : public SampleSet {
     for (const auto& [index, substitute] : substitutes_) indices.push_back(index);
     return indices;
   }
+  std::vector<std::string> notes() const override { return labels_.notes; }
+  std::vector<std::string> warnings() const override { return labels_.warnings; }
 
   std::string fingerprint() const override {
     std::vector<std::string> paths;
@@ -136,7 +156,9 @@ class CifarSet final : public SampleSet {
     const auto end = std::upper_bound(end_of_file_.begin(), end_of_file_.end() - 1, index);
     const auto file = static_cast<size_t>(end - end_of_file_.begin());
     CifarRecord record = files_[file].read(index - first_of(file));
-    return {.shape = kShape, .pixel_CHW = std::move(record.pixel_CHW), .label = record.label};
+    return {.shape = kShape,
+            .pixel_CHW = std::move(record.pixel_CHW),
+            .label = labels_.of(record.label)};
   }
 
  private:
@@ -167,6 +189,7 @@ class CifarSet final : public SampleSet {
     }
   }
 
+  ClassLabels labels_;
   int64_t size_ = 0;
   std::deque<CifarFile> files_;
   std::vector<int64_t> end_of_file_;  // records up to and with each file
@@ -190,32 +213,27 @@ class CifarSource : public DataSource {
           "  valid: {files: [data_batch_5.bin]}   # held out of the training files\n",
       .change = "  augment: {crop_padding: 4, flip: true}\n"};  ///< starter recipe of `shoal new`
 
-  explicit CifarSource(const Options& options) : options_(options) {}
+  /// Looks for the names beside the files, which tell CIFAR-10 from CIFAR-100.
+  explicit CifarSource(const Options& options) : options_(options) {
+    ClassOptions& classes = options_.classes;
+    if (!classes.classes) classes.classes = options_.names_beside(100).empty() ? 10 : 100;
+    classes.find([&](Split) { return options_.names_beside(*classes.classes); });
+  }
 
   DataShape shape() const override {
     return {.source = "cifar",
             .image = image(),
             .has_unit_pixels = keeps_unit_pixels(options_.images),
-            .classes = options_.classes};
+            .classes = options_.num_classes()};
   }
   /// Names from batches.meta.txt, or fine_label_names.txt for 100 classes, beside the files.
-  std::vector<std::string> class_names() const override {
-    const char* name = options_.classes == 100 ? "fine_label_names.txt" : "batches.meta.txt";
-    std::ifstream stream = open_unless_pipe(paths_in(options_.folder(), {name}).front());
-    std::vector<std::string> names;
-    for (std::string line; std::getline(stream, line);) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
-      if (!line.empty()) names.push_back(line);
-    }
-    if (std::ssize(names) != options_.classes) names.clear();  // not the classes of these files
-    return names;
-  }
+  std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     // Over the training images of each set.
     const ChannelStats cifar10{{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}};
     const ChannelStats cifar100{{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
-    ImageTransform transform = shoal::image_transform(image(), options_.images,
-                                                      options_.classes == 100 ? cifar100 : cifar10);
+    ImageTransform transform = shoal::image_transform(
+        image(), options_.images, options_.num_classes() == 100 ? cifar100 : cifar10);
     transform.train_crop = crop_of(options_.train, "data.train.crop");
     transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
     return transform;
@@ -229,8 +247,11 @@ class CifarSource : public DataSource {
   }
   std::unique_ptr<SampleSet> open(Split split) const override {
     const CifarSplit& chosen = split == Split::kTrain ? options_.train : options_.valid;
-    return std::make_unique<CifarSet>(options_.paths(split), CifarLayout{options_.classes},
-                                      options_.on_corrupt, chosen.samples);
+    const int64_t classes = options_.num_classes();
+    return std::make_unique<CifarSet>(
+        options_.paths(split),
+        label_classes(options_.names_beside(classes), options_.classes, options_.folder(), split),
+        CifarLayout{classes}, options_.on_corrupt, chosen.samples);
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/file_fingerprint.h"
@@ -48,7 +49,7 @@ struct ImageFolderSplit {
 
 struct ImageFolderOptions {
   std::string path = ".";
-  std::optional<int64_t> classes;
+  ClassOptions classes;
   ImageFolderSplit<Split::kTrain> train;
   ImageFolderSplit<Split::kValid> valid;
   PhotographOptions photographs;
@@ -58,9 +59,7 @@ struct ImageFolderOptions {
         field("path", &ImageFolderOptions::path,
               "folder of the data set, relative to the working directory", not_empty(), file_path(),
               on_resume(OnResume::kFree)),
-        field("classes", &ImageFolderOptions::classes,
-              "number of class folders, labelled in order of name; none = images without labels",
-              unset_word("none"), in_range(2, 1e6)),
+        inlined(&ImageFolderOptions::classes),
         field("train", &ImageFolderOptions::train, "what is trained on"),
         field("valid", &ImageFolderOptions::valid, "what is evaluated on", changes_scores()),
         inlined(&ImageFolderOptions::photographs)};
@@ -103,32 +102,24 @@ bool holds(const SplitPlace& all, const SplitPlace& other) {
          (fs::path(other.folder) / "").string().starts_with((fs::path(all.folder) / "").string());
 }
 
-/// Labels are numbers of folders, so the splits must have the same folders. Skips a missing split.
-void require_equal_classes(const std::string& train, const std::string& valid) {
-  if (!fs::is_directory(train) || !fs::is_directory(valid)) return;
-  const std::vector<std::string> trained = class_folders(train), judged = class_folders(valid);
-  const auto [a, b] = std::ranges::mismatch(trained, judged);
-  if (a == trained.end() || b == judged.end()) return;  // their number is checked for each
-  throw DataError(fmt::format("{} and {} have other class folders, the first being {} and {}",
-                              train, valid, *a, *b),
-                  "labels are their places in order of name, and must mean the same in both");
-}
-
 class ImageFolderSet final : public SampleSet {
  public:
-  ImageFolderSet(SplitPlace place, std::optional<int64_t> num_classes,
+  /// `labels`: of the class folders, whose lines are handed on.
+  ImageFolderSet(SplitPlace place, const ClassOptions& classes, ClassLabels labels,
                  const PhotographOptions& photographs)
       : hint_(place.list ? "the list " + *place.list + " names it; correct the list"
                          : "was it removed after the run began?"),
         folder_(std::move(place.folder)),
-        images_(place.list ? images_of_list(*place.list, num_classes)
-                           : images_of_folder(folder_, num_classes)),
+        images_(place.list ? images_of_list(*place.list, classes.classes.value_or(0))
+                           : images_of_folder(folder_, classes)),
+        labels_(std::move(labels)),
         decode_side_(photographs.decode_side),
         corrupt_(std::ssize(images_), photographs.on_corrupt) {}
 
   int64_t size() const override { return std::ssize(images_); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
-  std::vector<std::string> notes() const override { return corrupt_.lines(); }
+  std::vector<std::string> notes() const override { return both(labels_.notes, corrupt_.lines()); }
+  std::vector<std::string> warnings() const override { return labels_.warnings; }
 
   /// All names and labels, but the bytes of some files only: a million images take a moment.
   std::string fingerprint() const override {
@@ -150,6 +141,7 @@ class ImageFolderSet final : public SampleSet {
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     return corrupt_.read(index, [this](int64_t image) { return decode(image); });
   }
+  std::string name(int64_t index) const override { return path_of(index); }
 
  private:
   Sample decode(int64_t index) const {
@@ -168,6 +160,7 @@ class ImageFolderSet final : public SampleSet {
   std::string hint_;  ///< the next step where a file is missing
   std::string folder_;
   std::vector<ImageEntry> images_;
+  ClassLabels labels_;
   std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
@@ -183,28 +176,27 @@ class ImageFolderSource : public DataSource {
                                   .path = "images",
                                   .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
                                   .lines =
-                                      "  classes: 1000                  # folders of each split\n"
                                       "  image_size: 224\n"
                                       "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
                                       "  valid: {crop: {name: center, resize: 256}}\n",
                                   .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
 
-  explicit ImageFolderSource(const Options& options) : options_(options) {}
+  /// Looks for class folders; the labels of lists are numbers, which have no names.
+  explicit ImageFolderSource(const Options& options) : options_(options) {
+    options_.classes.find([&](Split split) {
+      const SplitPlace place = place_of(options_, split);
+      return place.list ? std::vector<std::string>() : class_folders(place.folder);
+    });
+  }
 
   DataShape shape() const override {
     return {.source = "image_folder",
             .image = options_.photographs.shape(),
             .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-            .classes = options_.classes.value_or(0)};
+            .classes = options_.classes.classes.value_or(kUnknownClasses),
+            .has_unknown_classes = !options_.classes.classes};
   }
-  /// Names of the validation split's class folders.
-  std::vector<std::string> class_names() const override {
-    const SplitPlace place = place_of(options_, Split::kValid);
-    std::error_code unknown;
-    if (!options_.classes || place.list || !fs::is_directory(place.folder, unknown)) return {};
-    std::vector<std::string> names = class_folders(place.folder);
-    return std::ssize(names) == *options_.classes ? names : std::vector<std::string>();
-  }
+  std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
@@ -227,13 +219,13 @@ class ImageFolderSource : public DataSource {
   }
   /// Lists the images without opening them.
   std::unique_ptr<SampleSet> open(Split split) const override {
-    const SplitPlace train = place_of(options_, Split::kTrain);
-    const SplitPlace valid = place_of(options_, Split::kValid);
-    if (options_.classes && !train.list && !valid.list) {
-      require_equal_classes(train.folder, valid.folder);
-    }
-    return std::make_unique<ImageFolderSet>(split == Split::kTrain ? train : valid,
-                                            options_.classes, options_.photographs);
+    const SplitPlace place = place_of(options_, split);
+    const ClassOptions& classes = options_.classes;
+    ClassLabels labels;
+    if (!place.list)
+      labels = label_classes(class_folders(place.folder), classes, place.folder, split);
+    return std::make_unique<ImageFolderSet>(place, classes, std::move(labels),
+                                            options_.photographs);
   }
 
  private:

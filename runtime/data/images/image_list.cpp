@@ -74,28 +74,30 @@ class ImageFinder {
   fs::path root_;
 };
 
-std::vector<ImageEntry> images_of_classes(const fs::path& root, int64_t num_classes) {
+std::vector<ImageEntry> images_of_classes(const fs::path& root, const ClassOptions& classes) {
   const FolderNames names = names_in(root);
   if (!names.images.empty()) {
     throw DataError(
         fmt::format("{}: {} lies beside the class folders", root.string(), names.images.front()),
         "move it into one, or set data.classes: none");
   }
-  if (std::ssize(names.folders) != num_classes) {
+  const std::vector<int64_t> label_of =
+      label_classes(names.folders, classes, root.string(), Split::kValid).label_of;
+  if (label_of.empty() && std::ssize(names.folders) != classes.classes) {
     throw DataError(
         fmt::format("{}: {}, and data.classes is {}", root.string(),
-                    counted(std::ssize(names.folders), "class folder"), num_classes),
+                    counted(std::ssize(names.folders), "class folder"), *classes.classes),
         "set data.classes to the number of folders, or to none if they are not classes");
   }
   ImageFinder finder(root);
-  for (int64_t label = 0; label < num_classes; ++label) {
-    const std::string& name = names.folders[static_cast<size_t>(label)];
+  for (size_t i = 0; i < names.folders.size(); ++i) {
+    const std::string& name = names.folders[i];
     const size_t before = finder.entries.size();
-    finder.add(name, label, 1);
+    finder.add(name, label_of.empty() ? static_cast<int64_t>(i) : label_of[i], 1);
     if (finder.entries.size() == before) {
       throw DataError(fmt::format("{}: a class folder without an image (.jpg, .jpeg, .png)",
                                   (root / name).string()),
-                      "fetch its images, or take the folder away and set data.classes one lower");
+                      "fetch its images, or take the folder away");
     }
   }
   return std::move(finder.entries);
@@ -103,14 +105,13 @@ std::vector<ImageEntry> images_of_classes(const fs::path& root, int64_t num_clas
 
 /// Reads "CLASS/NAME.jpg 7", or "NAME.jpg" without classes; hands `refuse` what is wrong.
 template <class Refuse>
-ImageEntry parse_line(std::string_view line, std::optional<int64_t> num_classes,
-                      const Refuse& refuse) {
+ImageEntry parse_line(std::string_view line, int64_t num_classes, const Refuse& refuse) {
   ImageEntry entry;
-  if (num_classes) {
+  if (num_classes > 0) {
     const size_t space = std::min(line.find_last_of(" \t"), line.size() - 1);
     const std::optional<int64_t> label = parse_digits(line.substr(space + 1));
-    if (!label || *label >= *num_classes) {
-      refuse(fmt::format("expected a path, a space and a label, 0 to {}", *num_classes - 1));
+    if (!label || *label >= num_classes) {
+      refuse(fmt::format("expected a path, a space and a label, 0 to {}", num_classes - 1));
     }
     entry.label = *label;
     line = line.substr(0, line.find_last_not_of(" \t", space) + 1);
@@ -138,9 +139,8 @@ std::vector<std::string> class_folders(const std::string& folder) {
   return names_in(folder).folders;
 }
 
-std::vector<ImageEntry> images_of_folder(const std::string& folder,
-                                         std::optional<int64_t> num_classes) {
-  if (num_classes) return images_of_classes(folder, *num_classes);
+std::vector<ImageEntry> images_of_folder(const std::string& folder, const ClassOptions& classes) {
+  if (classes.classes.value_or(0) > 0) return images_of_classes(folder, classes);
   ImageFinder finder(folder);
   finder.add({}, 0, 0);
   if (finder.entries.empty()) {
@@ -151,8 +151,7 @@ std::vector<ImageEntry> images_of_folder(const std::string& folder,
   return std::move(finder.entries);
 }
 
-std::vector<ImageEntry> images_of_list(const std::string& list,
-                                       std::optional<int64_t> num_classes) {
+std::vector<ImageEntry> images_of_list(const std::string& list, int64_t num_classes) {
   const MappedFile file(list, "data.path must be the folder of the list that the recipe names");
   const std::string_view text{reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size()};

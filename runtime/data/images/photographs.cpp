@@ -29,6 +29,7 @@ ImageTransform photograph_transform(const PhotographOptions& options,
   const ChannelStats imagenet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   ImageTransform transform = image_transform(options.shape(), options.images, imagenet);
   const int64_t size = options.image_size;
+  transform.decode_side = options.decode_side;
   transform.train_crop = Registry<Crop>::create(train_crop, {size, "data.train.crop"});
   transform.valid_crop = Registry<Crop>::create(valid_crop, {size, "data.valid.crop"});
   return transform;

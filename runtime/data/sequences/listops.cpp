@@ -120,6 +120,31 @@ int64_t id_of_word(std::string_view word) {
   return -1;
 }
 
+/// The tokens of a line, at most `most`. Throws DataError, which begins with place().
+template <class Place>
+std::vector<int64_t> listops_tokens(std::string_view line, int64_t most, const Place& place) {
+  std::vector<int64_t> tokens;
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (word.empty()) continue;
+    const int64_t id = id_of_word(word);
+    if (id < 0) {
+      throw DataError(fmt::format("{}no operator, bracket or digit at byte {} of the line", place(),
+                                  word.data() - line.data()),
+                      "the file is damaged or is not LRA's");
+    }
+    if (id > 0) tokens.push_back(id);
+  }
+  const auto length = static_cast<int64_t>(tokens.size());
+  if (length == 0 || length > most) {
+    throw DataError(fmt::format("{}{}, expected 1 to {}", place(), counted(length, "token"), most),
+                    "raise data.max_length");
+  }
+  return tokens;
+}
+
 class ListOpsFiles final : public SampleSet {
  public:
   ListOpsFiles(const std::vector<std::string>& paths, int64_t max_length)
@@ -137,28 +162,9 @@ class ListOpsFiles final : public SampleSet {
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     const TabbedFiles::Record record = files_.read(index);
-    Sample sample;
-    sample.label = record.label;
-    std::string_view rest = record.columns[0];
-    while (!rest.empty()) {
-      const std::string_view word = rest.substr(0, rest.find(' '));
-      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-      if (word.empty()) continue;
-      const int64_t id = id_of_word(word);
-      if (id < 0) {
-        throw DataError(fmt::format("{}: no operator, bracket or digit at byte {} of the line",
-                                    files_.where(index), word.data() - record.columns[0].data()),
-                        "the file is damaged or is not LRA's");
-      }
-      if (id > 0) sample.token_S.push_back(id);
-    }
-    const auto length = static_cast<int64_t>(sample.token_S.size());
-    if (length == 0 || length > max_length_) {
-      throw DataError(fmt::format("{}: {}, expected 1 to {}", files_.where(index),
-                                  counted(length, "token"), max_length_),
-                      "raise data.max_length");
-    }
-    return sample;
+    const auto place = [&] { return files_.where(index) + ": "; };
+    return {.token_S = listops_tokens(record.columns[0], max_length_, place),
+            .label = record.label};
   }
 
  private:
@@ -191,6 +197,11 @@ class ListOpsSource : public DataSource {
             .vocabulary = kListOpsVocabulary,
             .has_lengths = true,
             .classes = kListOpsValues};
+  }
+  /// An expression, as in the column Source of LRA's files.
+  std::optional<Sample> sample_of_line(std::string_view line) const override {
+    return Sample{.token_S =
+                      listops_tokens(line, options_.rule.max_length, [] { return std::string(); })};
   }
   /// Reports a file in both splits, or one split from files and the other drawn: they may overlap.
   void check_training(Problems& problems) const override {

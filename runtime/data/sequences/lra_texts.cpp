@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -15,6 +17,19 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kLraSeparator = 257;
+
+/// The first `most` bytes of each text as tokens, with separators between texts.
+template <class Texts>
+std::vector<int64_t> lra_tokens(const Texts& texts, size_t most) {
+  std::vector<int64_t> tokens;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) tokens.push_back(kLraSeparator);
+    for (const char c : texts[i].substr(0, most)) {
+      tokens.push_back(int64_t{static_cast<unsigned char>(c)} + 1);
+    }
+  }
+  return tokens;
+}
 
 /// Samples of the last columns of files.
 class LraTextsSet final : public SampleSet {
@@ -40,15 +55,8 @@ class LraTextsSet final : public SampleSet {
 
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     const TabbedFiles::Record record = files_.read(index);
-    Sample sample;
-    sample.label = record.label;
-    for (size_t column = first_text_; column < record.columns.size(); ++column) {
-      if (column > first_text_) sample.token_S.push_back(kLraSeparator);
-      for (const char c : record.columns[column].substr(0, max_length_)) {
-        sample.token_S.push_back(int64_t{static_cast<unsigned char>(c)} + 1);
-      }
-    }
-    return sample;
+    return {.token_S = lra_tokens(std::span(record.columns).subspan(first_text_), max_length_),
+            .label = record.label};
   }
 
  private:
@@ -139,6 +147,15 @@ class LraTextsSource : public DataSource {
             .vocabulary = kLraSeparator + kTexts - 1,
             .has_lengths = true,
             .classes = options_.classes};
+  }
+  /// The texts alone, with a tab between two.
+  std::optional<Sample> sample_of_line(std::string_view line) const override {
+    const size_t tab = kTexts == 1 ? line.npos : line.find('\t');
+    std::vector<std::string_view> texts{line.substr(0, tab)};
+    if (tab != line.npos) texts.push_back(line.substr(tab + 1));
+    Sample sample{.token_S = lra_tokens(texts, static_cast<size_t>(options_.max_length))};
+    if (std::ssize(texts) == kTexts && std::ssize(sample.token_S) >= kTexts) return sample;
+    throw DataError(kTexts == 1 ? "the text is empty" : "expected two texts with a tab between");
   }
   /// Reports a file that is in both splits.
   void check_training(Problems& problems) const override {

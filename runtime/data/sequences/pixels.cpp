@@ -26,7 +26,9 @@ class PixelsSet final : public SampleSet {
   int64_t size() const override { return images_->size(); }
   std::vector<int64_t> substituted() const override { return images_->substituted(); }
   std::vector<std::string> notes() const override { return images_->notes(); }
+  std::vector<std::string> warnings() const override { return images_->warnings(); }
   std::string fingerprint() const override { return images_->fingerprint(); }
+  std::string name(int64_t index) const override { return images_->name(index); }
 
   Sample read(int64_t index, int64_t epoch) const override {
     const Sample image = images_->read(index, epoch);
@@ -115,8 +117,10 @@ class PixelsSource : public DataSource {
     return {.source = "pixels",
             .sequence = images.image.value_or(ImageShape{}).pixels(),
             .vocabulary = 256,
-            .classes = images.classes};
+            .classes = images.classes,
+            .has_unknown_classes = images.has_unknown_classes};
   }
+  std::vector<std::string> class_names() const override { return images_->class_names(); }
   /// Reports the problems that the source of the images reports.
   void check_training(Problems& problems) const override {
     ImageProblems image_problems(problems);

@@ -16,10 +16,6 @@ namespace {
 constexpr const char* kTabbedHint =
     "data.path must be the folder of the files that the recipe names";
 
-std::string_view text_in(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 /// "12", or as a number with zeros behind the point, "1.0"; below `classes`.
 std::optional<int64_t> parse_label(std::string_view text, int64_t classes) {
   const size_t point = std::min(text.find('.'), text.size());
@@ -42,7 +38,7 @@ TabbedFiles::TabbedFiles(const std::vector<std::string>& paths, TabbedLayout lay
 }
 
 void TabbedFiles::add_records(size_t file) {
-  const std::string_view text = text_in(files_[file]);
+  const std::string_view text = files_[file].text();
   std::vector<size_t>& ends = end_of_line_.emplace_back();
   const size_t first = layout_.has_header ? 1 : 0;
   for (size_t begin = 0; begin < text.size(); begin = ends.back()) {
@@ -77,7 +73,7 @@ TabbedFiles::Place TabbedFiles::find(int64_t index) const {
 std::string_view TabbedFiles::line_at(Place place) const {
   const std::vector<size_t>& ends = end_of_line_[place.file];
   const size_t begin = place.line == 0 ? 0 : ends[place.line - 1];
-  std::string_view line = text_in(files_[place.file]).substr(begin, ends[place.line] - begin);
+  std::string_view line = files_[place.file].text().substr(begin, ends[place.line] - begin);
   if (line.ends_with('\n')) line.remove_suffix(1);
   if (line.ends_with('\r')) line.remove_suffix(1);
   return line;

@@ -67,9 +67,10 @@ int64_t vocabulary_of(const Choice<Tokenizer>& tokenizer) {
   return Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->vocabulary();
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const Choice<Tokenizer>& choice) {
-  std::shared_ptr<const Tokenizer> made = Registry<Tokenizer>::create(choice, {});
-  const int64_t expected = vocabulary_of(choice);
+std::shared_ptr<const Tokenizer> make_tokenizer(const TextSource::Options& options) {
+  std::shared_ptr<const Tokenizer> made = Registry<Tokenizer>::create(
+      options.tokenizer, {.special_tokens = options.format.special_tokens});
+  const int64_t expected = vocabulary_of(options.tokenizer);
   if (made->vocabulary() == expected) return made;
   throw DataError(fmt::format("data.tokenizer: its files have {} tokens, and the model is made for "
                               "{}",
@@ -80,9 +81,9 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Choice<Tokenizer>& choice)
 /// The files of a split, mapped and checked.
 class TextFiles {
  public:
-  TextFiles(const std::vector<std::string>& paths, const Choice<Tokenizer>& choice,
+  TextFiles(const std::vector<std::string>& paths, const TextSource::Options& options,
             const std::string& cache_folder)
-      : paths_(paths), choice_(choice), cache_folder_(cache_folder) {
+      : paths_(paths), options_(options), cache_folder_(cache_folder) {
     for (const std::string& path : paths) {
       if (path.ends_with(kTokenFileEnding)) {
         open_cache(path);
@@ -98,10 +99,9 @@ class TextFiles {
   TextCounts counts() const {
     TextCounts counts{.tokens = stream_.size()};
     for (const MappedFile& text : texts_) {
-      const std::span<const std::byte> bytes = text.bytes();
       WordCounter words;
-      words.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-      counts.bytes += static_cast<int64_t>(bytes.size());
+      words.add(text.text());
+      counts.bytes += static_cast<int64_t>(text.bytes().size());
       counts.words += words.words();
     }
     for (const TokenFile& cache : caches_) {
@@ -122,7 +122,7 @@ class TextFiles {
       const std::string found = file_fingerprint(cache);
       parts.push_back("tokens" + found.substr(found.find(' ')));
     }
-    parts.push_back(fmt::format("vocabulary {}", vocabulary_of(choice_)));
+    parts.push_back(fmt::format("vocabulary {}", vocabulary_of(options_.tokenizer)));
     if (made_) parts.push_back("tokenizer " + made_->identity());
     return join_words(parts);
   }
@@ -132,7 +132,7 @@ class TextFiles {
  private:
   /// Made where it is needed first: caches without a side file do without its files.
   const Tokenizer& tokenizer() {
-    if (!made_) made_ = make_tokenizer(choice_);
+    if (!made_) made_ = make_tokenizer(options_);
     return *made_;
   }
 
@@ -145,6 +145,12 @@ class TextFiles {
                       "set data.tokenizer to the one of the cache, or make the cache again with "
                       "`shoal data tokenize`");
     }
+    const std::string wanted(enum_name(options_.format.documents));
+    if (file.info() && wanted != "none" && file.info()->documents != wanted) {
+      throw DataError(path + ": a cache that was not made with --documents " + wanted,
+                      "make it again with `shoal data tokenize`, or set data.documents=none, which "
+                      "takes it as it is");
+    }
     if (!file.info()) {
       notes_.push_back(
           fmt::format("{}: no side file {}: its tokenizer is not checked; no bits per "
@@ -155,7 +161,7 @@ class TextFiles {
   }
 
   void add_cache(const TokenFile& file) {
-    const int64_t vocabulary = vocabulary_of(choice_);
+    const int64_t vocabulary = vocabulary_of(options_.tokenizer);
     // Even if the side file names this tokenizer: the cache may be damaged.
     file.require_below(vocabulary);
     stream_.add(file.tokens());
@@ -175,7 +181,8 @@ class TextFiles {
                       "data.train.files and data.valid.files");
     }
     PosixFileSystem files;
-    CachedTokens cached = cached_tokens(path, tokenizer(), files, cache_folder_ + "/tokens");
+    CachedTokens cached = cached_tokens(path, tokenizer(), files, cache_folder_ + "/tokens",
+                                        options_.format.documents);
     const TokenFile& file = caches_.emplace_back(std::move(cached.file));
     notes_.push_back(cached.seconds > 0.0
                          ? fmt::format("tokenised {} ({} bytes, {} tokens) into {} in {:.1f} s",
@@ -189,7 +196,7 @@ class TextFiles {
 
   std::vector<std::string> paths_;
   std::vector<std::string> made_caches_;  // in the cache folder
-  Choice<Tokenizer> choice_;
+  TextSource::Options options_;
   std::string cache_folder_;
   std::shared_ptr<const Tokenizer> made_;
   std::deque<TokenFile> caches_;
@@ -278,6 +285,10 @@ std::vector<std::string> TextSource::Options::paths(Split split) const {
 
 void TextSource::Options::validate(Problems& problems) const {
   refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
+  if (!Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->ids_are_bytes()) return;
+  constexpr const char* kProblem = "bytes are the tokenizer's only ids; use another, such as gpt2";
+  if (format.documents != Documents::kNone) problems.add("documents", kProblem);
+  if (format.special_tokens == SpecialTokens::kEncode) problems.add("special_tokens", kProblem);
 }
 
 DataShape TextSource::shape() const {
@@ -287,9 +298,7 @@ DataShape TextSource::shape() const {
           .token_labels = options_.sequence};
 }
 
-std::shared_ptr<const Tokenizer> TextSource::tokenizer() const {
-  return make_tokenizer(options_.tokenizer);
-}
+std::shared_ptr<const Tokenizer> TextSource::tokenizer() const { return make_tokenizer(options_); }
 
 void TextSource::check_training(Problems& problems) const {
   refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
@@ -302,7 +311,7 @@ std::vector<std::string> TextSource::files() const {
 }
 
 std::unique_ptr<SampleSet> TextSource::open(Split split) const {
-  TextFiles files(options_.paths(split), options_.tokenizer, context_.cache_folder);
+  TextFiles files(options_.paths(split), options_, context_.cache_folder);
   if (split == Split::kTrain) {
     return std::make_unique<TrainingWindows>(std::move(files), options_.sequence, context_.seed);
   }

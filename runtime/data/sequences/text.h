@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/data/data_source.h"
+#include "runtime/text/tokenize.h"
 #include "runtime/text/tokenizer.h"
 
 namespace shoal {
@@ -32,6 +33,7 @@ class TextSource : public DataSource {
   struct Options {
     std::string path = ".";
     Choice<Tokenizer> tokenizer{"bytes"};
+    TextFormat format;
     int64_t sequence = 1024;
     SplitOptions train;
     SplitOptions valid;
@@ -42,12 +44,13 @@ class TextSource : public DataSource {
                 not_empty(), file_path(), on_resume(OnResume::kFree)),
           field("tokenizer", &Options::tokenizer, "how text becomes tokens",
                 on_resume(OnResume::kFree)),  // its identity is in the data's fingerprint
+          inlined(&Options::format),
           field("sequence", &Options::sequence, "tokens of a sample", unit("tokens"),
                 in_range(1, 1 << 20)),
           required("train", &Options::train, "what is trained on"),
           required("valid", &Options::valid, "what is evaluated on", changes_scores())};
     }
-    /// Refuses a file named twice in a split.
+    /// Refuses a file named twice in a split, and a format that needs tokens which bytes lack.
     void validate(Problems& problems) const;
 
     /// Paths of a split's files.

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexEnding = ".index";
 constexpr std::string_view kIndexFormat = "shoal-shard-index";
-constexpr int64_t kIndexVersion = 1;
+constexpr int64_t kIndexVersion = 2;  // 1 names neither classes nor files
 constexpr size_t kMostHeadersHashed = 64;
 
 constexpr const char* kRemake =
@@ -139,7 +139,9 @@ std::optional<ShardSample> take_sample(std::string_view& rest, int64_t archive_b
       *size > archive_bytes - *offset) {
     return std::nullopt;
   }
-  return ShardSample{std::string(*name), *offset, *size, label};
+  const size_t tab = std::min(name->find('\t'), name->size());
+  return ShardSample{std::string(name->substr(0, tab)), *offset, *size, label,
+                     std::string(name->substr(std::min(tab + 1, name->size())))};
 }
 
 }  // namespace
@@ -166,21 +168,20 @@ std::vector<ShardSample> samples_of_tar(std::span<const std::byte> archive, cons
 
 std::string shard_index_path(const std::string& shard) { return shard + std::string(kIndexEnding); }
 
-std::string emit_shard_index(const std::vector<ShardSample>& samples,
-                             std::span<const std::byte> archive) {
-  std::string lines;
-  for (const ShardSample& sample : samples) {
-    lines += fmt::format("{} {} {} {}\n", sample.offset, sample.size,
-                         sample.label ? std::to_string(*sample.label) : "-", sample.name);
+std::string emit_shard_index(const ShardList& list, std::span<const std::byte> archive) {
+  std::string lines = join_words(list.class_names, "\t") + "\n";
+  for (const ShardSample& sample : list.samples) {
+    lines += fmt::format("{} {} {} {}{}{}\n", sample.offset, sample.size,
+                         sample.label ? std::to_string(*sample.label) : "-", sample.name,
+                         sample.file.empty() ? "" : "\t", sample.file);
   }
   return fmt::format("{} {} {} {} {}\n", kIndexFormat, kIndexVersion, archive.size(),
-                     samples.size(), hash_of(lines, samples, archive)) +
+                     list.samples.size(), hash_of(lines, list.samples, archive)) +
          lines;
 }
 
-std::vector<ShardSample> parse_shard_index(std::string_view text,
-                                           std::span<const std::byte> archive,
-                                           const std::string& path) {
+ShardList parse_shard_index(std::string_view text, std::span<const std::byte> archive,
+                            const std::string& path) {
   const auto refuse = [&](const std::string& what) -> DataError {
     return DataError(fmt::format("{}: {}", shard_index_path(path), what),
                      fmt::format("remove it, and the headers of {} are read again", path));
@@ -188,8 +189,8 @@ std::vector<ShardSample> parse_shard_index(std::string_view text,
   const std::optional<std::string_view> format = take_word(text, ' ');
   const std::optional<int64_t> version = take_number(text, ' ');
   if (format != kIndexFormat || !version) throw refuse("not the index of a shard");
-  if (*version != kIndexVersion) {
-    throw refuse(fmt::format("version {}; version {} can be read", *version, kIndexVersion));
+  if (*version < 1 || *version > kIndexVersion) {
+    throw refuse(fmt::format("version {}; versions 1 to {} can be read", *version, kIndexVersion));
   }
   const auto archive_bytes = static_cast<int64_t>(archive.size());
   const std::optional<int64_t> bytes = take_number(text, ' '), num_samples = take_number(text, ' ');
@@ -200,10 +201,12 @@ std::vector<ShardSample> parse_shard_index(std::string_view text,
         fmt::format("is of an archive of {} bytes, and {} has {}", *bytes, path, archive_bytes));
   }
   const std::string_view lines = text;
-  std::vector<ShardSample> samples;
+  ShardList list;
+  std::vector<ShardSample>& samples = list.samples;
+  if (*version > 1) list.class_names = split(take_word(text, '\n').value_or(""), '\t');
   while (!text.empty()) {
     std::optional<ShardSample> sample = take_sample(text, archive_bytes);
-    if (!sample) throw refuse(fmt::format("damaged in line {}", samples.size() + 2));
+    if (!sample) throw refuse(fmt::format("damaged in line {}", samples.size() + *version + 1));
     samples.push_back(std::move(*sample));
   }
   if (samples.empty() || std::ssize(samples) != *num_samples) {
@@ -212,16 +215,23 @@ std::vector<ShardSample> parse_shard_index(std::string_view text,
   if (hash_of(lines, samples, archive) != *hash) {
     throw refuse(fmt::format("does not fit {}: its hash is of other samples", path));
   }
-  return samples;
+  return list;
 }
 
-std::optional<std::vector<ShardSample>> indexed_samples(const MappedFile& shard) {
+std::optional<ShardList> indexed_samples(const MappedFile& shard) {
   const std::string path = shard_index_path(shard.path());
   if (!data_file_exists(path)) return std::nullopt;
   const MappedFile index(path, "");
   const std::span<const std::byte> bytes = index.bytes();
   return parse_shard_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
                            shard.bytes(), shard.path());
+}
+
+std::vector<std::string> class_names_of_shards(const std::vector<std::string>& shards) {
+  for (const std::string& shard : shards) {
+    if (auto list = indexed_samples(MappedFile(shard, ""))) return std::move(list->class_names);
+  }
+  return {};
 }
 
 std::span<const std::byte> image_in(std::span<const std::byte> archive, const ShardSample& sample) {
@@ -234,14 +244,14 @@ std::string member_place(const std::string& path, const std::string& name) {
 
 Shard::Shard(const std::string& path, Labels labels)
     : file_(path, "data.path with data.train.shards and data.valid.shards must name shards") {
-  std::optional<std::vector<ShardSample>> indexed = indexed_samples(file_);
+  std::optional<ShardList> indexed = indexed_samples(file_);
   if (!indexed) {
-    samples_ = samples_of_tar(file_.bytes(), path, labels);
+    list_.samples = samples_of_tar(file_.bytes(), path, labels);
     return;
   }
-  samples_ = std::move(*indexed);
+  list_ = std::move(*indexed);
   if (labels != Labels::kRequired) return;
-  for (const ShardSample& sample : samples_) require_label(sample, path);
+  for (const ShardSample& sample : samples()) require_label(sample, path);
 }
 
 std::vector<std::string> shards_in(const std::string& folder, const std::string& hint) {

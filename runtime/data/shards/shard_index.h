@@ -24,7 +24,14 @@ struct ShardSample {
   std::string name;              ///< name of the image's member
   int64_t offset = 0, size = 0;  ///< place of its bytes in the archive
   std::optional<int64_t> label = {};
+  std::string file = {};  ///< name of the file that was packed, in its folder; "": not known
   bool operator==(const ShardSample&) const = default;
+};
+
+/// The contents of a shard's index.
+struct ShardList {
+  std::vector<ShardSample> samples;
+  std::vector<std::string> class_names = {};  ///< by label; empty: not known
 };
 
 /// Handling of the classes of samples.
@@ -43,19 +50,20 @@ std::vector<ShardSample> samples_of_tar(std::span<const std::byte> archive, cons
 
 /// Path of a shard's index: SHARD.tar.index.
 std::string shard_index_path(const std::string& shard);
-/// Returns the text of a shard's index: its samples, the size of the archive, and a hash. The hash
-/// covers the list of samples and the tar headers of up to 64 images. Names with a line end cannot
-/// be read back; `shoal data pack` makes none.
-std::string emit_shard_index(const std::vector<ShardSample>& samples,
-                             std::span<const std::byte> archive);
-/// Parses an index. `path`: the shard's. Throws: DataError that names the index if it is damaged or
-/// belongs to another archive. Accepts changes that keep the size and the hashed headers.
-std::vector<ShardSample> parse_shard_index(std::string_view text,
-                                           std::span<const std::byte> archive,
-                                           const std::string& path);
+/// Returns the text of a shard's index: class names, samples, the size of the archive, and a hash.
+/// The hash covers both lists and the tar headers of up to 64 images. Names with a control
+/// character cannot be read back; `shoal data pack` makes none.
+std::string emit_shard_index(const ShardList& list, std::span<const std::byte> archive);
+/// Parses an index, also of version 1, without names of classes and files. `path`: the shard's.
+/// Throws: DataError that names the index if it is damaged or belongs to another archive. Accepts
+/// changes that keep the size and the hashed headers.
+ShardList parse_shard_index(std::string_view text, std::span<const std::byte> archive,
+                            const std::string& path);
 
-/// Returns the samples in a shard's index; nothing if it has none. Throws: as parse_shard_index.
-std::optional<std::vector<ShardSample>> indexed_samples(const MappedFile& shard);
+/// Returns what a shard's index lists; nothing if it has none. Throws: as parse_shard_index.
+std::optional<ShardList> indexed_samples(const MappedFile& shard);
+/// The class names in the first of these shards' indices; empty without any. Throws DataError.
+std::vector<std::string> class_names_of_shards(const std::vector<std::string>& shards);
 
 /// The bytes of an image's file in its archive.
 std::span<const std::byte> image_in(std::span<const std::byte> archive, const ShardSample& sample);
@@ -70,14 +78,15 @@ class Shard {
   Shard(const std::string& path, Labels labels);
 
   const std::string& path() const { return file_.path(); }
-  const std::vector<ShardSample>& samples() const { return samples_; }
+  const std::vector<ShardSample>& samples() const { return list_.samples; }
+  const std::vector<std::string>& class_names() const { return list_.class_names; }
   std::span<const std::byte> image(const ShardSample& sample) const {
     return image_in(file_.bytes(), sample);
   }
 
  private:
   MappedFile file_;
-  std::vector<ShardSample> samples_;
+  ShardList list_;
 };
 
 /// Paths of a folder's shards, in order of name. Throws: DataError with `hint` if it has none or

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/tar_reader.h"
@@ -28,16 +29,16 @@ int64_t member_bytes(size_t size) {
   return (1 + blocks) * kTarBlockBytes;
 }
 
-std::vector<ImageEntry> images_to_pack(const PackPlan& plan) {
-  if (!std::filesystem::is_directory(plan.folder)) {
-    throw DataError(plan.folder + ": is not a folder", "name a folder of JPEG and PNG files");
-  }
-  if (!plan.has_classes) return images_of_folder(plan.folder, std::nullopt);
-  const std::vector<std::string> classes = class_folders(plan.folder);
-  if (classes.empty()) {
+ClassOptions classes_to_pack(const PackPlan& plan) {
+  const std::string& shards = plan.classes_of;
+  if (!plan.has_classes && shards.empty()) return {0, {}};
+  const std::vector<std::string> names =
+      shards.empty() ? class_folders(plan.folder)
+                     : class_names_of_shards(shards_in(shards, "--classes-of names their folder"));
+  if (!names.empty()) return {std::ssize(names), names};
+  if (shards.empty())
     throw DataError(plan.folder + ": no class folders in it", "leave --classes out");
-  }
-  return images_of_folder(plan.folder, std::ssize(classes));
+  throw DataError(shards + ": its first index names no classes", "pack it again with --classes");
 }
 
 /// The ending of the member that an image file becomes.
@@ -47,11 +48,15 @@ std::string_view member_ending(const std::string& path) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes)
-    : files_(files), folder_(std::move(folder)), shard_bytes_(shard_bytes) {}
+ShardWriter::ShardWriter(FileSystem& files, std::string folder, int64_t shard_bytes,
+                         std::vector<std::string> class_names)
+    : files_(files),
+      folder_(std::move(folder)),
+      shard_bytes_(shard_bytes),
+      class_names_(std::move(class_names)) {}
 
 void ShardWriter::add(std::span<const std::byte> image, std::string_view ending,
-                      std::optional<int64_t> label) {
+                      std::optional<int64_t> label, const std::string& file) {
   const std::string name = fmt::format("{:09}", packed_.num_samples);
   const std::string label_text = label ? std::to_string(*label) : "";
   const int64_t bytes = member_bytes(image.size()) + (label ? member_bytes(label_text.size()) : 0);
@@ -63,6 +68,7 @@ void ShardWriter::add(std::span<const std::byte> image, std::string_view ending,
   }
   append(fmt::format("{}.{}", name, ending), as_text(image));
   if (label) append(name + ".cls", label_text);
+  packed_files_.push_back(file);
   ++packed_.num_samples;
 }
 
@@ -90,13 +96,15 @@ void ShardWriter::close_shard() {
   const MappedFile shard(path, "");
   OutputFile index(files_, shard_index_path(shard_path(packed_.num_shards)) + kTemporary,
                    FileSystem::Mode::kCreate);
-  index.write(
-      emit_shard_index(samples_of_tar(shard.bytes(), path, Labels::kOptional), shard.bytes()));
+  ShardList list{samples_of_tar(shard.bytes(), path, Labels::kOptional), class_names_};
+  for (size_t i = 0; i < list.samples.size(); ++i) list.samples[i].file = packed_files_.at(i);
+  index.write(emit_shard_index(list, shard.bytes()));
   index.sync();
   index.close();
   ++packed_.num_shards;
   packed_.bytes += std::ssize(shard.bytes());
   file_bytes_ = 0;
+  packed_files_.clear();
 }
 
 PackedShards ShardWriter::finish() {
@@ -116,13 +124,19 @@ std::string ShardWriter::shard_path(int64_t shard) const {
 }
 
 PackedShards pack_images(const PackPlan& plan, FileSystem& files) {
-  const std::vector<ImageEntry> images = images_to_pack(plan);
-  ShardWriter writer(files, plan.out, plan.shard_bytes);
-  for (const ImageEntry& image : images) {
+  if (!std::filesystem::is_directory(plan.folder)) {
+    throw DataError(plan.folder + ": is not a folder", "name a folder of JPEG and PNG files");
+  }
+  const ClassOptions classes = classes_to_pack(plan);
+  ShardWriter writer(files, plan.out, plan.shard_bytes, classes.class_names);
+  for (const ImageEntry& image : images_of_folder(plan.folder, classes)) {
     const MappedFile file((std::filesystem::path(plan.folder) / image.path).string(),
                           "was it removed meanwhile?");
+    if (has_control_character(image.path)) {
+      throw DataError(file.path() + ": its name has control characters", "rename it");
+    }
     writer.add(file.bytes(), member_ending(image.path),
-               plan.has_classes ? std::optional(image.label) : std::nullopt);
+               classes.classes > 0 ? std::optional(image.label) : std::nullopt, image.path);
   }
   return writer.finish();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/images/image_file.h"
@@ -45,7 +46,7 @@ struct ShardsSplit {
 
 struct TarShardsOptions {
   std::string path = ".";
-  std::optional<int64_t> classes;
+  ClassOptions classes;
   ShardsSplit<Split::kTrain> train;
   ShardsSplit<Split::kValid> valid;
   PhotographOptions photographs;
@@ -55,9 +56,7 @@ struct TarShardsOptions {
         field("path", &TarShardsOptions::path,
               "folder of the shards, relative to the working directory", not_empty(), file_path(),
               on_resume(OnResume::kFree)),
-        field("classes", &TarShardsOptions::classes,
-              "number of classes, which cls members name from 0 on; none = images without labels",
-              unset_word("none"), in_range(2, 1e6)),
+        inlined(&TarShardsOptions::classes),
         field("train", &TarShardsOptions::train, "what is trained on"),
         field("valid", &TarShardsOptions::valid, "what is evaluated on", changes_scores()),
         inlined(&TarShardsOptions::photographs)};
@@ -107,12 +106,17 @@ void require_labels_below(int64_t num_classes, const Shard& shard) {
   }
 }
 
-std::vector<Shard> open_shards(const std::vector<std::string>& paths,
-                               std::optional<int64_t> num_classes) {
+/// `num_classes`: 0 without labels. `names`: of the classes, in all indices that name some.
+std::vector<Shard> open_shards(const std::vector<std::string>& paths, int64_t num_classes,
+                               const std::vector<std::string>& names) {
   std::vector<Shard> shards;
   for (const std::string& path : paths) {
-    shards.emplace_back(path, num_classes ? Labels::kRequired : Labels::kIgnored);
-    if (num_classes) require_labels_below(*num_classes, shards.back());
+    shards.emplace_back(path, num_classes > 0 ? Labels::kRequired : Labels::kIgnored);
+    if (num_classes > 0) require_labels_below(num_classes, shards.back());
+    const std::vector<std::string>& own = shards.back().class_names();
+    if (own.empty() || own == names) continue;
+    throw DataError(shard_index_path(path) + ": has other class names than " + paths.front(),
+                    "pack the shards of a split together");
   }
   return shards;
 }
@@ -120,17 +124,19 @@ std::vector<Shard> open_shards(const std::vector<std::string>& paths,
 /// Shards one after the other.
 class TarShardsSet final : public SampleSet {
  public:
-  TarShardsSet(const std::vector<std::string>& paths, std::optional<int64_t> num_classes,
+  TarShardsSet(std::vector<Shard> shards, bool has_classes, ClassLabels labels,
                const PhotographOptions& photographs)
-      : shards_(open_shards(paths, num_classes)),
+      : shards_(std::move(shards)),
         end_of_shard_(ends_of(shards_)),
-        has_classes_(num_classes.has_value()),
+        has_classes_(has_classes),
+        labels_(std::move(labels)),
         decode_side_(photographs.decode_side),
         corrupt_(size(), photographs.on_corrupt) {}
 
   int64_t size() const override { return end_of_shard_.empty() ? 0 : end_of_shard_.back(); }
   std::vector<int64_t> substituted() const override { return corrupt_.met(); }
-  std::vector<std::string> notes() const override { return corrupt_.lines(); }
+  std::vector<std::string> notes() const override { return both(labels_.notes, corrupt_.lines()); }
+  std::vector<std::string> warnings() const override { return labels_.warnings; }
 
   /// All names, sizes and labels, and the bytes of some images.
   std::string fingerprint() const override {
@@ -156,6 +162,11 @@ class TarShardsSet final : public SampleSet {
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     return corrupt_.read(index, [this](int64_t image) { return decode(image); });
   }
+  /// "SHARD/MEMBER".
+  std::string name(int64_t index) const override {
+    const auto [shard, sample] = find(index);
+    return shard.path() + "/" + sample.name;
+  }
 
  private:
   struct Place {
@@ -178,7 +189,9 @@ class TarShardsSet final : public SampleSet {
     return {shards_[shard], shards_[shard].samples()[static_cast<size_t>(index - first)]};
   }
 
-  int64_t label_of(const ShardSample& sample) const { return has_classes_ ? *sample.label : 0; }
+  int64_t label_of(const ShardSample& sample) const {
+    return has_classes_ ? labels_.of(*sample.label) : 0;
+  }
 
   Sample decode(int64_t index) const {
     const auto [shard, sample] = find(index);
@@ -191,6 +204,7 @@ class TarShardsSet final : public SampleSet {
   std::vector<Shard> shards_;
   std::vector<int64_t> end_of_shard_;  ///< samples up to and with each shard
   bool has_classes_;
+  ClassLabels labels_;
   std::optional<int64_t> decode_side_;
   CorruptImages corrupt_;
 };
@@ -207,20 +221,25 @@ class TarShardsSource : public DataSource {
       .path = "shards",
       .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
       .lines =
-          "  classes: 1000\n"
           "  image_size: 224\n"
           "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
           "  valid: {crop: {name: center, resize: 256}}\n",
       .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
-  explicit TarShardsSource(const Options& options) : options_(options) {}
+  /// Looks for class names in the shards' indices.
+  explicit TarShardsSource(const Options& options) : options_(options) {
+    options_.classes.find(
+        [&](Split split) { return class_names_of_shards(shard_paths(options_, split)); });
+  }
 
   DataShape shape() const override {
     return {.source = "tar_shards",
             .image = options_.photographs.shape(),
             .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-            .classes = options_.classes.value_or(0)};
+            .classes = options_.classes.classes.value_or(kUnknownClasses),
+            .has_unknown_classes = !options_.classes.classes};
   }
+  std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
@@ -238,8 +257,13 @@ class TarShardsSource : public DataSource {
   }
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override {
-    return std::make_unique<TarShardsSet>(shard_paths(options_, split), options_.classes,
-                                          options_.photographs);
+    const std::vector<std::string> paths = shard_paths(options_, split);
+    const std::vector<std::string> names = class_names_of_shards(paths);
+    ClassLabels labels = label_classes(names, options_.classes, paths.front(), split);
+    const int64_t num_classes =
+        labels.label_of.empty() ? *options_.classes.classes : std::ssize(labels.label_of);
+    return std::make_unique<TarShardsSet>(open_shards(paths, num_classes, names), num_classes > 0,
+                                          std::move(labels), options_.photographs);
   }
 
  private:

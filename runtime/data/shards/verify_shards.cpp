@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "runtime/base/error.h"
@@ -55,10 +56,17 @@ class ShardVerifier {
                     " has no class beside it, and other samples have one");
   }
 
-  static void compare_index(const std::vector<ShardSample>& samples, const MappedFile& shard) {
-    const std::optional<std::vector<ShardSample>> indexed = indexed_samples(shard);
-    if (!indexed || *indexed == samples) return;
-    throw DataError(shard_index_path(shard.path()) + ": lists other samples than the shard has");
+  void compare_index(const std::vector<ShardSample>& samples, const MappedFile& shard) {
+    std::optional<ShardList> indexed = indexed_samples(shard);
+    if (!indexed) return;
+    for (ShardSample& sample : indexed->samples) sample.file.clear();  // not in the shard itself
+    const std::string path = shard_index_path(shard.path());
+    if (indexed->samples != samples)
+      throw DataError(path + ": lists other samples than the shard has");
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    const auto& names = class_names_.try_emplace(folder, indexed->class_names).first->second;
+    if (indexed->class_names != names)
+      throw DataError(path + ": has other class names than indices before it in the folder");
   }
 
   void decode(const std::vector<ShardSample>& samples, const MappedFile& shard) {
@@ -70,6 +78,7 @@ class ShardVerifier {
   }
 
   bool decodes_;
+  std::map<std::string, std::vector<std::string>> class_names_;  ///< by folder, of its first index
 };
 
 }  // namespace

@@ -18,7 +18,8 @@ struct VerifiedShards {
 };
 
 /// Verifies shards, tar archives of images: reads every header and class, compares them with the
-/// indices that exist and, if `decodes`, decodes every image. Problems are returned, not thrown.
+/// indices that exist, whose class names must be equal inside a folder, and, if `decodes`, decodes
+/// every image. Problems are returned, not thrown.
 VerifiedShards verify_shards(const std::vector<std::string>& paths, bool decodes);
 
 }  // namespace shoal

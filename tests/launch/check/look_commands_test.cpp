@@ -16,7 +16,6 @@
 #include "launch/recipe/recipes.h"
 #include "launch/recipe/show.h"
 #include "models/task.h"
-#include "runtime/device/device.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
 #include "tests/support/equality_recipe.h"
@@ -296,8 +295,27 @@ TEST_F(LookCommands, ShowPrintsOriginsAndReadsBack) {
   EXPECT_THAT(out.str(), ::testing::ContainsRegex("\n  duration: 10ep  +# .*r.yaml:5\n"));
   EXPECT_THAT(out.str(), ::testing::ContainsRegex("\n  group: 8  +# default\n"));
   const LoadedRecipe back = config::load_options_text<Recipe>(out.str(), "shown");
-  EXPECT_EQ(config::canonical_text(back.options),
-            config::canonical_text(load({"train.batch=32"}).options));
+  LoadedRecipe loaded = load({"train.batch=32"});
+  loaded.found = find_classes(loaded.options);
+  EXPECT_EQ(config::canonical_text(back.options), config::canonical_text(loaded.options));
+}
+
+TEST_F(LookCommands, CheckAndShowFindClassesByTheirFoldersAlone) {
+  for (const char* name : {"train/cat", "train/dog", "train/fox"})  // without an image
+    std::filesystem::create_directories(folder_ / name);
+  const auto data = [this](const std::string& folder) {
+    return "data={source: image_folder, path: " + (folder_ / folder).string() + "}";
+  };
+  std::ostringstream out;
+  show({{path_, {data("")}, {}}, false}, out);
+  EXPECT_THAT(out.str(), ::testing::ContainsRegex("\n  classes: 3  +# found in the data\n  class_"
+                                                  "names: \\[cat, dog, fox\\]  +# found in the"));
+  const auto checked = [&](const std::string& folder) {
+    return check_recipe({path_, {data(folder)}, {}}, config::UnsetVariable::kRefuse, 1);
+  };
+  EXPECT_EQ(checked("").counts.parameters, 11 + 6 * 35 + 4 * 3);
+  EXPECT_EQ(checked("none").counts.parameters, 11 + 6 * 35);
+  EXPECT_THAT(recipe_notes(checked("none")), ElementsAre(EndsWith("the head is not counted")));
 }
 
 TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
@@ -306,23 +324,6 @@ TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
   EXPECT_THAT(out.str(), HasSubstr("clip_norm: 2"));
   EXPECT_THAT(out.str(), Not(HasSubstr("group")));
   EXPECT_THAT(out.str(), Not(HasSubstr("optimizer")));
-}
-
-TEST_F(LookCommands, CheckTellsWhetherThisMachineHasTheDevice) {
-  const auto told = [&](const std::string& device) {
-    std::ostringstream out;
-    check({{path_, {"run.device=" + device}, {}}, 1, false}, out);
-    return out.str();
-  };
-  const std::string absence = cuda_absence();
-  EXPECT_THAT(told("cuda"), HasSubstr("device      cuda\n"));
-  EXPECT_THAT(
-      told("cuda"),
-      EndsWith(absence.empty() ? "\ngood\n"
-                               : "\ngood, but this machine cannot run it: " + absence + "\n"));
-  EXPECT_THAT(told("auto"), HasSubstr("device      auto: decided where training starts"));
-  EXPECT_THAT(told("auto"), EndsWith("\ngood\n"));
-  EXPECT_THAT(told("cpu"), AllOf(HasSubstr("device      cpu\n"), EndsWith("\ngood\n")));
 }
 
 TEST_F(LookCommands, KeysDocumentASection) {

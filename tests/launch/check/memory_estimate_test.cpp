@@ -26,7 +26,7 @@ const std::vector<std::string> kRecipe{
     "32}}, sparse_blocks: {from: 1, to: 1}}",
     "task={name: classify}", "train={duration: 1step, batch: 64}"};
 
-CheckedRecipe checked(const std::vector<std::string>& overrides, int64_t world = 1) {
+CheckedRecipe check_small(const std::vector<std::string>& overrides, int64_t world = 1) {
   std::vector<std::string> all = kRecipe;
   all.insert(all.end(), overrides.begin(), overrides.end());
   return check_recipe({"", all, {}}, config::UnsetVariable::kKeep, world);
@@ -41,11 +41,11 @@ int64_t class_of(const MemoryEstimate& estimate, const std::string& name) {
 }
 
 int64_t class_of(const std::vector<std::string>& overrides, int64_t world, const char* name) {
-  return class_of(estimate_memory(checked(overrides, world), world), name);
+  return class_of(estimate_memory(check_small(overrides, world), world), name);
 }
 
 TEST(MemoryEstimate, CountsWeightsGradientsAndState) {
-  const int64_t parameters = checked({}).counts.parameters;
+  const int64_t parameters = check_small({}).counts.parameters;
   EXPECT_EQ(class_of({}, 1, "weights"), 4 * parameters);
   EXPECT_EQ(class_of({}, 1, "gradients"), 4 * parameters);
   EXPECT_NEAR(static_cast<double>(class_of({}, 1, "optimizer")), 8.0 * parameters,
@@ -64,9 +64,9 @@ TEST(MemoryEstimate, SharesExpertsAndShardedStateAmongRanks) {
 }
 
 TEST(MemoryEstimate, IsOfTheRankWithTheMostSamples) {
-  EXPECT_EQ(estimate_memory(checked({}), 1).samples, 64);
-  EXPECT_EQ(estimate_memory(checked({}, 3), 3).samples, 24) << "of 8 groups one rank has 3";
-  EXPECT_EQ(estimate_memory(checked({"train.accumulate=2"}), 1).samples, 32);
+  EXPECT_EQ(estimate_memory(check_small({}), 1).samples, 64);
+  EXPECT_EQ(estimate_memory(check_small({}, 3), 3).samples, 24) << "of 8 groups one rank has 3";
+  EXPECT_EQ(estimate_memory(check_small({"train.accumulate=2"}), 1).samples, 32);
 }
 
 TEST(MemoryEstimate, HasNoGradientsOfWhatIsFrozen) {
@@ -75,19 +75,19 @@ TEST(MemoryEstimate, HasNoGradientsOfWhatIsFrozen) {
   const std::vector<std::string> buffer{
       "model.moe.router={name: sigmoid, k: 2, bias: {rate: 0.1}}",
       "optimizer.rules=[{match: '*.selection_bias', freeze: true}]"};
-  EXPECT_EQ(class_of(buffer, 1, "gradients"), 4 * checked(buffer).counts.parameters);
+  EXPECT_EQ(class_of(buffer, 1, "gradients"), 4 * check_small(buffer).counts.parameters);
 }
 
 TEST(MemoryEstimate, HasTheKeyEncoderTwice) {
   const std::vector<std::string> moco{"task={name: moco_v3, hidden: 8, out: 4}"};
   const int64_t trained = class_of(moco, 1, "gradients");
-  const int64_t keys = 4 * checked(moco).counts.parameters - trained;
+  const int64_t keys = 4 * check_small(moco).counts.parameters - trained;
   EXPECT_GT(keys, 0);
   EXPECT_EQ(class_of(moco, 1, "weights"), trained + 2 * keys);
 }
 
 TEST(MemoryEstimate, OfAGpuLeavesTheHostsMemoryOut) {
-  MemoryEstimate estimate = estimate_memory(checked({}), 1);
+  MemoryEstimate estimate = estimate_memory(check_small({}), 1);
   const int64_t weights = class_of(estimate, "weights");
   EXPECT_GT(class_of(estimate, "batches"), 0);
   estimate.classes.emplace_back("process", 1 << 20);
@@ -124,7 +124,7 @@ class MeasuredActivations : public ::testing::Test {
     at::set_num_threads(1);  // two wait for each other where other programs run
   }
   static MemoryEstimate measured(const std::vector<std::string>& overrides) {
-    const CheckedRecipe recipe = checked(overrides);
+    const CheckedRecipe recipe = check_small(overrides);
     MemoryEstimate estimate = estimate_memory(recipe, 1);
     measure_activations(recipe, 1, int64_t{1} << 40, estimate);
     EXPECT_EQ(estimate.not_measured, "");
@@ -152,13 +152,13 @@ TEST_F(MeasuredActivations, AreFewerWhereBlocksRunAgain) {
 }
 
 TEST_F(MeasuredActivations, AreBelowTheirBound) {
-  const CheckedRecipe recipe = checked({"train.batch=512"});
+  const CheckedRecipe recipe = check_small({"train.batch=512"});
   EXPECT_LT(class_of(measured({"train.batch=512"}), "activations"),
             most_activations(recipe, estimate_memory(recipe, 1)).value());
 }
 
 TEST_F(MeasuredActivations, ArePassedOverWhereATrialDoesNotFit) {
-  const CheckedRecipe recipe = checked({});
+  const CheckedRecipe recipe = check_small({});
   MemoryEstimate estimate = estimate_memory(recipe, 1);
   measure_activations(recipe, 1, 1000, estimate);
   EXPECT_FALSE(estimate.has_activations);
@@ -167,7 +167,7 @@ TEST_F(MeasuredActivations, ArePassedOverWhereATrialDoesNotFit) {
 }
 
 TEST_F(MeasuredActivations, DecideWhatFits) {
-  const CheckedRecipe recipe = checked({"train.batch=1024"});
+  const CheckedRecipe recipe = check_small({"train.batch=1024"});
   std::vector<std::string> told;
   const auto refusal_of = [&](int64_t available) {
     return memory_refusal(recipe, 1, {}, available,
@@ -187,7 +187,7 @@ TEST_F(MeasuredActivations, DecideWhatFits) {
 }
 
 TEST_F(MeasuredActivations, ThatAreNotMeasuredAreSaid) {
-  const CheckedRecipe recipe = checked({"train.batch=4096"});
+  const CheckedRecipe recipe = check_small({"train.batch=4096"});
   std::vector<std::string> told;
   const int64_t state = estimate_memory(recipe, 1).total();
   memory_refusal(recipe, 1, {}, 1000, [&told](const std::string& line) { told.push_back(line); });

@@ -159,6 +159,13 @@ TEST_F(RecipeWarnings, NameAllLayersOfARouterInOneLine) {
               ElementsAre(HasSubstr("blocks.3.moe, blocks.5.moe: nothing balances")));
 }
 
+TEST_F(RecipeNotes, TellWhatATrialOfTheDurationSettles) {
+  EXPECT_THAT(of({"train.duration=3min"}),
+              ElementsAre(AllOf(HasSubstr("train.duration: a trial at the start turns the time"),
+                                HasSubstr("the schedule ends"), HasSubstr("places in percent"))));
+  EXPECT_THAT(of({"train.duration=3step"}), IsEmpty());
+}
+
 TEST_F(RecipeNotes, NameTheLossesThatAutoStandsFor) {
   EXPECT_THAT(
       of({"model.moe.losses=auto"}),
@@ -215,12 +222,29 @@ TEST_F(ScheduleWarnings, NameAWarmUpThatEndsNoSoonerThanTheTraining) {
   EXPECT_THAT(of({"schedule.warmup=2ep", "train.duration=2ep"}), ElementsAre(HasSubstr("2ep")));
 }
 
+TEST_F(ScheduleWarnings, NameARuleThatNeverUpdatesTheMasks) {
+  const auto of_rule = [this](const std::string& rule, int64_t known = 0) {
+    return of({"sparsity={density: 0.5, rule: " + rule + "}"}, known);
+  };
+  // Of the 40 steps 30 may update.
+  const std::string never = "sparsity.rule: rigl makes no update in a training of 40step";
+  EXPECT_THAT(of_rule("{name: rigl, every: 29step}"), IsEmpty());
+  EXPECT_THAT(of_rule("{name: rigl, every: 30step}"), ElementsAre(HasSubstr(never)));
+  EXPECT_THAT(of_rule("{name: rigl, every: 1ep}"), IsEmpty()) << "the data tell how long it is";
+  EXPECT_THAT(of_rule("{name: rigl, every: 40ep}", 40), ElementsAre(HasSubstr(never)));
+  EXPECT_THAT(of_rule("{name: static}"), IsEmpty()) << "it is to keep the masks";
+}
+
 TEST_F(ScheduleWarnings, NameMilestonesAtTheEndOrBehindIt) {
   EXPECT_THAT(
       of({"schedule={name: step, milestones: [50%, 40step, 39step, 100%]}"}),
       ElementsAre(HasSubstr("schedule.milestones[1]: 40step lies at or behind the end of the "
                             "training of 40step: no effect"),
                   HasSubstr("schedule.milestones[3]: 100%")));
+}
+
+TEST_F(ScheduleWarnings, AreNoneWhileTheLengthOfTheTrainingIsNotKnown) {
+  EXPECT_THAT(of({"train.duration=3min", "schedule={name: cosine, warmup: 40step}"}), IsEmpty());
 }
 
 TEST_F(ScheduleWarnings, CountEpochsWhereTheirLengthIsKnown) {
@@ -291,11 +315,12 @@ TEST_F(RecipeWarnings, OfAResumeNameADurationThatEndsBeforeItsCheckpoint) {
 }
 
 TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
+  const std::string here = " in the working directory " + std::filesystem::current_path().string();
   EXPECT_THAT(missing_inputs(checked({})), IsEmpty());
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: '${env:NOT_SET}'}"})),
               ElementsAre("data.path: ${env:NOT_SET} is not set"));
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: nowhere/cifar}"})),
-              ElementsAre("data: nowhere/cifar: no such folder"));
+              ElementsAre("data: nowhere/cifar: no such folder" + here));
   std::filesystem::create_directory(scratch_.file("data"));
   testing::write_file(scratch_.file("data/data_batch_1.bin"), "");
   EXPECT_THAT(
@@ -303,7 +328,7 @@ TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
                                   ", train: {files: [data_batch_1.bin]}}",
                               "model.init_from=no/run"})),
       ElementsAre("data: " + scratch_.file("data/test_batch.bin") + ": no such file or folder",
-                  "model.init_from: no/run: no such file or folder"));
+                  "model.init_from: no/run: no such file or folder" + here));
 }
 
 TEST_F(RecipeWarnings, OfMissingInputsNameTheFilesOfATokenizer) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -45,6 +46,16 @@ TEST_F(ImportWeights, MatricesOfConv1dAreTransposed) {
   EXPECT_TRUE(at::equal(ours("backbone.blocks.0.attention.qkv.weight"),
                         hf_gpt2().at("transformer.h.0.attn.c_attn.weight").t()));
   EXPECT_TRUE(at::equal(ours("backbone.tokens"), hf_gpt2().at("transformer.wte.weight")));
+}
+
+TEST_F(ImportWeights, NumbersThatAreNotFiniteAreRefused) {
+  for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+    Tensors tensors = timm_vit();
+    tensors.at("blocks.0.norm1.bias")[3] = bad;
+    save(tensors, kVitConfig);
+    EXPECT_THAT(refusal("timm_vit", ExitCode::kCheckpoint),
+                HasSubstr("the tensor 'blocks.0.norm1.bias' has values that are not finite"));
+  }
 }
 
 TEST_F(ImportWeights, EveryTensorThatDoesNotFitIsNamed) {
@@ -117,7 +128,10 @@ TEST_F(ImportWeights, WhatWeightsDoNotTellIsAskedFor) {
 
 TEST_F(ImportWeights, AnotherDataSourceTakesThePlaceOfTheFormats) {
   save(timm_vit(), kVitConfig);
-  EXPECT_THAT(refusal("timm_vit", ExitCode::kMismatch, {"data.source=cifar"}),
+  EXPECT_THAT(refusal("timm_vit", ExitCode::kRecipe, {"data.source=cifar"}),
+              HasSubstr("data.classes: must be 10"));  // the weights' 5 are kept
+  EXPECT_THAT(refusal("timm_vit", ExitCode::kMismatch,
+                      {"data.source=cifar", "data.classes=10", "data.image_size=32"}),
               AllOf(HasSubstr("'head.weight' is F32 [5, 6], expected numbers [10, 6]"),
                     HasSubstr("'pos_embed'")));
   EXPECT_THAT(refusal("timm_vit", ExitCode::kRecipe, {"data.clases=5"}), HasSubstr("classes"));
@@ -127,7 +141,14 @@ TEST_F(ImportWeights, AnotherDataSourceTakesThePlaceOfTheFormats) {
               HasSubstr("model.moe: timm has no layout"));
 }
 
-TEST_F(ImportWeights, AnotherImageSourceKeepsTheNormalisation) {
+TEST_F(ImportWeights, AnotherImageSourceKeepsClassesSizeAndNormalisation) {
+  save(timm_vit(), kVitConfig);
+  import("timm_vit", {"data.source=image_folder"});
+  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: image_folder"), HasSubstr("classes: 5"),
+                              HasSubstr("image_size: 16"), HasSubstr("0.25")));
+}
+
+TEST_F(ImportWeights, CifarKeepsTheNormalisation) {
   Tensors tensors = timm_vit();
   tensors["pos_embed"] = torch::ones({1, 17, 6});
   tensors["head.weight"] = torch::ones({10, 6});

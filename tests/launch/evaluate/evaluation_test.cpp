@@ -23,10 +23,11 @@ Evaluation evaluate_on(RankGrid& grid, const std::vector<std::string>& overrides
                        int64_t most_pictures = 0) {
   const Recipe recipe = testing::equality_recipe(overrides);
   const auto source = make_source(recipe);
-  const auto data = open_split(source, Split::kTrain), valid = open_split(source, Split::kValid);
+  const auto data = open_split(source, Split::kTrain), valid = open_valid(recipe, source);
+  const auto sets = open_sets(recipe, make_set_sources(recipe, *source));
   Session session(recipe, testing::model_on(recipe, data, grid), data, grid);
   testing::fill_parameters(session.task());
-  return evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures}, 0);
+  return evaluate({session.task(), recipe, valid, grid, nullptr, most_pictures, {}, sets}, 0);
 }
 
 TEST(Evaluation, TellsHowTheWholeSplitWasRouted) {
@@ -92,6 +93,86 @@ TEST(EvaluationRanks, RouteTheSplitAsOneRankDoes) {
         }
       });
     }
+  }
+}
+
+std::vector<std::string> names_in(const Evaluation& evaluation) {
+  std::vector<std::string> names;
+  for (const Metric& metric : evaluation.metrics) names.push_back(metric.name);
+  return names;
+}
+
+/// Metrics, one after the other.
+std::vector<double> values_in(const Evaluation& evaluation) {
+  std::vector<double> values;
+  for (const Metric& metric : evaluation.metrics) values.push_back(metric.value);
+  return values;
+}
+
+TEST(Evaluation, OfSomeSamplesIsTheSameEachTime) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation some = evaluate_on(grid, {"evaluate.samples=5"});
+  EXPECT_EQ(some.samples, 5);
+  EXPECT_EQ(values_in(some), values_in(evaluate_on(grid, {"evaluate.samples=5"})));
+  EXPECT_NE(some.value("loss"), evaluate_on(grid, {}).value("loss"));
+  EXPECT_NE(some.value("loss"),
+            evaluate_on(grid, {"evaluate.samples=5", "run.seed=2"}).value("loss"));
+  const Evaluation all = evaluate_on(grid, {"evaluate.samples=100"});
+  EXPECT_EQ(all.samples, 11);
+  EXPECT_EQ(values_in(all), values_in(evaluate_on(grid, {})));
+}
+
+TEST(Evaluation, OfSomeWindowsKeepsTheBytesOfATokenOfTheText) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation all = evaluate_on(grid, testing::gpt2());
+  const Evaluation some =
+      evaluate_on(grid, testing::joined(testing::gpt2(), {"evaluate.samples=7"}));
+  EXPECT_EQ(some.samples, 7);
+  EXPECT_EQ(some.value("tokens"), 7 * 6);
+  EXPECT_NE(some.value("loss"), all.value("loss"));
+  EXPECT_NEAR(some.value("bits_per_byte") / some.value("loss"),
+              all.value("bits_per_byte") / all.value("loss"), 1e-12);
+}
+
+TEST(Evaluation, SaysHowSamplesWereDrawn) {
+  const auto note = [](const std::string& override) {
+    const Recipe recipe = testing::equality_recipe({override});
+    return describe_draw(open_valid(recipe, make_source(recipe)));
+  };
+  EXPECT_EQ(note("evaluate.samples=all"), "");
+  EXPECT_EQ(note("evaluate.samples=5"), "5 of 11 samples, drawn by run.seed (evaluate.samples)");
+  EXPECT_EQ(note("evaluate.samples=12"), "11 of 11 samples; evaluate.samples asks for no fewer");
+}
+
+TEST(Evaluation, AddsTheMetricsOfSets) {
+  RankGrid grid = testing::self_grid();
+  const Evaluation with_sets =
+      evaluate_on(grid, {"evaluate.sets={same: {}, noisy: {noise: 0.5, valid: {samples: 9}}}"});
+  EXPECT_THAT(names_in(with_sets),
+              ::testing::ElementsAre("loss", "top1", "top5", "same.loss", "same.top1", "same.top5",
+                                     "same.samples", "noisy.loss", "noisy.top1", "noisy.top5",
+                                     "noisy.samples"));
+  EXPECT_EQ(with_sets.samples, 11);
+  EXPECT_EQ(with_sets.value("same.loss"), with_sets.value("loss"));
+  EXPECT_EQ(with_sets.value("noisy.samples"), 9);
+  const Evaluation noisy = evaluate_on(grid, {"data.noise=0.5", "data.valid.samples=9"});
+  EXPECT_EQ(with_sets.value("noisy.loss"), noisy.value("loss"));
+  EXPECT_NE(with_sets.value("noisy.loss"), with_sets.value("loss"));
+  EXPECT_THROW(with_sets.value("noisy.psnr"), DataError);
+}
+
+TEST(EvaluationRanks, EvaluateTheSameSamplesAndSets) {
+  const std::vector<std::string> overrides{"evaluate.samples=5", "evaluate.sets.noisy.noise=0.5"};
+  RankGrid alone = testing::self_grid();
+  const Evaluation serial = evaluate_on(alone, overrides);
+  for (const auto& [expert_ranks, replicas] : {std::pair{2, 1}, {1, 3}}) {
+    testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+      const Evaluation parallel = evaluate_on(grid, overrides);
+      EXPECT_EQ(names_in(parallel), names_in(serial));
+      for (size_t i = 0; i < serial.metrics.size(); ++i) {
+        EXPECT_NEAR(parallel.metrics[i].value, serial.metrics[i].value, 1e-12);
+      }
+    });
   }
 }
 

@@ -26,7 +26,8 @@ std::string shown(bool terminal, int64_t width) {
   console.show(progress);
   progress.step = 2;
   console.show(progress);
-  console.finish();
+  console.print("a line");
+  console.clear();
   std::fclose(stream);
   std::string result(text, size);
   std::free(text);
@@ -35,16 +36,25 @@ std::string shown(bool terminal, int64_t width) {
 
 TEST(Console, WritesOneLineAnIntervalIntoAFile) {
   const std::string text = shown(false, 100);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_THAT(text, Not(HasSubstr("\r")));
   EXPECT_THAT(text, HasSubstr("step 2/2"));
 }
 
-TEST(Console, RewritesOneLineOnATerminalAndStaysWithinItsWidth) {
-  const std::string text = shown(true, 50);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
-  EXPECT_THAT(text, HasSubstr("\r"));
-  EXPECT_LT(text.substr(0, text.find('\r')).size(), 50u);
+TEST(Console, KeepsLinesAboveTheBarOnATerminalAndStaysWithinItsWidth) {
+  Progress progress;
+  progress.total_steps = 2;
+  std::string expected;
+  for (const int64_t step : {1, 2}) {
+    progress.step = step;
+    const std::string line = live_line(progress, 49, /*has_bar=*/false),
+                      bar = live_line(progress, 49);
+    EXPECT_EQ(line.find('['), std::string::npos);
+    EXPECT_LT(bar.size(), 50u);
+    expected += (step == 1 ? "" : "\r\033[K") + line + "\n" + bar;
+  }
+  expected += "\r\033[Ka line\n" + live_line(progress, 49) + "\r\033[K";
+  EXPECT_EQ(shown(true, 50), expected);
 }
 
 /// What is drawn between intervals, twice.

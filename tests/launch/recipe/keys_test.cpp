@@ -18,13 +18,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string printed(const KeysArguments& arguments) {
+std::string printed_keys(const KeysArguments& arguments) {
   std::ostringstream out;
   EXPECT_EQ(keys(arguments, out), ExitCode::kOk);
   return out.str();
 }
 
-std::string refusal(const KeysArguments& arguments) {
+std::string refused_keys(const KeysArguments& arguments) {
   std::ostringstream out;
   try {
     keys(arguments, out);
@@ -45,7 +45,7 @@ std::ptrdiff_t occurrences(const std::string& text, const std::string& part) {
 }
 
 TEST(Keys, OverviewFitsAScreen) {
-  const std::string text = printed({});
+  const std::string text = printed_keys({});
   EXPECT_LE(std::ranges::count(text, '\n'), 50);  // some of them are of this program's tests
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
@@ -61,71 +61,72 @@ TEST(Keys, FitATerminal) {
     for (const KeysArguments& arguments :
          {KeysArguments{.columns = columns}, KeysArguments{.name = "train", .columns = columns},
           KeysArguments{.backbone = "vit", .columns = columns}}) {
-      std::istringstream lines(printed(arguments));
+      std::istringstream lines(printed_keys(arguments));
       for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), limit) << line;
     }
   }
 }
 
 TEST(Keys, AreFoundByWhatOtherProgramsCallThem) {
-  EXPECT_THAT(printed({.name = "dim"}),
+  EXPECT_THAT(printed_keys({.name = "dim"}),
               AllOf(HasSubstr("unknown key 'dim'; "), HasSubstr("model.width   (backbone ")));
-  EXPECT_THAT(printed({.name = "top_k"}), HasSubstr("model.moe.router.k   ("));
-  EXPECT_THAT(printed({.name = "num_experts"}), HasSubstr("model.moe.experts.count   ("));
-  EXPECT_THAT(printed({.name = "batch_size"}), HasSubstr("\ntrain.batch\n"));
-  EXPECT_THAT(printed({.name = "train.batch_size"}), HasSubstr("\ntrain.batch\n"));
-  EXPECT_THAT(printed({.name = "train.lr"}), HasSubstr("\noptimizer.lr   ("));
-  EXPECT_THAT(printed({.name = "lr"}), Not(HasSubstr("unknown key")));
+  EXPECT_THAT(printed_keys({.name = "top_k"}), HasSubstr("model.moe.router.k   ("));
+  EXPECT_THAT(printed_keys({.name = "num_experts"}), HasSubstr("model.moe.experts.count   ("));
+  EXPECT_THAT(printed_keys({.name = "batch_size"}), HasSubstr("\ntrain.batch\n"));
+  EXPECT_THAT(printed_keys({.name = "train.batch_size"}), HasSubstr("\ntrain.batch\n"));
+  EXPECT_THAT(printed_keys({.name = "train.lr"}), HasSubstr("\noptimizer.lr   ("));
+  EXPECT_THAT(printed_keys({.name = "lr"}), Not(HasSubstr("unknown key")));
 }
 
 TEST(Keys, OfLossesAreOneGroupForAllModels) {
-  EXPECT_EQ(occurrences(printed({.name = "losses"}), "balance loss; required"), 1);
+  EXPECT_EQ(occurrences(printed_keys({.name = "losses"}), "balance loss; required"), 1);
 }
 
 TEST(Keys, ThatSectionsShareAreDocumentedOnceWithAllOwners) {
-  const std::string text = printed({.name = "exchange.chunks"});
+  const std::string text = printed_keys({.name = "exchange.chunks"});
   EXPECT_EQ(occurrences(text, "default 1\n"), 1);
   EXPECT_THAT(text, HasSubstr("model.moe.exchange.chunks   (backbone convnext, gpt2, hspmn, "));
   EXPECT_THAT(text, HasSubstr("model.sparse.token_moe.exchange.chunks   (backbone sparse_mlp)\n"));
 }
 
 TEST(Keys, OfABackboneAreItsOwn) {
-  const std::string text = printed({.backbone = "vit"});
+  const std::string text = printed_keys({.backbone = "vit"});
   EXPECT_LE(std::ranges::count(text, '\n'), 40);
   EXPECT_THAT(text, AllOf(HasSubstr("model.patch: side of a patch (default 16)\n"),
                           HasSubstr("model.moe: "), Not(HasSubstr("model.depths"))));
-  const std::string part = printed({.name = "model", .backbone = "mixer"});
+  const std::string part = printed_keys({.name = "model", .backbone = "mixer"});
   EXPECT_THAT(part, AllOf(HasSubstr("model.token_hidden   (backbone mixer)\n"),
                           Not(HasSubstr("sparse_mlp)")), Not(HasSubstr("model.moe"))));
 }
 
 TEST(Keys, OfARouterATaskOrASource) {
-  EXPECT_THAT(printed({.router = "importance_score"}),
+  EXPECT_THAT(printed_keys({.router = "importance_score"}),
               AllOf(HasSubstr("router.drop: "), Not(HasSubstr("router.factor"))));
-  EXPECT_THAT(printed({.task = "classify"}), HasSubstr("task.label_smoothing: "));
-  EXPECT_THAT(printed({.data = "text"}), HasSubstr("data.tokenizer"));
+  EXPECT_THAT(printed_keys({.task = "classify"}), HasSubstr("task.label_smoothing: "));
+  EXPECT_THAT(printed_keys({.data = "text"}), HasSubstr("data.tokenizer"));
   const std::string both =
-      printed({.name = "model.moe.router.k", .backbone = "vit", .router = "mlp"});
+      printed_keys({.name = "model.moe.router.k", .backbone = "vit", .router = "mlp"});
   EXPECT_EQ(occurrences(both, "model.moe.router.k"), 1);
   EXPECT_THAT(both, HasSubstr("model.moe.router.k   (backbone vit; router mlp)"));
 }
 
 TEST(Keys, OfEveryMemberArePrinted) {
-  for (const std::string& name : members_of<Backbone>().names()) printed({.backbone = name});
-  for (const std::string& name : members_of<Task>().names()) printed({.task = name});
-  for (const std::string& name : members_of<Router>().names()) printed({.router = name});
-  for (const std::string& name : members_of<DataSource>().names()) printed({.data = name});
+  for (const std::string& name : members_of<Backbone>().names()) printed_keys({.backbone = name});
+  for (const std::string& name : members_of<Task>().names()) printed_keys({.task = name});
+  for (const std::string& name : members_of<Router>().names()) printed_keys({.router = name});
+  for (const std::string& name : members_of<DataSource>().names()) printed_keys({.data = name});
 }
 
 TEST(Keys, OfNoMemberAreRefusedWithTheNearest) {
-  EXPECT_THAT(refusal({.backbone = "vot"}),
+  EXPECT_THAT(refused_keys({.backbone = "vot"}),
               HasSubstr("--backbone: unknown backbone 'vot'; did you mean 'vit'?"));
-  EXPECT_THAT(refusal({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
-  EXPECT_THAT(refusal({.name = "model.dense_blocks", .backbone = "vit"}), HasSubstr("unknown key"));
+  EXPECT_THAT(refused_keys({.router = "topk"}), HasSubstr("did you mean 'top_k'?"));
+  EXPECT_THAT(refused_keys({.name = "model.dense_blocks", .backbone = "vit"}),
+              HasSubstr("unknown key"));
 }
 
 TEST(Keys, AllAreDocumentedOnRequest) {
-  const std::string text = printed({.all = true});
+  const std::string text = printed_keys({.all = true});
   EXPECT_THAT(text, AllOf(HasSubstr("run.name\n"), HasSubstr("parallel.expert_ranks\n")));
   EXPECT_GT(std::ranges::count(text, '\n'), 1000);
 }

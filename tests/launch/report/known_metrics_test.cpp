@@ -17,6 +17,11 @@ TEST(MetricInfo, NamesKnownKeysAndTakesOthersAsTheyAre) {
   EXPECT_EQ(metric_info("moe_loss_importance").label, "balance loss: importance");
 }
 
+TEST(MetricInfo, NamesTheSetOfItsMetric) {
+  EXPECT_EQ(metric_info("v2.top1").label, "top-1, v2");
+  EXPECT_EQ(metric_info("v2.top1").quantity, metric_info("top1").quantity);
+}
+
 TEST(ValueText, SuitsTheQuantity) {
   EXPECT_EQ(value_text(0.60341, Quantity::kPlain), "0.6034");
   EXPECT_EQ(value_text(0, Quantity::kPlain), "0");

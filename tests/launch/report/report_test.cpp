@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "launch/pages/page.h"
+#include "launch/report/sections.h"
 #include "tests/launch/runs/run_folder_fixture.h"
 #include "tests/support/markup.h"
 
@@ -74,6 +75,39 @@ TEST(RunReport, HasASectionForEachKindOfData) {
   EXPECT_TRUE(page_has(page, "<h3>Load of each unit</h3>"));
   EXPECT_TRUE(page_has(page, "<h3>Load of each expert rank</h3>"));
   EXPECT_TRUE(page_has(page, "2026-01-02 03:04:05 UTC"));
+}
+
+TEST(RunReport, ShowsConfusionsAndTellsOfOtherFiles) {
+  const ScratchFolder scratch;
+  const std::string run = write_drawn_run(scratch, {});
+  EXPECT_FALSE(has_section(run_report_page({read_run(run)}), "Confusions of classes"));
+  write_file(run + "/confusion.json", R"({"step": 7, "classes": [
+    {"class": 0, "class_name": "c<t", "samples": 3, "recall": 0.5, "precision": 1.0, "f1": 0.66},
+    {"class": 1, "class_name": "dog", "samples": 1, "recall": 1.0, "precision": 0.25, "f1": 0.4}],
+    "matrix": [[2, 1], [0, 1]], "worst": [{"label": 0, "predicted": 1, "samples": 1}],
+    "mistakes": [{"sample": 5, "file": "a.png", "label": 0, "predicted": 1, "probability": 0.875}]})");
+  const std::string page = run_report_page({read_run(run)});
+  EXPECT_EQ(markup_mistake(page), "");
+  EXPECT_EQ(access_mistake(page), "");
+  EXPECT_TRUE(has_section(page, "Confusions of classes"));
+  for (const char* part : {"step 7", "<td>c&lt;t</td><td>3</td><td>50.00%</td>", "<td>87.50%</td>",
+                           "a.png", "<th scope=\"row\">0</th><td>2</td><td>1</td>"}) {
+    EXPECT_TRUE(page_has(page, part)) << part;
+  }
+  for (const char* other : {"{\"classes\": []}", "{\"a\": 1}", "{\"step\": 1, \"classes\": [1]}"}) {
+    write_file(run + "/confusion.json", other);
+    EXPECT_TRUE(page_has(run_report_page({read_run(run)}), "confusion.json: not as")) << other;
+  }
+}
+
+TEST(RunReport, DrawsNoMatrixOfManyClasses) {
+  nlohmann::ordered_json confusion{
+      {"step", 1}, {"worst", nlohmann::json::array()}, {"mistakes", nlohmann::json::array()}};
+  for (int i = 0; i < 31; ++i) confusion["classes"].push_back({{"class", i}, {"recall", 0.01 * i}});
+  confusion["matrix"] = std::vector<std::vector<int>>(31, std::vector<int>(31));
+  const auto tables = confusion_tables(confusion);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].rows.size(), 32u);  // the head, and all classes
 }
 
 TEST(RunReport, LeavesOutSectionsWithoutData) {

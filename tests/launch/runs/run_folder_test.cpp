@@ -56,6 +56,16 @@ TEST_F(RunFolders, AreBegunOrGoneOnWith) {
   EXPECT_THROW(open(OnExisting::kFail), ConfigError);
 }
 
+TEST_F(RunFolders, AreCheckedBeforehandWithoutAChange) {
+  const std::unique_ptr<Communicator> world = make_self_communicator();
+  check_run_folder(root_.file("run"), OnExisting::kFail, *world);
+  EXPECT_FALSE(fs::exists(root_.file("run")));
+  make_run();
+  EXPECT_THROW(check_run_folder(root_.file("run"), OnExisting::kFail, *world), ConfigError);
+  check_run_folder(root_.file("run"), OnExisting::kOverwrite, *world);
+  EXPECT_TRUE(fs::exists(root_.file("run/resolved.yaml")));
+}
+
 TEST_F(RunFolders, ThatAFailedStartLeftAreBegunAgain) {
   RunFolder folder = open(OnExisting::kFail);
   folder.lock = nullptr;

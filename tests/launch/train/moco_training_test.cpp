@@ -186,7 +186,7 @@ TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
   EXPECT_EQ(evaluation.samples, 11);
   // By hand: the 15 training samples, then each batch of validation.
   const torch::NoGradGuard no_grad;
-  task.references()->clear();
+  task.references()->clear(0);
   const auto references = spread_samples(*run.data.samples, 15);
   EvalLoader train_loader(*references, loader_settings(run.recipe, run.data, run.grid));
   while (const auto batch = train_loader.next()) task.references()->add(*batch);

@@ -35,6 +35,20 @@ TEST(Recurrence, SeveralEpochsCanEndInOneStep) {
   EXPECT_EQ(std::set<int64_t>(steps.begin(), steps.end()), expected);
 }
 
+TEST(Recurrence, CountsTheTimesLeftWithTheEndOfTheTraining) {
+  StepScale scale{.total_steps = 20};
+  const Duration every = Duration::steps(5);
+  EXPECT_EQ(times_left(every, 1, scale, 0), 4);
+  EXPECT_EQ(times_left(every, 5, scale, 0), 4);  // it is still due at its step
+  EXPECT_EQ(times_left(every, 6, scale, 0), 3);
+  EXPECT_EQ(times_left(every, 20, scale, 0), 1);
+  scale.total_steps = 22;
+  EXPECT_EQ(times_left(every, 6, scale, 0), 4);
+  EXPECT_EQ(times_left(every, 21, scale, 0), 1);
+  EXPECT_EQ(times_left(Duration::percent(50), 1, scale, 0), 2);
+  EXPECT_EQ(times_left(Duration::seconds(60), 1, scale, 150), 3);
+}
+
 TEST(Recurrence, TimeIsDueOnceItHasPassed) {
   const auto start = Recurrence::Clock::time_point{};
   Recurrence every_minute(Duration::seconds(60), {}, start);

@@ -127,7 +127,8 @@ TEST_F(Summary, OfAStopBeforeTheFirstStepDoesNotCallTheRunFinished) {
 }
 
 /// What a start from these overrides leaves in the run's folder.
-void start(const RunFolder& folder, const std::vector<std::string>& overrides, int64_t first_step) {
+void start(const RunFolder& folder, const std::vector<std::string>& overrides, int64_t first_step,
+           const std::string& clock = "") {
   const std::unique_ptr<Communicator> world = make_self_communicator();
   const std::string text =
       "task: {name: classify}\n"
@@ -137,7 +138,7 @@ void start(const RunFolder& folder, const std::vector<std::string>& overrides, i
   const LoadedRecipe recipe = config::load_options<Recipe>({"mine.yaml", overrides, nullptr, text});
   const LaunchInfo launch;
   const DeviceChoice device{torch::kCPU, "asked for"};
-  write_run_records(folder, recipe, {launch, overrides, device, first_step}, *world);
+  write_run_records(folder, recipe, {launch, overrides, device, first_step, clock}, *world);
 }
 
 TEST(RunRecords, SayWhereEachValueOfTheRecipeWasWritten) {
@@ -152,6 +153,14 @@ TEST(RunRecords, SayWhereEachValueOfTheRecipeWasWritten) {
   const LoadedRecipe again =
       config::load_options<Recipe>({folder.file("resolved.yaml"), {}, nullptr});
   EXPECT_EQ(again.options.run.seed, 3);
+}
+
+TEST(RunRecords, SayWhichTimeTheStepsComeFrom) {
+  const ScratchFolder scratch;
+  const RunFolder folder{scratch.path()};
+  start(folder, {}, 0, "1min30s");
+  EXPECT_THAT(read_file(folder.file("resolved.yaml")),
+              ::testing::ContainsRegex("  duration: 4step +# 1min30s, timed when the run began\n"));
 }
 
 /// What is logged where a training starts on this device.

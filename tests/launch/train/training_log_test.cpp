@@ -20,7 +20,9 @@
 namespace shoal {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::ScratchFolder;
 
@@ -122,6 +124,8 @@ nlohmann::ordered_json expected_record(const MoeReport& layer, int64_t step) {
 struct LogExtras {
   bool has_tensorboard = false;
   std::optional<double> samples_per_second_at_peak = {};
+  std::optional<Duration> evaluates_every = {};
+  bool has_experts = true;
 };
 
 /// A small session, whose steps are logged into a folder.
@@ -137,7 +141,9 @@ struct LoggedSession {
                       .metrics = {"loss", "top1"},
                       .layers = layer_logs_of(session.model()),
                       .has_tensorboard = extras.has_tensorboard,
-                      .samples_per_second_at_peak = extras.samples_per_second_at_peak},
+                      .samples_per_second_at_peak = extras.samples_per_second_at_peak,
+                      .evaluates_every = extras.evaluates_every,
+                      .has_experts = extras.has_experts},
                      console, log) {}
 
   struct LoggedStep {
@@ -191,6 +197,28 @@ TEST(TrainingLog, KeepsThePicturesOfTheLastEvaluation) {
   EXPECT_EQ(second, file());
   run.training_log.finish();
   EXPECT_EQ(third, file());
+}
+
+TEST(TrainingLog, AddsTheEvaluationsThatAreLeftToTheTimeLeft) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.file("log");
+  // 5 steps: evaluations are due after 2, 4 and 5.
+  LoggedSession run({}, {.evaluates_every = Duration::steps(2)}, file);
+  run.step();
+  EXPECT_THAT(read_file(file), Not(HasSubstr("eta 2h"))) << "nothing is known yet";
+  run.step();
+  run.training_log.evaluation({.metrics = {}, .samples = 1, .seconds = 3000}, 2);
+  run.training_log.evaluation({.metrics = {}, .samples = 1, .seconds = 4200}, 2);
+  run.step();
+  EXPECT_THAT(read_file(file), ContainsRegex("step 3/5 .* eta 2h00m\n"));
+}
+
+TEST(TrainingLog, MakesNoFileOfExpertsForADenseModel) {
+  LoggedSession run({"model.sparse_blocks=0"}, {.has_experts = false});
+  run.step();
+  run.training_log.finish();
+  EXPECT_FALSE(std::filesystem::exists(run.folder.file("experts.jsonl")));
+  EXPECT_EQ(run.lines("metrics.jsonl").size(), 1u);
 }
 
 TEST(TrainingLog, RecordsTheExpertsOfEveryLayerAtEveryLoggedStep) {
@@ -341,6 +369,24 @@ TEST(TrainingLog, HasEachGateOnceAStepAfterAResumeToo) {
   std::filesystem::remove_all(folder + "/ckpt/step-00000005");
   train();
   EXPECT_EQ(lines_of(gates), whole);
+}
+
+TEST(TrainingLog, HasTheStepsOfTheClockOnAllRanksAlikeAndTheLastOne) {
+  const ScratchFolder scratch;
+  const StopSignals signals;
+  const auto logged = [&](const std::string& every) {
+    const Recipe recipe = testing::equality_recipe({"train.log_every=" + every});
+    testing::run_grid(1, 2, [&](RankGrid& grid) {
+      testing::train_run(recipe, scratch.file(every), grid, signals);
+    });
+    std::vector<int64_t> steps;
+    for (const auto& line : lines_of(scratch.file(every) + "/metrics.jsonl")) {
+      if (!line.contains("event")) steps.push_back(line["step"]);
+    }
+    return steps;
+  };
+  EXPECT_EQ(logged("0.000001s"), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(logged("1h"), std::vector<int64_t>{5});
 }
 
 // Its host waits for no exchange, and would say 0.

@@ -49,6 +49,18 @@ TEST(NearestNeighbours, OfEqualOnesTheFirstCounts) {
   EXPECT_EQ(model.size(), 0);
 }
 
+TEST(NearestNeighbours, LeaveTheSampleItselfOut) {
+  const auto alone = make_self_communicator();
+  NearestNeighbours model(1, 0.07);
+  model.add(references(), kLabels, *alone);
+  EXPECT_TRUE(model.classify(references()).equal(kLabels));
+  const Tensor own = torch::tensor({0, 1, 2, -1}, torch::kInt64);
+  EXPECT_TRUE(model.classify(references(), own).equal(torch::tensor({0, 2, 0, 1}, torch::kInt64)));
+  NearestNeighbours all(99, 0.07);
+  all.add(references(), kLabels, *alone);
+  EXPECT_EQ(all.classify(references(), own)[0].item<int64_t>(), 0);
+}
+
 TEST(NearestNeighboursRanks, AreThoseOfAll) {
   const Tensor samples = points({{3, 0}, {0.1, 1}, {-1, 0.1}});
   const Tensor expected = classes(2, 0.07, samples);

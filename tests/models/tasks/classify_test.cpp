@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "models/task.h"
+#include "models/tasks/classify.h"
 #include "runtime/options/config_reader.h"
 #include "runtime/options/registry.h"
 #include "tests/support/build_model.h"
@@ -42,18 +43,21 @@ class FlatBackbone : public Backbone {
 
 class ClassifyTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Task> make(int64_t num_classes) {
+  std::shared_ptr<Task> make(int64_t num_classes, ClassLoss loss = ClassLoss::kCrossEntropy) {
     ModelContext build;
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     const DataShape data{.source = "test", .image = ImageShape{1, 2, 3}, .classes = num_classes};
     const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
-    auto task = Registry<Task>::create(Choice<Task>("classify"), {build, data, make_backbone});
+    Classify::Options options;
+    options.loss = loss;
+    const Choice<Task> choice("classify", options);
+    auto task = Registry<Task>::create(choice, {build, data, make_backbone});
     testing::fill_parameters(*task);
     return task;
   }
   /// Six features an image are read as six logits.
-  std::shared_ptr<Task> make_identity() {
-    auto task = make(6);
+  std::shared_ptr<Task> make_identity(ClassLoss loss = ClassLoss::kCrossEntropy) {
+    auto task = make(6, loss);
     const torch::NoGradGuard no_grad;
     parameter(*task, "head.weight").copy_(torch::eye(6));
     parameter(*task, "head.bias").zero_();
@@ -169,6 +173,21 @@ TEST_F(ClassifyTest, CountsTopOneAndTopFive) {
   EXPECT_EQ(sum_of(sums, "top1"), 1);
   EXPECT_EQ(sum_of(sums, "top5"), 2);
   EXPECT_EQ(sums.sums[0].weight, 3.0);
+}
+
+TEST_F(ClassifyTest, ProbabilitiesAreThoseOfTheLoss) {
+  const auto probability = [&](ClassLoss loss, int64_t index) {
+    const auto task = make_identity(loss);
+    EXPECT_TRUE(task->classifies());
+    const torch::Tensor logits = torch::tensor({{2., 0., 0., 0., 0., 1.}}, torch::kFloat64);
+    const EvalOutput output =
+        task->evaluate(in_step(batch_of(logits, {0}), classify_step(1, false)));
+    return output.probability_bN[0][index].item<double>();
+  };
+  EXPECT_NEAR(probability(ClassLoss::kCrossEntropy, 5),
+              std::exp(1.0) / (std::exp(2.0) + std::exp(1.0) + 4), 1e-14);
+  EXPECT_NEAR(probability(ClassLoss::kBinary, 5), 1 / (1 + std::exp(-1.0)), 1e-14);
+  EXPECT_EQ(probability(ClassLoss::kBinary, 1), 0.5);
 }
 
 TEST_F(ClassifyTest, TiesGoToTheLowerClass) {

@@ -243,6 +243,14 @@ TEST(Denoise, PicturesAreOfWhatIsEvaluated) {
   EXPECT_EQ(task->pictures(even_images(0, 0, 0.9))[3].image_bCHW.size(0), 0);
 }
 
+TEST(Denoise, RestoresImagesAsTheyAre) {
+  const auto task = make_denoise("");
+  const Batch batch = even_images(0, 2, 0.4);
+  EXPECT_LT(apart(task->restored(batch), batch.image_bCHW()), 1e-12);  // the model changes nothing
+  EXPECT_GT(apart(task->outputs(batch).view({2, 3, 8, 8}), batch.image_bCHW()), 0.01);  // noise
+  EXPECT_FALSE(task->classifies());
+}
+
 TEST(Denoise, RefusesWhatItCannotDenoise) {
   const auto error = [](const std::string& options, const DenoiseCase& test = {}) {
     return config_error_of([&] { make_denoise(options, test); });

@@ -168,8 +168,18 @@ TEST_F(MocoV3Test, EvaluationReportsWhatItSees) {
   for (const Metric& metric : task_->metrics({})) names.push_back(metric.name);
   EXPECT_THAT(names, ::testing::ElementsAre("loss", "contrast_top1", "feature_std", "knn_top1",
                                             "key_router_agreement"));
-  task_->references()->clear();
+  task_->references()->clear(0);
   EXPECT_EQ(task_->evaluate(batch).sums.size(), without.sums.size());
+  // References that are drawn from the evaluated samples, each or every other one, do not vote for
+  // themselves.
+  for (const int64_t stride : {1, 2}) {
+    torch::Tensor own_b = torch::full({kImages}, -1, torch::kInt64);
+    for (int64_t n = 0; n * stride < kImages; ++n) own_b[n * stride] = n;
+    task_->references()->clear(stride * kImages);
+    task_->references()->add(batch);
+    EXPECT_EQ(sum_of(task_->evaluate(batch), "knn_top1"),
+              (neighbours.classify(query.pooled_bD, own_b) == batch.label_b).sum().item<double>());
+  }
 }
 
 // Keys of other ranks are in the way of a query as those of its own are.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/utf8.h"
 #include "tests/support/draws.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/small_bpe.h"
@@ -85,6 +86,65 @@ TEST(Gpt2Tokenizer, TakesEndOfTextForTextInText) {
   EXPECT_EQ(tokenizer.end_of_text(), 257);
   EXPECT_EQ(pieces_of(tokenizer, "<|endoftext|>"), "<|||en|d|o|f|t|e|x|t|||>");
   EXPECT_EQ(tokenizer.bytes_of(257), "<|endoftext|>");
+}
+
+BpeVocabulary with_special_tokens() {
+  BpeVocabulary vocabulary = vocabulary_of({{"a", "b"}, {" ", "a"}, {"|", ">"}, {"<", "|"}});
+  for (const char* token : {"<|endoftext|>", "<|user|>"}) vocabulary.tokens.emplace_back(token);
+  return vocabulary;
+}
+
+TEST(Gpt2Tokenizer, EncodesSpecialTokensAsTheirIds) {
+  const Gpt2Tokenizer tokenizer(with_special_tokens(), SpecialTokens::kEncode);
+  const Gpt2Tokenizer plain(with_special_tokens());
+  EXPECT_EQ(pieces_of(tokenizer, "ab<|endoftext|> ab<|user|><|endoftext|>"),
+            "ab|<|endoftext|>| a|b|<|user|>|<|endoftext|>");
+  EXPECT_EQ(pieces_of(tokenizer, "<<|endoftext|>"), "<|<|endoftext|>");
+  for (const char* text : {"", "ab <|", "<|endoftext|", "<|endoftext", "<||>", "|>", "<| user|>"}) {
+    EXPECT_EQ(ids_of(tokenizer, text), ids_of(plain, text)) << text;
+  }
+  EXPECT_EQ(tokenizer.special_tokens(), "encode");
+  EXPECT_EQ(plain.special_tokens(), "");
+  EXPECT_EQ(tokenizer.identity(), plain.identity());
+  EXPECT_NE(tokenizer.cache_identity(), plain.cache_identity());
+}
+
+TEST(Gpt2Tokenizer, RefusesSpecialTokensIfTold) {
+  const Gpt2Tokenizer tokenizer(with_special_tokens(), SpecialTokens::kError);
+  EXPECT_EQ(pieces_of(tokenizer, "ab <|endoftext"), "ab| |<||e|n|d|o|f|t|e|x|t");
+  std::vector<int64_t> ids{1};
+  try {
+    tokenizer.encode("ab ab<|user|> <|endoftext|>", ids);
+    FAIL() << "taken";
+  } catch (const BadText& error) {
+    EXPECT_EQ(error.offset(), 5u);
+    EXPECT_EQ(error.problem(), "the special token <|user|>");
+    EXPECT_NE(error.hint().find("data.special_tokens"), std::string::npos) << error.hint();
+  }
+  EXPECT_EQ(ids, (std::vector<int64_t>{1}));
+}
+
+/// Text arrives byte by byte, and all that may be encoded is encoded at once.
+TEST(Gpt2Tokenizer, EncodesPiecesWithSpecialTokensAsTheWhole) {
+  const Gpt2Tokenizer tokenizer(with_special_tokens(), SpecialTokens::kEncode);
+  Draws draws(5);
+  const std::vector<std::string> parts{"ab", " ", "<|endoftext|>", "<|user|>", "<|", "user",
+                                       "|>", "<", "b b ab ",       "é"};
+  for (int i = 0; i < 200; ++i) {
+    std::string text, held;
+    for (int part = 0; part < 12; ++part) text += parts[draws.below(parts.size())];
+    std::vector<int64_t> ids;
+    for (const char c : text) {
+      held += c;
+      const size_t length = tokenizer.complete_prefix(held);
+      if (length > 0 && (length < held.size() || check_utf8(held).valid == held.size())) {
+        tokenizer.encode(held.substr(0, length), ids);
+        held.erase(0, length);
+      }
+    }
+    tokenizer.encode(held, ids);
+    EXPECT_EQ(ids, ids_of(tokenizer, text)) << text;
+  }
 }
 
 TEST(Gpt2Tokenizer, NamesTheByteThatIsNoUtf8) {

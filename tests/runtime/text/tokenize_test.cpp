@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <exception>
@@ -128,6 +129,74 @@ TEST_F(Tokenize, LeavesNothingOnAFullDisk) {
   EXPECT_TRUE(fs::is_empty(scratch_.path()));
 }
 
+TEST_F(Tokenize, EndsEachFileThatIsADocument) {
+  tokenizer_.end = 511;
+  const TokenFileInfo info =
+      tokenize_files({write("b", "xy\nz"), write("empty", ""), write("a", "u")}, tokenizer_, files_,
+                     out_, Documents::kFiles);
+  EXPECT_THAT(read_tokens(out_),
+              ElementsAre('x' + 256, 'y', '\n', 'z' + 256, 511, 511, 'u' + 256, 511));
+  EXPECT_EQ(info.num_bytes, 5);
+  EXPECT_EQ(info.documents, "files");
+  EXPECT_EQ(TokenFile(out_).info()->documents, "files");
+}
+
+TEST_F(Tokenize, EndsEachLineThatIsADocument) {
+  tokenizer_.end = 511;
+  const std::string lines =
+      "{\"text\": \"xy\\nz\", \"id\": 3}\n{\"text\": \"\"}\n{\"id\": 1, \"text\": \"u v\"}";
+  const TokenFileInfo info =
+      tokenize_files({write("a", lines)}, tokenizer_, files_, out_, Documents::kLines);
+  EXPECT_THAT(read_tokens(out_),
+              ElementsAre('x' + 256, 'y', '\n', 'z' + 256, 511, 511, 'u' + 256, ' ', 'v', 511));
+  EXPECT_EQ(info.num_bytes, 7);
+  EXPECT_EQ(info.num_words, 4);
+  EXPECT_EQ(info.sources[0].size, static_cast<int64_t>(lines.size()));
+  EXPECT_EQ(info.sources[0].sha256, sha256_hex(lines));
+}
+
+TEST_F(Tokenize, ReadsLinesLongerThanWhatIsReadAtOnce) {
+  tokenizer_.end = 511;
+  std::string lines;
+  size_t letters = 0;
+  for (const size_t size : {5u, 3'000'000u, 7'000'000u, 0u, 1'048'576u}) {
+    lines += "{\"text\": \"" + std::string(size, 'x') + "\"}\n";
+    letters += size;
+  }
+  tokenize_files({write("a", lines)}, tokenizer_, files_, out_, Documents::kLines);
+  const std::vector<int64_t> tokens = read_tokens(out_);
+  EXPECT_EQ(tokens.size(), letters + 5);
+  EXPECT_EQ(std::ranges::count(tokens, 511), 5);
+}
+
+TEST_F(Tokenize, NamesTheLineThatIsNoDocument) {
+  tokenizer_.end = 511;
+  const auto problem = [&](const std::string& line) {
+    write("a", "{\"text\": \"one\"}\n" + line + "\n{\"text\": \"three\"}\n");
+    try {
+      tokenize_files({scratch_.file("a")}, tokenizer_, files_, out_, Documents::kLines);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  for (const char* line : {"", "text", "[\"text\"]", "3", "{\"text\": 3}", "{\"texts\": \"a\"}"}) {
+    EXPECT_THAT(problem(line), HasSubstr("/a:2: not a JSON object with a string \"text\"")) << line;
+  }
+  EXPECT_EQ(problem("{\"text\": \"two\"}"), "no error");
+}
+
+TEST_F(Tokenize, RefusesDocumentsWithoutAnEndOfTextToken) {
+  for (const Documents documents : {Documents::kFiles, Documents::kLines}) {
+    try {
+      tokenize_files({write("a", "{\"text\": \"\"}")}, tokenizer_, files_, out_, documents);
+      FAIL() << "written";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("<|endoftext|>"), HasSubstr("tokenizer lines")));
+    }
+  }
+}
+
 TEST(WordCounter, CountsRunsBetweenWhiteSpace) {
   const auto words = [](const std::vector<std::string>& parts) {
     WordCounter counter;
@@ -175,6 +244,12 @@ TEST_F(CachedTokensTest, AreMadeOnceForEachTextAndTokenizer) {
   const LineTokenizer other("other lines");
   EXPECT_GT(cached_tokens(path, other, files_, folder_).seconds, 0.0);
   EXPECT_EQ(names().size(), 6u);
+  tokenizer_.end = 511;
+  for (int i = 0; i < 2; ++i) {
+    const CachedTokens ended = cached_tokens(path, tokenizer_, files_, folder_, Documents::kFiles);
+    EXPECT_EQ(ended.file.tokens().size(), 9u);
+    EXPECT_EQ(ended.seconds == 0.0, i == 1);
+  }
 }
 
 TEST_F(CachedTokensTest, AreMadeByOneOfSeveralThreads) {

@@ -74,6 +74,30 @@ TEST_F(Cifar, NamesItsClassesWhereTheFolderDoes) {
   EXPECT_TRUE(source()->class_names().empty());
 }
 
+TEST_F(Cifar, IsOfAHundredClassesWhereTheFolderNamesThem) {
+  EXPECT_EQ(source()->shape().classes, 10);
+  std::ofstream names(folder_ / "fine_label_names.txt");
+  for (int i = 0; i < 100; ++i) names << "class " << i << "\n";
+  names.close();
+  EXPECT_EQ(source()->shape().classes, 100);
+  EXPECT_EQ(source()->class_names().at(99), "class 99");
+  set("classes=10");
+  EXPECT_EQ(source()->shape().classes, 10);
+}
+
+TEST_F(Cifar, IsLabelledByName) {
+  write("test_batch.bin", 3, 0);
+  std::ofstream(folder_ / "batches.meta.txt") << "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n";
+  set("class_names=[j, i, h, g, f, e, d, c, b, a]");
+  const auto records = source()->open(Split::kValid);
+  EXPECT_EQ(records->read(1, 0).label, 8) << "b";
+  EXPECT_THAT(records->notes(), ElementsAre(HasSubstr("in another order")));
+  fs::remove(folder_ / "batches.meta.txt");
+  EXPECT_EQ(source()->open(Split::kValid)->read(1, 0).label, 1);
+  EXPECT_THAT(source()->open(Split::kValid)->warnings(),
+              ElementsAre(HasSubstr("names no classes")));
+}
+
 TEST_F(Cifar, JoinsTheFilesInTheOrderGiven) {
   write("b.bin", 3, 0);
   write("a.bin", 2, 5);

@@ -22,6 +22,7 @@
 namespace shoal {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -68,6 +69,15 @@ class ImageFolder : public ::testing::Test {
         changes_);
   }
 
+  std::string refusal(Split split) const {
+    try {
+      source()->open(split);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "taken";
+  }
+
   LoaderSettings settings(int64_t batch) const {
     const auto folder = source();
     LoaderSettings result;
@@ -88,17 +98,62 @@ int64_t byte_at(const torch::Tensor& image_CHW, int64_t c, int64_t y, int64_t x)
   return std::lround(255.0 * image_CHW[c][y][x].item<double>());
 }
 
-TEST_F(ImageFolder, NamesItsClassesByTheirFolders) {
-  EXPECT_TRUE(source()->class_names().empty());  // val has none
-  std::filesystem::create_directories(scratch_.file("val/dog"));
-  std::filesystem::create_directories(scratch_.file("val/cat"));
-  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"cat", "dog"}));
+TEST_F(ImageFolder, NamesItsClassesByTheFoldersThatItTrainsOn) {
+  const std::vector<std::string> cat_dog{"cat", "dog"};
+  EXPECT_EQ(source()->class_names(), cat_dog);
+  for (const char* name : {"val/ant", "val/bee"}) fs::create_directories(scratch_.file(name));
+  EXPECT_EQ(source()->class_names(), cat_dog);
+  set("train.folder=missing");
+  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"ant", "bee"}));
   set("valid.folder=missing");
   EXPECT_TRUE(source()->class_names().empty());
+  set("class_names=[x, y]");
+  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"x", "y"}));
+}
+
+TEST_F(ImageFolder, CountsItsClassesUnlessTheRecipeDoes) {
+  set("classes=auto");
+  EXPECT_EQ(source()->shape().classes, 2);
+  EXPECT_FALSE(source()->shape().has_unknown_classes);
+  set("train.list=list.txt");
+  EXPECT_EQ(source()->shape().classes, 0) << "a list has numbers, whose number is not known";
+  set("~train.list");
+  set("train.folder=train/cat");
+  EXPECT_EQ(source()->shape().classes, 0) << "images without class folders";
+  set("class_names=[x, y, z]");
+  EXPECT_EQ(source()->shape().classes, 3);
+  set("~class_names");
+  set("train.folder=missing");
+  set("valid.folder=missing");
+  EXPECT_TRUE(source()->shape().has_unknown_classes);
+  EXPECT_THROW(source()->open(Split::kTrain), DataError);
+}
+
+TEST_F(ImageFolder, LabelsByName) {
+  set("class_names=[dog, fox, cat]");
+  set("classes=auto");
+  const auto opened = source()->open(Split::kTrain);
+  EXPECT_EQ(opened->read(0, 0).label, 2) << "cat";
+  EXPECT_EQ(opened->read(5, 0).label, 0) << "dog";
+  EXPECT_THAT(opened->notes(), ElementsAre(HasSubstr("train: its classes are in another order")));
+  EXPECT_THAT(opened->warnings(), ElementsAre(HasSubstr("train: has 2 of the 3 classes")));
   set("valid.folder=train");
-  EXPECT_EQ(source()->class_names(), (std::vector<std::string>{"cat", "dog"}));
-  set("classes=none");
-  EXPECT_TRUE(source()->class_names().empty());
+  EXPECT_THAT(source()->open(Split::kValid)->warnings(), IsEmpty()) << "a note";
+  EXPECT_THAT(source()->open(Split::kValid)->notes(), ::testing::SizeIs(2));
+  set("class_names=[dogs, cat]");
+  EXPECT_THAT(refusal(Split::kTrain), HasSubstr("train: its class 'dog' is not in "
+                                                "data.class_names; did you mean 'dogs'?"));
+}
+
+TEST_F(ImageFolder, RefusesNamesThatAreNoList) {
+  const auto mistakes = [this](const char* names) {
+    set(names);
+    return testing::mistakes_of([this] { source(); });
+  };
+  EXPECT_THAT(mistakes("class_names=[cat]"),
+              ElementsAre(HasSubstr("1 names, and data.classes is 2")));
+  EXPECT_THAT(mistakes("class_names=[cat, cat]"), ElementsAre(HasSubstr("'cat' repeats")));
+  EXPECT_THAT(mistakes("class_names=[cat, '']"), ElementsAre(HasSubstr("the text is empty")));
 }
 
 TEST_F(ImageFolder, CropsEachViewAtAPlaceOfItsOwn) {
@@ -164,6 +219,7 @@ TEST_F(ImageFolder, EvaluatesTheMiddleOfImages) {
   set("valid.crop={name: center, resize: 16}");
   EXPECT_EQ(source()->shape().text(), "images of 3 x 8 x 8");
   const auto images = source()->open(Split::kValid);
+  EXPECT_EQ(images->name(0), scratch_.file("val/a.jpg"));
   EvalLoader loader(*images, settings(1));
   const torch::Tensor image = loader.next()->image_bCHW()[0];
   for (int64_t x = 0; x < kSide; ++x) {
@@ -207,21 +263,13 @@ TEST_F(ImageFolder, RefusesOverlapOfTrainingAndValidationSplit) {
 }
 
 TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
-  const auto refusal = [&]() -> std::string {
-    try {
-      source()->open(Split::kTrain);
-    } catch (const DataError& error) {
-      return error.what();
-    }
-    return "taken";
-  };
-  for (const char* name : {"other/bird", "other/cat"}) {
-    std::filesystem::create_directories(scratch_.file(name));
-  }
+  for (const char* name : {"other/bird", "other/cat"}) fs::create_directories(scratch_.file(name));
   set("valid.folder=other");
-  EXPECT_THAT(refusal(), HasSubstr("have other class folders, the first being cat and bird"));
-  set("valid.folder=missing");
-  EXPECT_EQ(refusal(), "taken");
+  EXPECT_EQ(refusal(Split::kTrain), "taken");
+  EXPECT_THAT(refusal(Split::kValid),
+              HasSubstr("other: its class 'bird' is not in data.class_names"));
+  set("classes=3");
+  EXPECT_THAT(refusal(Split::kTrain), HasSubstr("2 class folders, and data.classes is 3"));
 }
 
 TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {

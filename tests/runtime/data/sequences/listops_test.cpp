@@ -259,6 +259,9 @@ TEST(ListOps, ReadsTheFilesOfLrasGenerator) {
                                                   kListOpsClose, kListOpsClose}));
   EXPECT_EQ(sample.label, parse_all(sample.token_S).value());
   EXPECT_EQ(set->read(1, 0).token_S, (std::vector<int64_t>{8}));
+  EXPECT_EQ(source->sample_of_line("[MED 3 8 [SM 9 4 ] ]").value().token_S, sample.token_S);
+  EXPECT_THROW(source->sample_of_line("[MED 3 x ]"), DataError);
+  EXPECT_THROW(source->sample_of_line("( )"), DataError);
   EXPECT_THAT(set->fingerprint(), HasSubstr("basic_train.tsv"));
   EXPECT_EQ(source->open(Split::kValid)->size(), 300);  // drawn
 }

@@ -45,6 +45,21 @@ TEST_F(LraTexts, AreTheBytesAfterTheLabel) {
   EXPECT_THAT(set->fingerprint(), HasSubstr("train.tsv 23 "));
 }
 
+TEST_F(LraTexts, TakeLinesWithoutLabels) {
+  const auto tokens = [&](const char* name, const std::string& line) {
+    const auto source = testing::source_of(fmt::format(
+        "{{source: {}, train: {{files: [a]}}, valid: {{files: [b]}}, max_length: 5}}", name));
+    return source->sample_of_line(line).value().token_S;
+  };
+  EXPECT_EQ(tokens("lra_text", "a\tlong one"),
+            open("lra_text", "1\ta\tlong one\n", 5)->read(0, 0).token_S);
+  EXPECT_EQ(tokens("lra_retrieval", "P Q\tlonger"),
+            open("lra_retrieval", "0\t1\t2\tP Q\tlonger\n", 5)->read(0, 0).token_S);
+  EXPECT_THROW(tokens("lra_text", ""), DataError);
+  EXPECT_THROW(tokens("lra_retrieval", "no tab"), DataError);
+  EXPECT_THROW(tokens("lra_retrieval", "\t"), DataError);
+}
+
 TEST_F(LraTexts, RefuseALineWithoutTextWhenTheyAreOpened) {
   const auto refusal = [](const std::function<void()>& open) -> std::string {
     try {

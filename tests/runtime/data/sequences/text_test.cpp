@@ -296,6 +296,69 @@ TEST_F(Text, RefusesATokenizerOfAnotherSizeThanTheModels) {
   }
 }
 
+class TextDocuments : public Text {
+ protected:
+  TextDocuments() {
+    write("vocab.json", testing::vocab_json({"<|endoftext|>"}));
+    write("merges.txt", "");
+    options_.tokenizer = Choice<Tokenizer>(
+        "gpt2",
+        Gpt2Tokenizer::Options{scratch_.file("vocab.json"), scratch_.file("merges.txt"), 257});
+    context_.cache_folder = scratch_.file("cache");
+  }
+  /// All tokens of the validation split, as text; "|" ends a document.
+  std::string tokens() {
+    options_.sequence = 1;
+    const auto set = open(Split::kValid);
+    std::string text;
+    for (int64_t i = 0; i <= set->size(); ++i) {
+      const int64_t id =
+          i < set->size() ? set->read(i, 0).token_S[0] : set->read(i - 1, 0).token_label_S[0];
+      text += id == 256 ? '|' : static_cast<char>(id);
+    }
+    return text;
+  }
+};
+
+TEST_F(TextDocuments, AreFilesOrLinesAndEachIsEnded) {
+  write("v", "ab");
+  write("w", "c");
+  options_.valid.files = {"v", "w"};
+  EXPECT_EQ(tokens(), "abc");
+  options_.format.documents = Documents::kFiles;
+  EXPECT_EQ(tokens(), "ab|c|");
+  write("v", "{\"text\": \"ab\"}\n{\"text\": \"d\"}\n");
+  write("w", "{\"text\": \"c\"}");
+  options_.format.documents = Documents::kLines;
+  EXPECT_EQ(tokens(), "ab|d|c|");
+  write("w", "c");
+  EXPECT_THAT(problem(), HasSubstr("/w:1: not a JSON object"));
+}
+
+TEST_F(TextDocuments, OfCachesAreThoseTheyWereMadeWith) {
+  options_.valid.files = {"v.bin"};
+  write_cache("v.bin", {97, 256, 98, 256, 99, 99, 99},
+              TextSource(options_, context_).tokenizer()->identity());
+  EXPECT_EQ(tokens(), "a|b|ccc");
+  options_.format.documents = Documents::kLines;
+  EXPECT_THAT(problem(), HasSubstr("v.bin: a cache that was not made with --documents lines"));
+}
+
+TEST_F(TextDocuments, SpecialTokensAreRefusedUnlessTheRecipeSaysWhatTheyAre) {
+  write("v", "ab<|endoftext|>c");
+  EXPECT_THAT(problem(), HasSubstr("/v: byte 2: the special token <|endoftext|>"));
+  EXPECT_THROW(
+      {
+        std::vector<int64_t> ids;
+        TextSource(options_, context_).tokenizer()->encode("<|endoftext|>", ids);
+      },
+      BadText);
+  options_.format.special_tokens = SpecialTokens::kEncode;
+  EXPECT_EQ(tokens(), "ab|c");
+  options_.format.special_tokens = SpecialTokens::kText;
+  EXPECT_EQ(tokens(), "ab<|endoftext|>c");
+}
+
 TEST_F(Text, OpensOnlyTheSplitAskedFor) {
   write("v", "0123456789");
   EXPECT_EQ(open(Split::kValid)->size(), 2);
@@ -341,6 +404,15 @@ TEST(TextOptions, ReadRecipesAndPointAtMistakes) {
         "valid: {files: [b]}\n");
   });
   EXPECT_THAT(twice, ElementsAre(AllOf(HasSubstr("train.files"), HasSubstr("a is named twice"))));
+  const auto bytes = testing::mistakes_of([&] {
+    read(
+        "source: text\n"
+        "documents: lines\n"
+        "special_tokens: encode\n"
+        "train: {files: [a]}\n"
+        "valid: {files: [b]}\n");
+  });
+  EXPECT_THAT(bytes, UnorderedElementsAre(HasSubstr("r.yaml:2:"), HasSubstr("r.yaml:3:")));
 }
 
 TEST(TextWikiText2Data, IsReadAsBytes) {

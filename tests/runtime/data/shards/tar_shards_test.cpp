@@ -146,6 +146,39 @@ TEST_F(TarShards, GiveTheBatchesOfTheirFolderBitForBit) {
   }
 }
 
+TEST_F(TarShards, NameTheirClassesInTheIndex) {
+  set("classes=auto");
+  EXPECT_EQ(source()->shape().classes, 2);
+  EXPECT_THAT(source()->class_names(), ElementsAre("cat", "dog"));
+  for (const std::string& path : shards_in(scratch_.file("shards/train"), "")) {
+    fs::remove(shard_index_path(path));
+  }
+  EXPECT_EQ(source()->shape().classes, 0) << "images without labels, as without class folders";
+  fs::remove_all(scratch_.file("shards/train"));
+  fs::remove_all(scratch_.file("shards/val"));
+  EXPECT_TRUE(source()->shape().has_unknown_classes);
+}
+
+TEST_F(TarShards, AreLabelledByName) {
+  const std::string before = opened()->fingerprint();
+  set("class_names=[dog, cat]");
+  const auto set_of_shards = opened();
+  EXPECT_EQ(set_of_shards->read(0, 0).label, 1) << "cat";
+  EXPECT_EQ(set_of_shards->read(6, 0).label, 0) << "dog";
+  EXPECT_THAT(set_of_shards->notes(), ElementsAre(HasSubstr("in another order")));
+  EXPECT_NE(set_of_shards->fingerprint(), before);
+  EXPECT_THAT(opened(Split::kValid)->warnings(),
+              ElementsAre(HasSubstr("v.tar: names no classes; its labels are taken for places")));
+  set("class_names=[dog, fox]");
+  EXPECT_THAT(refusal(), HasSubstr("shard-000000.tar: its class 'cat' is not in data.class_names"));
+}
+
+TEST_F(TarShards, WarnOfAHeadThatIsWiderThanTheData) {
+  EXPECT_THAT(opened()->warnings(), IsEmpty());
+  set("classes=3");
+  EXPECT_THAT(opened()->warnings(), ElementsAre(HasSubstr("has 2 of the 3 classes")));
+}
+
 TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   const auto reds = [](const SampleSet& set) {
     std::vector<int64_t> values;
@@ -157,12 +190,14 @@ TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   set("train.shards=[val/v.tar, train/shard-000001.tar, train/shard-000000.tar]");
   const std::vector<int64_t> values = reds(*opened());
   EXPECT_EQ(values.front(), 4);
+  EXPECT_EQ(opened()->name(0), scratch_.file("shards/val/v.tar/v.png"));
   EXPECT_EQ(values.back() + 1, values[1]) << "the first shard ends before the second begins";
 }
 
 TEST_F(TarShards, DecodeAtAReducedSizeWhenTold) {
   set("image_size=4");
   set("decode_side=5");
+  EXPECT_EQ(source()->image_transform()->decode_side, 5);
   EXPECT_EQ(opened()->read(0, 0).shape, (ImageShape{3, 9, 14})) << "a PNG file, whole";
   EXPECT_EQ(opened()->read(1, 0).shape, (ImageShape{3, 5, 7}));
 }

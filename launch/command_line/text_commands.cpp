@@ -1,0 +1,101 @@
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <memory>
+
+#include "launch/command_line/shared_options.h"
+#include "launch/job/launch_info.h"
+#include "launch/predict/generate.h"
+#include "launch/predict/score.h"
+
+namespace shoal {
+namespace {
+
+void add_sampling(CLI::App& command, GenerateArguments& arguments) {
+  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
+      ->transform(integer_in(in_range(1, int64_t{1} << 40)))
+      ->capture_default_str();
+  command
+      .add_option("--temperature", arguments.sampling.temperature,
+                  "divides the logits; 0: always the most probable token")
+      ->transform(strict_number(config::type_of<double>(), in_range(0, 1e6)))
+      ->capture_default_str();
+  command
+      .add_option("--top-k", arguments.sampling.top_k,
+                  "choose among this many most probable tokens; 0: among all")
+      ->transform(integer_in(at_least(0)))
+      ->capture_default_str();
+  command
+      .add_option("--top-p", arguments.sampling.top_p,
+                  "choose among the fewest tokens, most probable first, that together have this "
+                  "probability")
+      ->transform(strict_number(config::type_of<double>(), in_range(above(0), 1)))
+      ->capture_default_str();
+  command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
+      ->transform(integer_in(at_least(0)));
+  command.add_option("--samples", arguments.samples, "texts of each prompt")
+      ->transform(integer_in(in_range(1, 1'000'000)))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--batch", arguments.batch,
+          "texts that are generated at once, over all ranks; changes a text by rounding only")
+      ->transform(integer_in(in_range(1, 1'000'000)))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "generate", "Continue texts with a language model, on any number of ranks");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  add_weights(*command, arguments->checkpoint);
+  add_overrides(*command, arguments->checkpoint.overrides);
+  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--prompt-file", arguments->prompt_files,
+                   "file whose whole text is continued, - standard input, which is also read if "
+                   "no prompt is given; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_sampling(*command, *arguments);
+  add_model_override(*command, arguments->checkpoint.override_model);
+  command->add_flag("--json", arguments->json,
+                    "one JSON object on stdout: prompt, text, tokens (ids), stop; of several texts "
+                    "a list of these, sequences");
+  command->footer(
+      "Examples:\n"
+      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
+      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
+      "  printf 'Once' | shoal generate runs/tiny\n"
+      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
+  command->callback(
+      [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
+}
+
+void add_score(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand(
+      "score", "Score continuations of texts with a language model, on any number of ranks");
+  const auto arguments = std::make_shared<ScoreArguments>();
+  add_weights(*command, arguments->checkpoint);
+  command->add_option("file", arguments->file, "lines of JSON; -: standard input")
+      ->type_name("FILE")
+      ->required();
+  add_overrides(*command, arguments->checkpoint.overrides);
+  command->add_option("--out", arguments->out, "file to make; default: stdout")->type_name("FILE");
+  add_model_override(*command, arguments->checkpoint.override_model);
+  command->footer(
+      "A line is {\"context\": …, \"continuation\": …}, two texts or two lists of token ids. The\n"
+      "answer has its other fields, logprob (of the continuation, in nats), greedy (whether each\n"
+      "of its tokens is the most probable one) and tokens (their number).\n"
+      "Examples:\n"
+      "  shoal score runs/tiny questions.jsonl --out scores.jsonl\n"
+      "  printf '{\"context\": \"2 + 2 =\", \"continuation\": \" 4\"}' | shoal score runs/tiny -");
+  command->callback(
+      [&code, arguments] { code = score(*arguments, environment_variable, std::cout); });
+}
+
+}  // namespace shoal

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/data/data_source.h"
+
+namespace shoal {
+
+/// Some samples of a set, named by their indices, in this order. Files, texts and corrupt records
+/// are told of the whole set.
+class SampleSubset final : public SampleSet {
+ public:
+  SampleSubset(std::shared_ptr<const SampleSet> all, std::vector<int64_t> indices);
+  /// Draws `count` different samples, which keep their order; all if there are no more. The choice
+  /// depends only on the seed and the size of the set.
+  static std::unique_ptr<const SampleSet> draw(std::unique_ptr<const SampleSet> all, int64_t count,
+                                               uint64_t seed);
+
+  int64_t size() const override { return std::ssize(indices_); }
+  Sample read(int64_t index, int64_t epoch) const override {
+    return all_->read(indices_[static_cast<size_t>(index)], epoch);
+  }
+  std::string name(int64_t index) const override {
+    return all_->name(indices_[static_cast<size_t>(index)]);
+  }
+  std::vector<int64_t> substituted() const override { return all_->substituted(); }
+  std::optional<TextCounts> text_counts() const override { return all_->text_counts(); }
+  std::vector<std::string> notes() const override { return all_->notes(); }
+  std::vector<std::string> warnings() const override { return all_->warnings(); }
+  std::string fingerprint() const override { return all_->fingerprint(); }
+  std::string tokenizer_identity() const override { return all_->tokenizer_identity(); }
+
+ private:
+  std::shared_ptr<const SampleSet> all_;
+  std::vector<int64_t> indices_;
+};
+
+}  // namespace shoal
