@@ -17,6 +17,7 @@
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
+#include "launch/runs/runs.h"
 #include "moe/routing/router.h"
 #include "runtime/base/text.h"
 #include "runtime/options/config_value.h"
@@ -285,6 +286,33 @@ void add_new(CLI::App& app, ExitCode& code) {
   command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
 }
 
+void add_runs(CLI::App& app, ExitCode& code) {
+  CLI::App* command = app.add_subcommand("runs", "List and compare runs, or remove failed ones");
+  const auto arguments = std::make_shared<RunsArguments>();
+  command->add_option("folders", arguments->folders, "folders of runs, at any depth; default: runs")
+      ->type_name("FOLDER");
+  command->add_option("--sort", arguments->sort, "by a column; -KEY in reverse order")
+      ->type_name("KEY");
+  command
+      ->add_option("--filter", arguments->words,
+                   "only runs whose names have all these words, or whose columns KEY=VALUE")
+      ->type_name("WORD");
+  add_json(*command, arguments->json);
+  CLI::Option* prunes = command->add_flag(
+      "--prune", arguments->prunes,
+      "name what may go: superseded attempts, and failed or crashed runs without a checkpoint (so "
+      "none that model.init_from may name), without a live job and without other files");
+  prunes->excludes(command->get_option("--json"));
+  command->add_flag("--yes", arguments->removes, "with --prune: remove them")->needs(prunes);
+  command->footer(
+      "Examples:\n  shoal runs\n"
+      "  shoal runs /scratch/runs --sort -score --filter vit state=done\n"
+      "  shoal runs --prune --yes");
+  command->callback([&code, arguments] {
+    if (read_launch_info(environment_variable).rank == 0) code = runs(*arguments, std::cout);
+  });
+}
+
 void add_predict(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "predict", "Label images or lines of text, or restore images, on any number of ranks");
@@ -326,7 +354,8 @@ void add_report(CLI::App& app, ExitCode& code) {
       ->required();
   command
       ->add_option("--out", arguments->out,
-                   "the page, which is replaced; default: report.html in the folder of the run")
+                   "the page, which is replaced; default: report.html in the folder of the run, of "
+                   "several runs comparison.html in the folder that holds them")
       ->type_name("FILE.html")
       ->check(must_be_html);
   command->footer(

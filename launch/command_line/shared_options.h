@@ -47,6 +47,7 @@ void add_keys(CLI::App& app, ExitCode& code);
 void add_new(CLI::App& app, ExitCode& code);
 void add_predict(CLI::App& app, ExitCode& code);
 void add_report(CLI::App& app, ExitCode& code);
+void add_runs(CLI::App& app, ExitCode& code);
 void add_score(CLI::App& app, ExitCode& code);
 /// Declare `prepare` and `split` below `data`, as above.
 void add_prepare(CLI::App& data, ExitCode& code);

@@ -439,6 +439,7 @@ void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::strin
   add_recipes(app, code);
   add_new(app, code);
   add_inspect(app, code);
+  add_runs(app, code);
   add_report(app, code);
   add_ckpt(app, code);
   add_import(app, code);

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "launch/runs/run_folder.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
@@ -100,6 +101,7 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
 }
 
 ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out) {
+  require_path(arguments.checkpoint.path);
   Json rows = Json::array();
   ExitCode code = ExitCode::kOk;
   for (const std::string& path : list_checkpoint_paths(arguments.checkpoint.path)) {

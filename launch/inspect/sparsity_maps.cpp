@@ -8,6 +8,7 @@
 
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
+#include "launch/runs/run_folder.h"
 #include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
@@ -83,6 +84,7 @@ std::string sparsity_text(const SparsityHistory& history) {
 /// Folders of one checkpoint or all those of a run; --override skips those that cannot be read.
 std::vector<std::string> chosen_checkpoints(const CheckpointChoice& choice) {
   if (choice.best) return {choose_checkpoint(choice)};
+  require_path(choice.path);
   std::vector<std::string> paths = list_checkpoint_paths(choice.path);
   if (!choice.override_model || paths.size() == 1) return paths;
   std::erase_if(paths, [](const std::string& path) {

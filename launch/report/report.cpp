@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 
 #include "launch/pages/page.h"
@@ -75,6 +76,18 @@ std::string navigation(const std::vector<Section>& sections) {
   return fmt::format("<nav aria-label=\"Sections\"><ul>\n{}</ul></nav>\n", items);
 }
 
+/// A single run's report.html, or comparison.html in the innermost folder that holds all runs.
+std::string default_file(const std::vector<std::string>& runs) {
+  namespace fs = std::filesystem;
+  if (runs.size() == 1) return report_file(runs.front());
+  fs::path common = fs::weakly_canonical(runs.front()).parent_path();
+  for (const std::string& run : runs) {
+    const fs::path folder = fs::weakly_canonical(run).parent_path();
+    while (*folder.lexically_relative(common).begin() == "..") common = common.parent_path();
+  }
+  return (fs::proximate(common) / "comparison.html").lexically_normal().string();
+}
+
 }  // namespace
 
 std::string run_report_page(const std::vector<RunData>& read) {
@@ -113,14 +126,7 @@ ExitCode report(const ReportArguments& arguments, std::ostream& out) {
                             arguments.runs.size(), kNumCurveColours),
                 "write several pages");
   }
-  std::string file = arguments.out;
-  if (file.empty()) {
-    if (arguments.runs.size() > 1) {
-      throw Error(ExitCode::kUsage, "report: several runs share a page, which belongs to none",
-                  "name it with --out FILE.html");
-    }
-    file = report_file(arguments.runs.front());
-  }
+  const std::string file = arguments.out.empty() ? default_file(arguments.runs) : arguments.out;
   PosixFileSystem files;
   write_run_report(arguments.runs, file, files);
   out << file << "\n";

@@ -25,12 +25,12 @@ void write_run_report(const std::vector<std::string>& runs, const std::string& f
 /// `shoal report RUN… [--out FILE.html]`.
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run folders; several are compared on one page
-  std::string out = {};           ///< default: report.html in the folder of a single run
+  std::string out = {};  ///< default: report.html of a single run, else comparison.html beside them
 };
 
-/// Writes a page on finished or running runs. Throws Error (exit 2) for several runs without --out
-/// and for more than 8, DataError (exit 13) for a folder that is not a run's, StorageError (exit
-/// 21) if the page cannot be written.
+/// Writes a page on finished or running runs and prints its path. Throws Error (exit 2) for more
+/// than 8 runs and, with a suggestion, for a folder that does not exist, DataError (exit 13) for
+/// one that is not a run's, StorageError (exit 21) if the page cannot be written.
 ExitCode report(const ReportArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

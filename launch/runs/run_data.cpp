@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "launch/pages/picture.h"
+#include "launch/runs/run_folder.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/error.h"
@@ -23,9 +24,7 @@ constexpr const char* kRunHint =
     "name a folder that `shoal train` writes, <run.root>/<run.name>, such as runs/quickstart";
 
 void require_run_folder(const fs::path& folder) {
-  if (!fs::exists(folder)) {
-    throw DataError(fmt::format("'{}' does not exist", folder.string()), kRunHint);
-  }
+  require_path(folder);
   if (fs::exists(folder / "manifest.json")) {
     throw DataError(fmt::format("'{}' is a checkpoint, not a run", folder.string()), kRunHint);
   }
@@ -37,14 +36,6 @@ void require_run_folder(const fs::path& folder) {
                   "summary.json",
                   folder.string()),
       kRunHint);
-}
-
-Json object_in(const fs::path& file, RunData& run) {
-  if (!fs::is_regular_file(file)) return Json::object();
-  Json json = Json::parse(text_of_file(file), nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  run.problems.push_back(fmt::format("{}: no JSON object, left out", file.filename().string()));
-  return Json::object();
 }
 
 void note_unread(const char* name, const UnreadLines& unread, RunData& run) {
@@ -163,6 +154,15 @@ struct Flattener {
 
 }  // namespace
 
+Json read_object(const std::string& file, std::vector<std::string>& problems) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return Json::object();
+  Json json = Json::parse(text_of_file(file), nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  problems.push_back(fs::path(file).filename().string() + ": no JSON object, left out");
+  return Json::object();
+}
+
 std::optional<CheckpointFacts> checkpoint_facts(const std::string& folder, int64_t step) {
   const std::string path = folder + "/" + step_folder(step);
   CheckpointFacts facts{step, {}, 0, ""};
@@ -196,9 +196,9 @@ RunData read_run(const std::string& path) {
   try {
     require_run_folder(folder);
     run.name = fs::canonical(folder).filename().string();
-    run.env = object_in(folder / "env.json", run);
-    run.summary = object_in(folder / "summary.json", run);
-    run.confusion = object_in(folder / "confusion.json", run);
+    run.env = read_object(folder / "env.json", run.problems);
+    run.summary = read_object(folder / "summary.json", run.problems);
+    run.confusion = read_object(folder / "confusion.json", run.problems);
     run.recipe = recipe_values(text_of_file(folder / "resolved.yaml"));
     read_metrics_file(folder, run);
     run.experts = read_layers(folder, "experts.jsonl", run);

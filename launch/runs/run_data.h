@@ -55,8 +55,13 @@ struct RunData {
 };
 
 /// Reads a run folder, even while the run is going on: an incomplete last line is ignored; other
-/// invalid lines and files are listed in `problems`. Throws DataError if the folder is not a run's.
+/// invalid lines and files are listed in `problems`. Throws DataError if the folder is not a run's,
+/// and as require_path.
 RunData read_run(const std::string& path);
+
+/// Returns the JSON object in a file, an empty one if there is no file or, with a line in
+/// `problems`, if the file holds something else.
+nlohmann::ordered_json read_object(const std::string& file, std::vector<std::string>& problems);
 
 /// Facts of the checkpoint of this step in a folder of checkpoints; nothing if it was removed since
 /// it was listed, for example by a training.

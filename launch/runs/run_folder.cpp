@@ -26,7 +26,6 @@ constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "m
                             "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
                             "pictures.png",  "report.html",   "LATEST",       ".lock",
                             "confusion.json"};
-constexpr const char* kAttempt = ".attempt-";
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
@@ -98,41 +97,6 @@ fs::path first_free(const fs::path& path) {
   return candidate;
 }
 
-[[noreturn]] void leave_alone(const fs::path& path, const std::string& reason) {
-  throw ConfigError(fmt::format(
-      "run.on_existing: '{}' {}, so overwrite leaves it alone; choose another run.name or remove "
-      "it by hand",
-      path.string(), reason));
-}
-
-/// Throws unless the folder may be removed: it is a run's, or the remains of a start or removal
-/// that was interrupted, and has no other files.
-void require_run(const fs::path& path) {
-  constexpr size_t kMostNamed = 5;
-  if (is_failed_start(path)) return;
-  const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
-  if (!fs::exists(path / "resolved.yaml") && !is_begun) {
-    leave_alone(path, "does not look like a run folder");
-  }
-  std::vector<std::string> strangers = strangers_in(path);
-  if (!strangers.empty()) {
-    const size_t num_more = strangers.size() - std::min(strangers.size(), kMostNamed);
-    strangers.resize(strangers.size() - num_more);
-    leave_alone(path, fmt::format("holds what no run wrote: {}{}", fmt::join(strangers, ", "),
-                                  num_more > 0 ? fmt::format(" and {} more", num_more) : ""));
-  }
-}
-
-/// Removes everything but the lock, which this job holds. resolved.yaml goes last, since without it
-/// an interrupted removal would leave a folder that does not look like a run's.
-void remove_run(const fs::path& path) {
-  for (const fs::directory_entry& entry : entries_of(path)) {
-    const std::string name = entry.path().filename().string();
-    if (name != ".lock" && name != "resolved.yaml") fs::remove_all(entry.path());
-  }
-  fs::remove(path / "resolved.yaml");
-}
-
 /// Called under the run's lock. Only a report's temporary file may belong to a live process.
 void remove_temporary_files(const fs::path& path) {
   std::vector<fs::directory_entry> entries = entries_of(path);
@@ -178,13 +142,21 @@ RunFolder choose(const fs::path& wanted, OnExisting policy) {
   }
   folder.resume = policy == OnExisting::kResume;
   if (policy == OnExisting::kNew) folder.path = first_free(wanted).string();
-  if (policy == OnExisting::kOverwrite) require_run(wanted);
-  return folder;
+  const std::string reason = policy == OnExisting::kOverwrite ? why_not_a_run(wanted) : "";
+  if (reason.empty()) return folder;
+  throw ConfigError(fmt::format(
+      "run.on_existing: '{}' {}, so overwrite leaves it alone; choose another run.name or remove "
+      "it by hand",
+      folder.path, reason));
 }
 
 RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& files,
                      const std::function<void(const std::string&)>& tell) {
   RunFolder folder = choose(wanted, policy);
+  if (policy == OnExisting::kResume && (!is_taken(wanted) || is_failed_start(wanted))) {
+    tell(fmt::format("no run to resume in '{}' (run.root, run.name): starting a new one{}", wanted,
+                     did_you_mean_path(wanted)));
+  }
   fs::create_directories(folder.path);
   folder.lock = std::make_shared<const RunLock>(folder.path, files, tell);
   // Another job may have used the folder and died while this one waited for the lock.
@@ -193,7 +165,7 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
     folder.resume = choose(folder.path, policy).resume;
   }
   if (folder.resume) keep_records(folder, files, tell);
-  if (policy == OnExisting::kOverwrite) remove_run(folder.path);
+  if (policy == OnExisting::kOverwrite) remove_run(files, folder.path);
   remove_temporary_files(folder.path);
   fs::create_directories(folder.checkpoints());
   fs::create_directories(folder.logs());
@@ -216,6 +188,49 @@ std::string decide(Communicator& world, const std::function<std::string()>& work
 
 void check_run_folder(const std::string& path, OnExisting policy, Communicator& world) {
   decide(world, [&] { return choose(path, policy).path; });
+}
+
+std::string did_you_mean_path(const std::string& given) {
+  const fs::path path = given.substr(0, given.find_last_not_of('/') + 1);
+  const fs::path folder = path.parent_path(), below_root = RunOptions().root / path;
+  if (fs::exists(below_root)) return did_you_mean(below_root.string(), {below_root});
+  if (!folder.empty() && !fs::exists(folder)) return did_you_mean_path(folder);
+  std::vector<std::string> others;
+  for (const auto& entry : entries_of(folder / ".")) {
+    if (entry.path().filename() != path.filename())
+      others.push_back(folder / entry.path().filename());
+  }
+  return did_you_mean(path.string(), others);
+}
+
+void require_path(const std::string& path) {
+  if (kind_of(path) != PathKind::kNothing) return;
+  throw Error(
+      ExitCode::kUsage, "'" + path + "' does not exist" + did_you_mean_path(path),
+      "name a run, <run.root>/<run.name>, such as runs/quickstart; `shoal runs` lists them");
+}
+
+std::string why_not_a_run(const std::string& folder) {
+  constexpr size_t kMostNamed = 5;
+  const fs::path path(folder);
+  if (is_failed_start(path)) return "";
+  const bool is_begun = fs::exists(path / "ckpt") && fs::exists(path / "log");
+  if (!fs::exists(path / "resolved.yaml") && !is_begun) return "does not look like a run folder";
+  std::vector<std::string> strangers = strangers_in(path);
+  if (strangers.empty()) return "";
+  const size_t num_more = strangers.size() - std::min(strangers.size(), kMostNamed);
+  strangers.resize(strangers.size() - num_more);
+  return fmt::format("holds what no run wrote: {}{}", fmt::join(strangers, ", "),
+                     num_more > 0 ? fmt::format(" and {} more", num_more) : "");
+}
+
+// resolved.yaml goes last: without it an interrupted removal would leave no run's folder.
+void remove_run(FileSystem& files, const std::string& path) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name != "resolved.yaml") remove_folder(files, entry.path());
+  }
+  remove_folder(files, path + "/resolved.yaml");
 }
 
 std::string run_path(const RunOptions& run) { return (fs::path(run.root) / run.name).string(); }

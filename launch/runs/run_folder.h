@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "launch/recipe/recipe.h"
 #include "launch/runs/run_lock.h"
@@ -40,5 +41,23 @@ void check_run_folder(const std::string& path, OnExisting policy, Communicator& 
 
 /// The folder of a run, run.root/run.name.
 std::string run_path(const RunOptions& run);
+
+/// Returns "; did you mean 'PATH'?" with an existing path other than the given one: that path below
+/// the default of run.root, or with each part replaced by the nearest name; "" if there is none.
+std::string did_you_mean_path(const std::string& path);
+
+/// Throws Error (exit 2) with a suggestion if the path of a run or checkpoint does not exist;
+/// CheckpointError or StorageError if the system cannot tell.
+void require_path(const std::string& path);
+
+/// Begins the end of the names of records, NAME.attempt-N, that kResume keeps of earlier attempts.
+inline constexpr std::string_view kAttempt = ".attempt-";
+
+/// Returns why a folder may not be removed as a run's, "" if it may: it holds what a run, or a
+/// start or removal that was interrupted, has written, and nothing else.
+std::string why_not_a_run(const std::string& path);
+
+/// Removes what is in a run's folder but the lock, which the caller holds. Throws StorageError.
+void remove_run(FileSystem& files, const std::string& path);
 
 }  // namespace shoal

@@ -79,6 +79,15 @@ bool is_older_than_boot(const std::string& path) {
   return file.st_mtime < std::time(nullptr) - up.tv_sec;
 }
 
+/// True if the owner of the lock file is alive; nullopt if only its own host can tell.
+std::optional<bool> is_alive(const LockOwner& owner, const LockOwner& self,
+                             const std::string& path) {
+  const bool is_on_this_kernel = owner.host == self.host && owner.boot == self.boot;
+  if (is_on_this_kernel) return owner.started >= 0 && start_ticks(owner.pid) == owner.started;
+  if (owner.ran_before_reboot_of(self) && is_older_than_boot(path)) return false;
+  return std::nullopt;
+}
+
 }  // namespace
 
 LockOwner LockOwner::self() {
@@ -117,6 +126,12 @@ bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
   return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
 
+bool has_live_lock(const std::string& folder, const LockOwner& self) {
+  const std::string path = folder + "/.lock";
+  const std::optional<LockOwner> owner = LockOwner::parse(text_of_file(path));
+  return owner && is_alive(*owner, self, path).value_or(true);
+}
+
 RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,
                  const RunLockOptions& options)
     : files_(files), path_(folder + "/.lock"), options_(options) {
@@ -149,10 +164,7 @@ void RunLock::release() {
 
 /// True if the owner of a lock that the kernel does not hold is still alive.
 bool RunLock::is_there(const LockOwner& owner, const std::string& text, const Tell& tell) const {
-  const LockOwner self = options_.self();
-  const bool is_on_this_kernel = owner.host == self.host && owner.boot == self.boot;
-  if (is_on_this_kernel) return owner.started >= 0 && start_ticks(owner.pid) == owner.started;
-  if (owner.ran_before_reboot_of(self) && is_older_than_boot(path_)) return false;
+  if (const auto known = is_alive(owner, options_.self(), path_)) return *known;
   tell(fmt::format("waiting up to {} to see whether {} still works in '{}'",
                    std::chrono::ceil<std::chrono::seconds>(options_.lease_timeout),
                    owner.describe(), parent_path(path_)));

@@ -73,4 +73,9 @@ class RunLock {
   void extend_lease();
 };
 
+/// True if the folder's lock names a process of this host that runs, or one of another host, of
+/// which nothing is known. Changes nothing, so that no job that takes the lock meanwhile is
+/// refused.
+bool has_live_lock(const std::string& folder, const LockOwner& self = LockOwner::self());
+
 }  // namespace shoal

@@ -51,6 +51,8 @@ Json starts_json(const std::string& file, const RunOrigin& origin, int64_t world
   if (!starts.is_array()) starts = Json::array();
   const std::time_t now = std::time(nullptr);
   starts.push_back({{"step", origin.first_step},
+                    {"total_steps", origin.total_steps},
+                    {"score", origin.score_metric},
                     {"time", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
                     {"world", world},
                     {"folder", working_directory()},

@@ -23,6 +23,8 @@ struct RunOrigin {
   const DeviceChoice& device;
   int64_t first_step = 0;  ///< steps done before this start
   std::string clock = {};  ///< the time that became train.duration's steps; "": none did
+  int64_t total_steps = 0;
+  std::string score_metric = {};
 };
 
 /// True if a resume found nothing to do: it trained no step and ended in order, past train.duration
@@ -30,8 +32,8 @@ struct RunOrigin {
 bool leaves_run_alone(const RunFolder& folder, const TrainingResult& result);
 
 /// Rank 0 writes resolved.yaml, each value with its origin, and env.json: versions, hosts, command,
-/// ranks, threads, device, and `starts`, a list of the run's starts with first step, time, ranks,
-/// working directory and command. Collective. Throws StorageError.
+/// ranks, threads, device, and `starts`, a list of the run's starts with first step, last step,
+/// score metric, time, ranks, working directory and command. Collective. Throws StorageError.
 void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, const RunOrigin& origin,
                        Communicator& world);
 

@@ -23,6 +23,7 @@
 #include "launch/machine/break_even_file.h"
 #include "launch/machine/machine_memory.h"
 #include "launch/model/build_model.h"
+#include "launch/model/score_rule.h"
 #include "launch/recipe/recipe.h"
 #include "launch/report/report.h"
 #include "launch/runs/expert_records.h"
@@ -277,13 +278,16 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return bytes;
   };
   if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
+  const RunOrigin origin{job.launch,
+                         job.arguments.command_line,
+                         ranks.devices.own,
+                         session.steps_done(),
+                         clock,
+                         session.total_steps(),
+                         score_rule(session.task(), recipe.evaluate).metric};
   // Without a step left, this start had no part in the run.
-  if (!session.is_finished()) {
-    write_run_records(
-        run.folder, job.checked.loaded,
-        {job.launch, job.arguments.command_line, ranks.devices.own, session.steps_done(), clock},
-        *grid.world);
-  }
+  if (!session.is_finished())
+    write_run_records(run.folder, job.checked.loaded, origin, *grid.world);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by,

@@ -11,6 +11,7 @@
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
 #include "launch/recipe/other_data.h"
+#include "launch/runs/run_folder.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -127,6 +128,7 @@ ModelWeights weights_to_run(const BuiltModel& model, const BreakEvens& break_eve
 }  // namespace
 
 std::string choose_checkpoint(const CheckpointChoice& choice) {
+  require_path(choice.path);
   const auto warn = [](const std::string& line) { std::cerr << "warning: " << line << std::endl; };
   return resolve_checkpoint(choice.path, choice.best, choice.override_model, warn);
 }

@@ -27,7 +27,8 @@ struct CheckpointChoice {
 
 /// Returns the path of the checkpoint to open: `path` itself or, if that is a run, its newest, with
 /// `best` its best one. `override_model`: passes over checkpoints that cannot be read. Warns on
-/// standard error of each one passed over. Throws CheckpointError if there is none, StorageError.
+/// standard error of each one passed over. Throws Error (exit 2) with a suggestion if there is no
+/// such path, CheckpointError if there is no checkpoint, StorageError.
 std::string choose_checkpoint(const CheckpointChoice& choice);
 
 /// Key of Manifest::written_by in checkpoints of imported weights; the value is their format.

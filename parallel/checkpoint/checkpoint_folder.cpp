@@ -179,10 +179,12 @@ void remove_leftovers(FileSystem& files, const std::string& folder) {
 }
 
 void remove_folder(FileSystem& files, const std::string& path) {
-  if (kind_of(path) == PathKind::kNothing) return;
-  if (!is_folder(path)) return check_call("remove", path, files.remove_file(path));
+  if (!name_exists(path)) return;
+  if (link_target(path) || !is_folder(path)) {
+    return check_call("remove", path, files.remove_file(path));
+  }
   for (const std::string& name : UntrustedFolder(path).names()) {
-    check_call("remove", path + "/" + name, files.remove_file(path + "/" + name));
+    remove_folder(files, path + "/" + name);
   }
   check_call("remove", path, files.remove_directory(path));
 }

@@ -67,7 +67,7 @@ std::string set_aside(FileSystem& files, const std::string& folder, int64_t step
 /// Removes the temporary folders of interrupted saves and removals. Throws StorageError.
 void remove_leftovers(FileSystem& files, const std::string& folder);
 
-/// Removes a folder and the files in it. Throws StorageError.
+/// Removes a folder with all that is in it, or a file. Does not follow links. Throws StorageError.
 void remove_folder(FileSystem& files, const std::string& path);
 
 }  // namespace shoal

@@ -44,11 +44,23 @@ grep -q '</html>' c/report.html || fail "no whole report was written"
 expect 0 "$program" "${short[@]}" run.name=a run.on_existing=overwrite
 grep -q '</html>' a/report.html || fail "no report after overwriting"
 
-expect 2 "$program" report a b
-grep -q -- '--out FILE.html' output || fail "no next step: $(cat output)"
+# The page on several runs is in the innermost folder that holds them.
+expect 0 "$program" report a b
+[ "$(cat output)" = comparison.html ] || fail "the page is not named: $(cat output)"
+grep -q '<title>2 runs: a, b' comparison.html || fail "no page on two runs"
+mkdir -p group/c && cp -r a group/a && cp -r b group/c/b
+expect 0 "$program" report group/a/ group/c/b
+[ "$(cat output)" = group/comparison.html ] || fail "another folder: $(cat output)"
+(cd group/c && expect 0 "$program" report ../a b && [ "$(cat output)" = ../comparison.html ]) ||
+  fail "another folder: $(cat group/c/output)"
 expect 2 "$program" report a --out page.txt
 expect 2 "$program" report a a a a a a a a a --out page.html
-expect 13 "$program" report none
-grep -q 'runs/quickstart' output || fail "no next step: $(cat output)"
+for runs in none 'a none'; do
+  # shellcheck disable=SC2086
+  expect 2 "$program" report $runs
+  grep -q 'runs/quickstart' output || fail "no next step: $(cat output)"
+done
+expect 2 "$program" report groip/a
+grep -q "did you mean 'group'?" output || fail "no suggestion: $(cat output)"
 expect 13 "$program" report a/ckpt/step-00000004
 grep -q 'is a checkpoint, not a run' output || fail "a checkpoint is not named: $(cat output)"

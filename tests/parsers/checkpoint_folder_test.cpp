@@ -96,6 +96,19 @@ TEST_F(CheckpointFolder, KeepsTheLastTheBestAndTheResumeSource) {
   EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(50));
 }
 
+TEST_F(CheckpointFolder, IsRemovedWithTheFoldersInItButNotWithWhatLinksLeadTo) {
+  make_directory(files_, ckpt_);
+  make_directory(files_, ckpt_ + "/inner");
+  write_file(ckpt_ + "/inner/a", "x");
+  make_directory(files_, scratch_.file("elsewhere"));
+  write_file(scratch_.file("elsewhere/precious"), "x");
+  std::filesystem::create_symlink(scratch_.file("elsewhere"), ckpt_ + "/link");
+  std::filesystem::create_symlink("nowhere", ckpt_ + "/broken");
+  remove_folder(files_, ckpt_);
+  EXPECT_FALSE(std::filesystem::exists(ckpt_));
+  EXPECT_EQ(read_file(scratch_.file("elsewhere/precious")), "x");
+}
+
 TEST_F(CheckpointFolder, DropsStepsBehindTheNewestOne) {
   for (const int64_t step : {10, 20, 30}) save(step);
   rot(30);

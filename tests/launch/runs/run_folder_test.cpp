@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
-using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::ScratchFolder;
@@ -188,7 +188,7 @@ TEST_F(RunFolders, AreLockedBeforeTheyAreOverwrittenAndUntilTheNewRunEnds) {
   EXPECT_TRUE(fs::exists(folder.file(".lock")));
   ASSERT_GT(files.log().size(), num_before);
   for (size_t call = num_before; call < files.log().size(); ++call) {
-    EXPECT_THAT(files.log()[call], Not(AnyOf(HasSubstr("close"), HasSubstr("remove"))));
+    EXPECT_THAT(files.log()[call], Not(::testing::ContainsRegex("close|remove.*/\\.lock")));
   }
   EXPECT_EQ(refusal(OnExisting::kResume), ExitCode::kBusy);
 }
@@ -216,7 +216,8 @@ TEST_F(RunFolders, WithoutACheckpointAreBegunAnewAndKeepTheirRecords) {
     }
   }
   resume();  // without records
-  EXPECT_TRUE(told.empty());
+  EXPECT_THAT(told, ElementsAre(HasSubstr("no run to resume in '" + path + "'")));
+  told.clear();
   write_file(path + "/metrics.jsonl", "60");
   fs::create_directories(path + "/ckpt/step-00000060");
   EXPECT_TRUE(resume().resume);
@@ -224,6 +225,54 @@ TEST_F(RunFolders, WithoutACheckpointAreBegunAnewAndKeepTheirRecords) {
   EXPECT_TRUE(told.empty());
   EXPECT_FALSE(open(OnExisting::kOverwrite).resume);
   EXPECT_FALSE(fs::exists(path + "/metrics.jsonl.attempt-1"));
+}
+
+TEST_F(RunFolders, WithNothingToResumeAreBegunWithAWarningThatNamesASimilarRun) {
+  fs::create_directories(root_.file("rnu/ckpt/step-00000060"));
+  std::vector<std::string> told;
+  const auto resume = [&](const std::string& name) {
+    const std::unique_ptr<Communicator> world = make_self_communicator();
+    return open_run_folder(root_.file(name), OnExisting::kResume, *world, files_,
+                           [&told](const std::string& line) { told.push_back(line); });
+  };
+  EXPECT_FALSE(resume("run").resume);
+  EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("no run to resume in '" + root_.file("run") + "'"),
+                                      HasSubstr("run.name"),
+                                      HasSubstr("did you mean '" + root_.file("rnu") + "'?"))));
+  told.clear();
+  resume("quite_another");
+  EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("no run to resume"), Not(HasSubstr("did you")))));
+  told.clear();
+  EXPECT_TRUE(resume("rnu").resume);
+  EXPECT_TRUE(told.empty());
+}
+
+TEST_F(RunFolders, ThatAreNotThereAreRefusedWithTheNearestPath) {
+  const std::string path = make_run();
+  const auto refusal = [](const std::string& wanted) {
+    try {
+      require_path(wanted);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(refusal(path), "none");
+  EXPECT_EQ(refusal(path + "/"), "none");
+  for (const char* typo : {"rum", "rnu/", "rn"}) {
+    EXPECT_THAT(refusal(root_.file(typo)),
+                HasSubstr("does not exist; did you mean '" + path + "'?"));
+  }
+  EXPECT_THAT(refusal(root_.file("rum/ckpt")), HasSubstr("'" + path + "'?"));
+  EXPECT_THAT(refusal(root_.file("far_away")), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(refusal(""), HasSubstr("'' does not exist"));
+  const fs::path before = fs::current_path();
+  fs::create_directories(root_.file("runs/a"));
+  fs::current_path(root_.path());
+  EXPECT_THAT(refusal("a"), HasSubstr("did you mean 'runs/a'?"));
+  EXPECT_THAT(refusal("rum"), HasSubstr("did you mean 'run'?"));
+  fs::current_path(before);
 }
 
 TEST_F(RunFolders, WhoseCheckpointsCannotBeLookedAtAreLeftAlone) {

@@ -1,0 +1,237 @@
+#include "launch/runs/runs.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "launch/recipe/recipe.h"
+#include "launch/runs/run_data.h"
+#include "launch/runs/run_folder.h"
+#include "parallel/checkpoint/checkpoint_folder.h"
+#include "runtime/base/json_text.h"
+#include "runtime/base/text.h"
+#include "runtime/records/flat_record.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+const std::vector<std::string> kColumns{"name", "state", "step", "total_steps", "metric", "score",
+                                        "time", "ranks", "size", "change",      "note"};
+
+Json value_at(const Json& object, const char* key) { return object.value(key, Json()); }
+
+/// Adds the last step, and the score of the last evaluation: reads as much of the file's end as
+/// holds one.
+void read_end_of_metrics(const std::string& path, Json& run) {
+  std::error_code failed;
+  const auto size = static_cast<int64_t>(fs::file_size(path, failed));
+  if (failed) return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string metric = run["metric"].is_string() ? run["metric"] : "";
+  FlatRecord record;
+  int64_t begin = size, most = 1 << 12;
+  do {
+    begin = std::max<int64_t>(0, size - (most *= 16));
+    std::string text(static_cast<size_t>(size - begin), '\0');
+    file.seekg(begin).read(text.data(), size - begin);
+    text.erase(0, begin == 0 ? 0 : text.find('\n') + 1);
+    text.erase(text.rfind('\n') + 1);  // a line that is cut, or being written
+    for (const std::string& line : split(text, '\n')) {
+      if (!record.parse(line)) run["note"] = "metrics.jsonl has broken lines";
+      const double step = record.number("step", NAN), score = record.number(metric, NAN);
+      if (step >= 0 && step < 1e15) run["step"] = static_cast<int64_t>(step);
+      if (record.text("event") == "eval" && std::isfinite(score)) run["score"] = score;
+    }
+  } while (begin > 0 && !metric.empty() && run["score"].is_null());
+}
+
+/// Adds what the records of a run or attempt say. Their names end in `attempt`.
+void read_records(const std::string& attempt, Json& run) {
+  const std::string path = run["path"];
+  std::vector<std::string> problems;
+  const Json env = read_object(path + "/env.json" + attempt, problems);
+  const Json summary = read_object(path + "/summary.json" + attempt, problems);
+  const Json starts = value_at(env, "starts");
+  const bool has_start = starts.is_array() && !starts.empty() && starts.back().is_object();
+  const Json start = has_start ? starts.back() : Json::object();
+  run["total_steps"] = value_at(start, "total_steps");
+  run["metric"] = value_at(start, "score");
+  run["ranks"] = value_at(env, "world");
+  read_end_of_metrics(path + "/metrics.jsonl" + attempt, run);
+  const Json steps = value_at(summary, "steps"), exit_code = value_at(summary, "exit_code");
+  const bool has_records = !env.empty() || !run["step"].is_null();
+  const bool has_summary = steps.is_number() && steps >= run["step"] &&  // of the last start
+                           value_at(summary, "first_step") >= value_at(start, "step");
+  if (has_summary) run["step"] = steps;
+  if (has_summary) run["time"] = value_at(summary, "seconds");
+  run["state"] = !attempt.empty()                                                     ? "superseded"
+                 : has_live_lock(path)                                                ? "running"
+                 : !problems.empty()                                                  ? "?"
+                 : has_summary && exit_code == static_cast<int>(ExitCode::kOk)        ? "done"
+                 : has_summary && exit_code == static_cast<int>(ExitCode::kPreempted) ? "stopped"
+                 : !has_summary && has_records                                        ? "crashed"
+                 : has_summary || run["checkpoint"] == ""                             ? "failed"
+                                                                                      : "weights";
+  if (run["state"] == "failed" && has_summary) run["note"] = "exit code " + json_text(exit_code);
+  if (!problems.empty()) run["note"] = join_words(problems, "; ");
+}
+
+/// Size in bytes, times in seconds since 1970, and the name of the newest checkpoint, which may be
+/// damaged or set aside.
+struct RunFiles {
+  int64_t size = 0, begun = 0, changed = 0;
+  std::string checkpoint = {};
+};
+
+/// Adds a run, and the attempts whose records are in its folder.
+void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& runs) {
+  std::map<std::string, RunFiles> by_attempt{{"", {}}};
+  std::error_code failed;
+  for (fs::recursive_directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const std::string entry = it->path().filename().string();
+    RunFiles& files = by_attempt[entry.substr(std::min(entry.find(kAttempt), entry.size()))];
+    struct stat info {};
+    if (::lstat(it->path().c_str(), &info) != 0) continue;
+    if (entry.starts_with("step-")) files.checkpoint = std::max(files.checkpoint, entry);
+    if (entry.starts_with("env.json")) files.begun = info.st_mtime;
+    if (!S_ISREG(info.st_mode) || entry == "report.html") continue;
+    files.size += info.st_size;
+    files.changed = std::max<int64_t>(files.changed, info.st_mtime);
+  }
+  // A training that goes on removes files meanwhile.
+  const bool is_readable = !failed || failed == std::errc::no_such_file_or_directory;
+  for (const auto& [attempt, files] : by_attempt) {
+    Json run;
+    for (const std::string& key : kColumns) run[key] = {};
+    run["name"] = (name.empty() ? folder : name).string() + attempt;
+    run["path"] = folder.string();
+    run["state"] = "?";
+    run["size"] = files.size;
+    run["change"] = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(files.changed));
+    run["checkpoint"] = files.checkpoint;
+    run["note"] = is_readable ? "" : failed.message();
+    if (files.begun > 0) run["time"] = files.changed - files.begun;
+    if (is_readable) read_records(attempt, run);
+    runs.push_back(run);
+  }
+}
+
+/// Adds the run in a folder, or else those below it; `name` is the folder's, or begins theirs.
+void find_runs(const fs::path& folder, const fs::path& name, std::vector<Json>& runs) {
+  std::error_code failed, ignored;
+  for (const char* file : {"resolved.yaml", "metrics.jsonl", "ckpt"}) {
+    if (fs::exists(folder / file, ignored)) return add_run(folder, name, runs);
+  }
+  for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
+    const fs::path inner = it->path().filename();
+    const bool is_folder = it->is_directory(ignored) && !it->is_symlink(ignored);
+    if (is_folder && inner.native()[0] != '.') find_runs(it->path(), name / inner, runs);
+  }
+  if (failed) add_run(folder, name, runs);  // tells why
+}
+
+std::string cell(const Json& run, const std::string& key) {
+  const Json value = value_at(run, key.c_str());
+  if (value.is_number() && key == "size") return human_bytes(value);
+  if (value.is_number() && key == "time") return human_seconds(value);
+  if (value.is_number_float()) return fmt::format("{:.5g}", value.get<double>());
+  return value.is_null() ? "-" : value.is_string() ? std::string(value) : json_text(value);
+}
+
+/// True if the run's name has the word in it or, for KEY=VALUE, its KEY is VALUE.
+bool fits(const Json& run, const std::string& word) {
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos) return cell(run, "name").find(word) != std::string::npos;
+  return cell(run, word.substr(0, equals)) == word.substr(equals + 1);
+}
+
+/// Sorts runs by a key; those without a value come last.
+void sort_runs(const std::string& given, std::vector<Json>& runs) {
+  const bool is_reversed = given.starts_with('-');
+  const std::string key = given.substr(is_reversed ? 1 : 0);
+  if (std::ranges::count(kColumns, key) == 0) refuse_unknown("unknown --sort", key, kColumns);
+  std::ranges::stable_sort(runs, [&](const Json& a, const Json& b) {
+    if (a[key].is_null() || b[key].is_null()) return a[key].is_null() < b[key].is_null();
+    return is_reversed ? b[key] < a[key] : a[key] < b[key];
+  });
+}
+
+/// Removes a run's folder, or an attempt's records, under the run's lock.
+void remove_listed(const std::string& path, const std::string& attempt) {
+  if (!fs::exists(path)) return;  // an attempt's run has just been removed
+  PosixFileSystem files;
+  {
+    const RunLock lock(path, files, [](const std::string&) {});
+    if (attempt.empty()) remove_run(files, path);
+    for (const auto& entry : fs::directory_iterator(path)) {
+      const bool is_record = !attempt.empty() && entry.path().native().ends_with(attempt);
+      if (is_record) remove_folder(files, entry.path());
+    }
+  }
+  if (attempt.empty()) fs::remove(path);  // unless a job has begun to use it
+}
+
+/// Removes what is of no use, or tells what it would remove.
+ExitCode prune(const std::vector<Json>& runs, bool removes, std::ostream& out) {
+  ExitCode code = ExitCode::kOk;
+  for (const Json& run : runs) {
+    const std::string path = cell(run, "path"), name = cell(run, "name"),
+                      state = cell(run, "state");
+    const bool is_attempt = state == "superseded", is_bad = state == "failed" || state == "crashed";
+    if (!is_attempt && !(is_bad && run["checkpoint"] == "")) continue;
+    std::string result = "kept", reason;
+    try {
+      if (!is_attempt) reason = why_not_a_run(path);
+      if (has_live_lock(path)) reason = "a job works on it";
+      if (reason.empty()) result = removes ? "removed" : "would remove";
+      if (reason.empty() && removes) {
+        remove_listed(path, is_attempt ? name.substr(name.rfind(kAttempt)) : "");
+      }
+    } catch (const std::exception& error) {
+      const auto* known = dynamic_cast<const Error*>(&error);
+      code = known != nullptr ? known->code() : ExitCode::kStorage;
+      result = "not removed", reason = error.what();
+    }
+    out << fmt::format("{:<12} {} ({}, {}){}\n", result, name, state, cell(run, "size"),
+                       reason.empty() ? "" : ": " + reason);
+  }
+  if (!removes) out << "nothing is removed without --yes\n";
+  return code;
+}
+
+}  // namespace
+
+ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
+  std::vector<std::string> folders = arguments.folders;
+  if (folders.empty()) folders.push_back(RunOptions().root);
+  std::vector<Json> runs;
+  for (const std::string& folder : folders) {
+    require_path(folder);
+    find_runs(folder, folders.size() > 1 ? folder : "", runs);
+  }
+  for (const std::string& word : arguments.words) {
+    std::erase_if(runs, [&](const Json& run) { return !fits(run, word); });
+  }
+  sort_runs("name", runs);
+  sort_runs(arguments.sort, runs);
+  if (arguments.prunes) return prune(runs, arguments.removes, out);
+  std::vector<std::vector<std::string>> rows{kColumns};
+  for (const Json& run : runs) {
+    auto& row = rows.emplace_back();
+    for (const std::string& key : kColumns) row.push_back(cell(run, key));
+  }
+  out << (arguments.json ? json_text(Json{{"runs", runs}}) + "\n" : text_table(rows));
+  return ExitCode::kOk;
+}
+
+}  // namespace shoal
