@@ -30,6 +30,8 @@ constexpr std::array kExpected{
     Expected{"run.tf32", OnResume::kWarned},
     Expected{"run", OnResume::kFree},
     Expected{"evaluate.stride", OnResume::kWarned},
+    Expected{"evaluate.samples", OnResume::kWarned},
+    Expected{"evaluate.score", OnResume::kWarned},
     Expected{"evaluate", OnResume::kFree},
     Expected{"checkpoint", OnResume::kFree},
     Expected{"parallel", OnResume::kFree},
@@ -102,8 +104,9 @@ TEST(ResumeRules, AreThoseOfTheFieldsOfEachKey) {
     const std::string path = std::regex_replace(key.path, std::regex("\\[\\]"), "[0]");
     const ResumeRule rule = rules_of_key(recipe, path).resume;
     EXPECT_EQ(rule.on_resume, expected_rule(key.path)) << key.path;
-    EXPECT_EQ(rule.changes_scores,
-              config::is_at_or_below(key.path, "data.valid") || key.path == "evaluate.stride")
+    const bool is_evaluated = key.path == "evaluate.stride" || key.path == "evaluate.samples" ||
+                              key.path == "evaluate.score";
+    EXPECT_EQ(rule.changes_scores, config::is_at_or_below(key.path, "data.valid") || is_evaluated)
         << key.path;
     num_other += rule.on_resume != OnResume::kFixed ? 1 : 0;
   }
