@@ -48,8 +48,10 @@ class ClassifyTest : public ::testing::Test {
     build.tensor_options = build.tensor_options.dtype(torch::kFloat64);
     const DataShape data{.source = "test", .image = ImageShape{1, 2, 3}, .classes = num_classes};
     const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
-    const Choice<Task> choice("classify", Classify::Options{.loss = loss});
-    auto task = Registry<Task>::create(choice, {build, data, make_backbone});
+    Classify::Options options;
+    options.loss = loss;
+    auto task =
+        Registry<Task>::create(Choice<Task>("classify", options), {build, data, make_backbone});
     testing::fill_parameters(*task);
     return task;
   }
