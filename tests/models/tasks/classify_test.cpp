@@ -50,8 +50,8 @@ class ClassifyTest : public ::testing::Test {
     const auto make_backbone = [this](const std::string&, Features) { return backbone_; };
     Classify::Options options;
     options.loss = loss;
-    const Choice<Task> choice("classify", options);
-    auto task = Registry<Task>::create(choice, {build, data, make_backbone});
+    auto task =
+        Registry<Task>::create(Choice<Task>("classify", options), {build, data, make_backbone});
     testing::fill_parameters(*task);
     return task;
   }
