@@ -241,6 +241,18 @@ void keep_own_classes(TrainingJob& job, Communicator& world) {
   checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
 }
 
+/// Begins or resumes the run; `clock`: the time of train.duration, "" if it is none. Collective.
+CheckpointWriter::Options begin_run(const TrainingJob& job, Session& session,
+                                    const std::string& clock, OpenRun& run) {
+  CheckpointWriter::Options checkpoints =
+      begin_or_resume(session, job.recipe(), run.folder, {job.arguments.override_fixed, run.log});
+  checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
+    return bytes;
+  };
+  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
+  return checkpoints;
+}
+
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
   const Recipe& recipe = job.recipe();
   JoinedRanks ranks = join_ranks(job);
@@ -272,12 +284,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   OpenRun run(recipe.run, *grid.world, console, told);
-  CheckpointWriter::Options checkpoints =
-      begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
-  checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
-    return bytes;
-  };
-  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
+  CheckpointWriter::Options checkpoints = begin_run(job, session, clock, run);
   const RunOrigin origin{job.launch,
                          job.arguments.command_line,
                          ranks.devices.own,
