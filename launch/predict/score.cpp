@@ -131,7 +131,7 @@ class LineReader {
       return id.is_number_integer() && id >= 0 && id < vocabulary;
     };
     if (json.is_array() && std::ranges::all_of(json, is_id)) return json;
-    throw DataError("expected are two texts, or two lists of token ids below " +
+    throw DataError("context and continuation must be two texts, or two lists of token ids below " +
                     std::to_string(vocabulary));
   }
 

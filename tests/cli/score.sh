@@ -77,13 +77,13 @@ for run in run forced; do
   score "$run" questions.jsonl >all.jsonl
   : >each.jsonl
   while read -r line; do
-    score "$run" - <<<"$line" >>each.jsonl
+    echo "$line" >one.jsonl
+    answered score "$run" one.jsonl >>each.jsonl 2>messages.txt
   done <questions.jsonl
   same all.jsonl each.jsonl
-  tac questions.jsonl | score "$run" - | tac >reversed.jsonl
+  tac questions.jsonl >backwards.jsonl
+  answered score "$run" backwards.jsonl train.batch=4 2>messages.txt | tac >reversed.jsonl
   same all.jsonl reversed.jsonl
-  score "$run" questions.jsonl train.batch=4 >batched.jsonl
-  same all.jsonl batched.jsonl
   for count in 2 3; do
     ranks "$count" score "$run" questions.jsonl >ranks.jsonl
     same all.jsonl ranks.jsonl
@@ -106,39 +106,41 @@ for _ in $(seq 150); do cat questions.jsonl; done >many.jsonl
 expect 0 score run many.jsonl --out many.out
 [ "$(wc -l <many.out)" = 1200 ] || fail "$(wc -l <many.out) answers"
 same answers.jsonl <(sed -n 1193,1200p many.out)
-expect 21 "$program" score run many.jsonl --out many.out
+expect 21 answered score run many.jsonl --out many.out
 grep -q 'File exists' output || fail "$(cat output)"
 echo '{"context": "a"}' >>many.jsonl
 expect 13 "$program" score run many.jsonl --out wrong.out
 grep -q 'many.jsonl:1201: not an object with a "continuation"' output || fail "$(cat output)"
 same many.out wrong.out
 refused() {
-  expect 13 "$program" score run - <<<"$1"
-  grep -q -- "-:1: $2" output || fail "$(cat output)"
+  echo "$1" >one.jsonl
+  expect 13 answered score run one.jsonl
+  grep -q "one.jsonl:1: $2" output || fail "$(cat output)"
 }
 refused 'the cat' 'not an object'
 refused '' 'not an object'
 refused '{"context": "the", "continuation": [3]}' 'context and continuation must be two texts, or two'
-refused '{"context": [1], "continuation": [259]}' '.* token ids from 0 to 258'
+refused '{"context": [1], "continuation": [259]}' '.* lists of token ids below 259'
 refused '{"context": [1], "continuation": [1.5]}' '.* token ids'
 refused '{"context": "the", "continuation": ""}' 'the continuation adds no token'
 refused '{"context": "the", "continuation": "<|endoftext|>"}' '.*special token <|endoftext|>'
-expect 0 score run - data.special_tokens=encode <<<'{"context": "the", "continuation": "<|endoftext|>"}'
+expect 0 answered score run one.jsonl data.special_tokens=encode
 grep -q '"tokens":1' output || fail "$(cat output)"
-expect 0 "$program" score run /dev/null
+expect 0 answered score run /dev/null
 [ ! -s output ] || fail "answers to nothing: $(cat output)"
-expect 13 "$program" score run missing.jsonl
-expect 13 "$program" score run .
-expect 21 "$program" score run questions.jsonl --out missing/answers.jsonl
+expect 13 answered score run missing.jsonl
+expect 13 answered score run .
+expect 21 answered score run questions.jsonl --out missing/answers.jsonl
 
 # Bytes have no end of text to begin with; models of other tasks score nothing.
 printf 'the cat sat on the mat. the dog ran.' >train.txt
 cp train.txt valid.txt
 expect 0 "$program" train text.yaml run.name=bytes train.duration=1step data.documents=none \
   'data.tokenizer={name: bytes}' 'data.train.files=[train.txt]' 'data.valid.files=[valid.txt]'
-expect 13 score bytes - <<<'{"continuation": "the"}'
-grep -q 'no end-of-text token to begin with' messages.txt || fail "$(cat messages.txt)"
+echo '{"continuation": "the"}' >one.jsonl
+expect 13 answered score bytes one.jsonl
+grep -q 'no end-of-text token to begin with' output || fail "$(cat output)"
 expect 0 score bytes - <<<'{"context": "the", "continuation": " cat"}'
 expect 0 "$program" train "$tiny" run.root=. run.name=images train.duration=1step parallel.expert_ranks=1
-expect 10 "$program" score images questions.jsonl
+expect 10 answered score images questions.jsonl
 grep -q 'task lm' output || fail "$(cat output)"

@@ -170,12 +170,12 @@ TEST(TextGeneration, RefusesPromptsWithoutTokensOrRoom) {
 
 /// Routers that a causal model takes, with their keys.
 const std::vector<std::string> kRouters{"top_k, k: 2",
-                                        "noisy_top_k, k: 1",
+                                        "noisy_top_k, k: 2",
                                         "hash, k: 1",
                                         "hash, k: 1, by: position",
                                         "sigmoid, k: 2",
                                         "sqrt_softplus, k: 2",
-                                        "mlp, k: 1",
+                                        "mlp, k: 2",
                                         "forced, k: 1",
                                         "importance_score, drop: 0"};
 
