@@ -213,7 +213,7 @@ if(has_torch)
 endif()
 peer_has(has_reader torch safetensors PIL)
 if(has_reader)  # launch/python
-  peer_test(reader 600 "${peer_python}" "${peers}/reader_peer.py" $<TARGET_FILE:shoal>
+  peer_test(reader 900 "${peer_python}" "${peers}/reader_peer.py" $<TARGET_FILE:shoal>
             $<TARGET_FILE:model_outputs> "${peer_scratch}reader")
   set_tests_properties(peer_reader PROPERTIES PROCESSORS 2)
 endif()
