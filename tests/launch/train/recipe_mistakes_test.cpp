@@ -466,7 +466,7 @@ TEST_F(BadRecipes, WithAWrongDurationAndAScheduleInPercentOfIt) {
         {{"10ep", "10steps"}, {"cosine", "cosine, warmup: 5%"}},
         {},
         {"r.yaml:15:19: train.duration: expected a duration, found '10steps', which has no "
-         "unit that is known (step, ep or tok); did you mean '10step'?"}}});
+         "unit that is known (step, ep, tok, s, min, h or d); did you mean '10step'?"}}});
 }
 
 TEST_F(BadRecipes, AreToldOfDurationsThoughTheirDataHaveAMistake) {
