@@ -241,16 +241,15 @@ void keep_own_classes(TrainingJob& job, Communicator& world) {
   checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
 }
 
-/// Begins or resumes the run; `clock`: the time of train.duration, "" if it is none. Collective.
-CheckpointWriter::Options begin_run(const TrainingJob& job, Session& session,
-                                    const std::string& clock, OpenRun& run) {
-  CheckpointWriter::Options checkpoints =
-      begin_or_resume(session, job.recipe(), run.folder, {job.arguments.override_fixed, run.log});
-  checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
-    return bytes;
-  };
-  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
-  return checkpoints;
+/// Writes the records of a start. Without a step left, it has no part in the run. Collective.
+void record_start(const TrainingJob& job, const OpenRun& run, const Session& session,
+                  const DeviceChoice& device, const std::string& clock) {
+  if (session.is_finished()) return;
+  const ScoreRule rule = score_rule(session.task(), job.recipe().evaluate);
+  write_run_records(run.folder, job.checked.loaded,
+                    {job.launch, job.arguments.command_line, device, session.steps_done(), clock,
+                     session.total_steps(), rule.metric},
+                    *session.grid().world);
 }
 
 ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> signals) {
@@ -284,17 +283,13 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     weights = load_initial_weights(session, recipe);
   job.stage = "starting or resuming the run";
   OpenRun run(recipe.run, *grid.world, console, told);
-  CheckpointWriter::Options checkpoints = begin_run(job, session, clock, run);
-  const RunOrigin origin{job.launch,
-                         job.arguments.command_line,
-                         ranks.devices.own,
-                         session.steps_done(),
-                         clock,
-                         session.total_steps(),
-                         score_rule(session.task(), recipe.evaluate).metric};
-  // Without a step left, this start had no part in the run.
-  if (!session.is_finished())
-    write_run_records(run.folder, job.checked.loaded, origin, *grid.world);
+  CheckpointWriter::Options checkpoints =
+      begin_or_resume(session, recipe, run.folder, {job.arguments.override_fixed, run.log});
+  checkpoints.available_bytes = [bytes = machine_memory().available_bytes / job.launch.local_size] {
+    return bytes;
+  };
+  if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
+  record_start(job, run, session, ranks.devices.own, clock);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by,
