@@ -232,8 +232,8 @@ def check_scores(shoal, name, model, encode, lines, tolerance, files=()):
     shoal.run("score", ours, source, "--out", target, *(["data.special_tokens=encode"] if files else []))
     found = [json.loads(line) for line in target.read_text().splitlines()]
     expected = [expected_score(model, encode, line) for line in lines]
-    compare(f"scores {name}", torch.tensor([answer["logprob"] for answer in found]),
-            torch.tensor([logprob for logprob, _, _ in expected]), tolerance)
+    compare(f"scores {name}", torch.tensor([answer["logprob"] for answer in found], dtype=torch.float64),
+            torch.tensor([logprob for logprob, _, _ in expected], dtype=torch.float64), tolerance)
     if [[answer["greedy"], answer["tokens"]] for answer in found] != [rest for _, *rest in expected]:
         failures.append(f"scores {name}: greedy or tokens of {found}, not {expected}")
 
