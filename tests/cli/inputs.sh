@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 166 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
+# 167 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
 # its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
@@ -202,7 +202,7 @@ set_to 'run.name=a#b "c" #d' "'#d' is a comment in YAML and would be left out; q
 set_to run.root=@a "not YAML: unknown token; quote the value: run.root='\"@a\"'"
 set_to run.root=%a "expected text, found nothing: the value is empty; quote the value: run.root='\"%a\"'"
 set_to 'run.root=*a' "not YAML: the referenced anchor is not defined; quote the value: run.root='\"*a\"'"
-set_to 'run.root=!a' "tag '!a': tags are not supported; quote the value: run.root='\"!a\"'"
+set_to 'run.root=!a' "expected text, found nothing: the value is empty; quote the value: run.root='\"!a\"'"
 set_to 'run.root=[x]' "expected text, found a list; quote the value: run.root='\"[x]\"'"
 set_to 'run.root=x: y' "expected text, found a mapping; quote the value: run.root='\"x: y\"'"
 set_to 'run.name=x: y' "expected text, found a mapping; quote the value: run.name='\"x: y\"'"
