@@ -111,7 +111,8 @@ void remove_temporary_files(const fs::path& path) {
   }
 }
 
-/// Renames records of a run without a checkpoint, which a start at step 0 would overwrite.
+/// Renames records of a run without a checkpoint, which a start at step 0 would overwrite. Tells
+/// so, or that there is no run.
 void keep_records(const RunFolder& folder, FileSystem& files,
                   const std::function<void(const std::string&)>& tell) {
   // fs::exists throws if the folder exists but cannot be read.
@@ -119,7 +120,10 @@ void keep_records(const RunFolder& folder, FileSystem& files,
   std::vector<std::string> records(kFiles.begin(), kFiles.end());
   std::erase_if(records,
                 [&](auto name) { return name == ".lock" || !fs::exists(folder.file(name)); });
-  if (records.empty()) return;
+  if (records.empty()) {
+    return tell(fmt::format("no run to resume in '{}' (run.root, run.name): starting a new one{}",
+                            folder.path, did_you_mean_path(folder.path)));
+  }
   int64_t attempt = 1;
   const auto kept = [&](const std::string& name) {
     return fmt::format("{}{}{}", folder.file(name), kAttempt, attempt);
@@ -153,10 +157,6 @@ RunFolder choose(const fs::path& wanted, OnExisting policy) {
 RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& files,
                      const std::function<void(const std::string&)>& tell) {
   RunFolder folder = choose(wanted, policy);
-  if (policy == OnExisting::kResume && (!is_taken(wanted) || is_failed_start(wanted))) {
-    tell(fmt::format("no run to resume in '{}' (run.root, run.name): starting a new one{}", wanted,
-                     did_you_mean_path(wanted)));
-  }
   fs::create_directories(folder.path);
   folder.lock = std::make_shared<const RunLock>(folder.path, files, tell);
   // Another job may have used the folder and died while this one waited for the lock.
@@ -164,7 +164,7 @@ RunFolder open_alone(const std::string& wanted, OnExisting policy, FileSystem& f
   if (holds_a_run && policy != OnExisting::kNew) {
     folder.resume = choose(folder.path, policy).resume;
   }
-  if (folder.resume) keep_records(folder, files, tell);
+  if (policy == OnExisting::kResume) keep_records(folder, files, tell);
   if (policy == OnExisting::kOverwrite) remove_run(files, folder.path);
   remove_temporary_files(folder.path);
   fs::create_directories(folder.checkpoints());

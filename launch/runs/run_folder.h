@@ -30,7 +30,8 @@ struct RunFolder {
 /// - kOverwrite accepts such remains or a run, if no other files are in the folder, and removes the
 ///   contents while it holds the new run's lock.
 /// - kResume continues the run. If the run has no checkpoint, kResume renames the run's records to
-///   NAME.attempt-N, N = 1, 2, …, reports so, and starts anew.
+///   NAME.attempt-N, N = 1, 2, …, reports so, and starts anew. If there is no run, it reports the
+///   one whose name is most similar.
 /// Throws, on every rank, ConfigError if the folder is not accepted, Error (exit 15) if a job is
 /// using it, StorageError if it cannot be created.
 RunFolder open_run_folder(const std::string& path, OnExisting policy, Communicator& world,

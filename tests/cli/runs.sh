@@ -9,6 +9,7 @@ expect 75 "$program" "${short[@]}" run.name=group/two run.seed=2 run.stop_after=
 "$program" "${short[@]}" run.name=three model.init_from=runs/one train.duration=100000step \
   checkpoint.every=never evaluate.every=never >three.txt 2>&1 &
 job=$!
+trap 'kill -KILL "$job" 2>/dev/null || true' EXIT
 wait_until "three was going on" grep -qs '"step":1,' runs/three/metrics.jsonl
 expect 0 answered runs
 grep -qE '^  three +running +[0-9]+ +100000 ' output || fail "three is not running: $(cat output)"
@@ -18,7 +19,6 @@ kill -KILL "$job"
 wait "$job" || true
 
 expect 0 answered runs
-cat output
 [ "$(grep -cE '^  (group/two|one|three) ' output)" -eq 3 ] || fail "not three runs: $(cat output)"
 grep -qE '^  one +done +4 +4 +top1 +0\.[0-9]+ +[0-9.]+s +1 +[0-9.]+ KiB +20[0-9-]+ [0-9:]+ UTC' output || fail "$(cat output)"
 answer runs --json || fail "no JSON"
@@ -66,7 +66,7 @@ expect 0 answered runs --prune
 [ "$(grep -cE '^would remove gone \(crashed, .*iB\)$' output)" -eq 1 ] || fail "$(cat output)"
 [ "$(cat output | wc -l)" -eq 2 ] && grep -q '^nothing is removed without --yes$' output || fail "$(cat output)"
 [ -s runs/gone/env.json ] || fail "removed without --yes"
-expect 0 answered runs --prune --yes --filter one
+expect 0 answered runs --prune --yes --filter source
 [ -s runs/gone/env.json ] || fail "removed what did not fit"
 expect 0 answered runs --prune --yes
 [ ! -e runs/gone ] && [ "$(names)" = "group/two one source tuned " ] || fail "$(cat output; names)"

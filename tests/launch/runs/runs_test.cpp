@@ -257,7 +257,7 @@ TEST_F(PrunedRuns, AreNoneThatAJobWorksOnOrAnotherStartedFromOrThatHoldOtherFile
   write("of_others", {{"ckpt/model.pt", "precious"}});
   const std::string told = prune(true);
   EXPECT_THAT(told,
-              HasSubstr("kept         busy.attempt-1 (superseded, 218 B): a job works on it"));
+              HasSubstr("kept         busy.attempt-1 (superseded, 123 B): a job works on it"));
   EXPECT_THAT(told, HasSubstr("holds what no run wrote: thesis.tex"));
   EXPECT_THAT(told, Not(HasSubstr("removed")));
   EXPECT_TRUE(exists("busy/env.json.attempt-1") && exists("source/env.json"));
