@@ -56,28 +56,28 @@ shows 'no source knows the files in this folder'
 # The recipe's order is not that of the data; a resume without it keeps it.
 order='[yellow, red, green, blue]'
 train() { # train SOURCE FOLDER KEY=VALUE…
-  ranks 2 train "$tiny" "$(data "$1" "$2")" run.root=. run.name=run checkpoint.every=20step \
-    evaluate.every=20step "${@:3}"
+  ranks 2 train "$tiny" "$(data "$1" "$2")" run.root=. run.name=run checkpoint.every=10step \
+    evaluate.every=10step "${@:3}"
 }
-expect 0 train tar_shards shards "data.class_names=$order" run.stop_after=20step train.duration=60step
+expect 75 train tar_shards shards "data.class_names=$order" run.stop_after=10step train.duration=30step
 shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 mv shards/train apart
 expect 0 answered data pack renamed/val --classes --out shards/train
-expect 13 train tar_shards shards run.on_existing=resume train.duration=60step
+expect 13 train tar_shards shards run.on_existing=resume train.duration=30step
 shows "shards/train/shard-000000.tar: its class 'crimson' is not in data.class_names"
 rm -r shards/train && mv apart shards/train
-expect 0 train tar_shards shards run.on_existing=resume train.duration=60step
+expect 0 train tar_shards shards run.on_existing=resume train.duration=30step
 shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
 # A run that began without names, as those of older versions, goes on with the same labels.
 cp -r shards nameless && rm nameless/*/*.index
-expect 0 train tar_shards nameless data.classes=4 run.name=older run.stop_after=20step \
-  train.duration=40step
+expect 75 train tar_shards nameless data.classes=4 run.name=older run.stop_after=10step \
+  train.duration=20step
 expect 0 train tar_shards shards data.classes=4 run.name=older run.on_existing=resume \
-  train.duration=40step
-expect 0 train tar_shards shards data.classes=4 run.name=newer train.duration=40step
+  train.duration=20step
+expect 0 train tar_shards shards data.classes=4 run.name=newer train.duration=20step
 [ "$(digest older)" = "$(digest newer)" ] || fail 'labels changed with the names'
 
 # Exported and imported, its names are those of the checkpoint, whatever the data's order is.
