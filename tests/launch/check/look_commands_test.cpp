@@ -148,8 +148,9 @@ TEST_F(LookCommands, CheckPrintsOneJsonObject) {
   std::ostringstream out;
   EXPECT_EQ(check({{path_, {"parallel.expert_ranks=3"}, {}}, std::nullopt, true}, out),
             ExitCode::kOk);
-  EXPECT_THAT(out.str(), HasSubstr("{\"parameters\":261,\"parameters_headless\":221,"
-                                   "\"active_parameters\":121,\"world\":3,\"warnings\":["));
+  EXPECT_THAT(out.str(),
+              HasSubstr("{\"parameters\":261,\"parameters_headless\":221,"
+                        "\"active_parameters\":121,\"world\":3,\"expert_ranks\":3,\"warnings\":["));
   const nlohmann::json json = nlohmann::json::parse(out.str());
   // Of six experts a rank has two.
   EXPECT_EQ(json["memory_bytes"]["weights"], 4 * (11 + 2 * 35 + 4 * 10));
