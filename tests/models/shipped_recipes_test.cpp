@@ -125,7 +125,7 @@ TEST(ShippedRecipes, OfDenoisersHaveTheirPublishedParameters) {
 
 // The command of a recipe's header, on the ranks that it names.
 TEST(ShippedRecipes, PassCheckAsTheirLaunchLineHasThem) {
-  const std::regex launch(R"(Launch: .*mpirun -np (\d+) shoal train configs/(\S+)((?: \S+=\S+)*))");
+  const std::regex launch(R"(Launch: .*launch/run -n (\d+) train configs/(\S+)((?: \S+=\S+)*))");
   for (const std::string& name : shipped_recipes()) {
     SCOPED_TRACE(name);
     const std::string header = header_of(name);

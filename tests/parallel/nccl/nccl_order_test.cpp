@@ -198,7 +198,12 @@ TEST(NcclOrderRanks, ARankWithoutUnitsThatLeavesTheirParametersOutOfTheGraphIsFo
 TEST(NcclOrderRanks, AForgottenWaitForASumOfGradientsIsFound) {
   const Tensors expected = end_of(ToyTraining{}, nullptr);
   EXPECT_TRUE(are_equal(end_of(ToyTraining{}, &kLatest), expected));
-  EXPECT_FALSE(are_equal(end_of({.forgets_waits = true}, &kLatest), expected));
+  // A rank's host that is slow may still read after the sum.
+  bool is_found = false;
+  for (int run = 0; run < 30 && !is_found; ++run) {
+    is_found = !are_equal(end_of({.forgets_waits = true}, &kLatest), expected);
+  }
+  EXPECT_TRUE(is_found);
 }
 
 TEST(NcclOrderRanks, AnyScheduleOfTheStreamsGivesTheSameBits) {
