@@ -43,6 +43,7 @@ constexpr std::array kExpected{
     Expected{"train.duration", OnResume::kFree},
     Expected{"train.recompute", OnResume::kFree},
     Expected{"train.log_every", OnResume::kFree},
+    Expected{"train.patience", OnResume::kFree},
     Expected{"train.clip_norm", OnResume::kWarned},
     Expected{"train.clip_norm_type", OnResume::kWarned},
     Expected{"train.max_nonfinite_steps", OnResume::kWarned},
