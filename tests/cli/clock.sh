@@ -14,30 +14,30 @@ exact() {
   sed -E "s/,\"($machine)\":[^,}]*//g" "$1/metrics.jsonl" >"$1/exact"
 }
 
-train 75 run.name=clock train.duration=2s run.stop_after=7step
-told=$(grep -oE 'train.duration 2s: [0-9]+ steps at [0-9.e+]+ ms a step and [0-9.e+-]+ s an evaluation; other machines differ' output) ||
+train 75 run.name=clock train.duration=10s run.stop_after=2step
+told=$(grep -oE 'train.duration 10s: [0-9]+ steps at [0-9.e+]+ ms a step and [0-9.e+-]+ s an evaluation; other machines differ' output) ||
   fail "the steps are not told: $(cat output)"
 grep -qF "$told" clock/log/rank-00000.log || fail "the log lacks the steps"
-steps=$(sed -nE 's/^  duration: ([0-9]+)step +# 2s, timed when the run began$/\1/p' clock/resolved.yaml)
-[ "${steps:-0}" -gt 7 ] || fail "resolved.yaml has no steps: $(cat clock/resolved.yaml)"
-grep -q "train.duration 2s: $steps steps at" output || fail "other steps are told than resolved.yaml has"
-grep -q '"duration_by_clock":"2s"' <<<"$("$program" inspect clock --json)" || fail "the checkpoint lacks the time"
+steps=$(sed -nE 's/^  duration: ([0-9]+)step +# 10s, timed when the run began$/\1/p' clock/resolved.yaml)
+[ "${steps:-0}" -gt 2 ] || fail "resolved.yaml has no steps: $(cat clock/resolved.yaml)"
+grep -q "train.duration 10s: $steps steps at" output || fail "other steps are told than resolved.yaml has"
+grep -q '"duration_by_clock":"10s"' <<<"$("$program" inspect clock --json)" || fail "the checkpoint lacks the time"
 
 expect 12 ranks 2 train "$tiny" run.root=. "${stateful[@]}" run.name=clock train.duration=3min run.on_existing=resume
-grep -q "it trains for ${steps}step, timed for 2s" output || fail "the steps are not named: $(cat output)"
+grep -q "it trains for ${steps}step, timed for 10s" output || fail "the steps are not named: $(cat output)"
 grep -q "resume it with train.duration=${steps}step" output || fail "no next step: $(cat output)"
-train 10 run.name=clock train.duration=2s
+train 10 run.name=clock train.duration=10s
 ! grep -q 'timed by a trial' output || fail "a folder that exists is refused after a trial only"
 
-train 0 run.name=clock train.duration=2s run.on_existing=resume
-grep -q "train.duration 2s: $steps steps, as when the run began" output || fail "timed again: $(cat output)"
+train 0 run.name=clock train.duration=10s run.on_existing=resume
+grep -q "train.duration 10s: $steps steps, as when the run began" output || fail "timed again: $(cat output)"
 train 0 run.name=steps train.duration="${steps}step"
 [ "$(digest clock)" = "$(digest steps)" ] || fail "another digest than that of $steps steps"
 exact clock
 exact steps
 diff clock/exact steps/exact || fail "other metrics than those of $steps steps"
 cmp clock/experts.jsonl steps/experts.jsonl || fail "other loads than those of $steps steps"
-train 0 run.name=clock train.duration=2s run.on_existing=resume
+train 0 run.name=clock train.duration=10s run.on_existing=resume
 grep -q "the run was finished already, at step $steps;" output || fail "$(cat output)"
 expect 0 ranks 3 train clock/resolved.yaml run.root=. run.on_existing=resume
 grep -q "the run was finished already, at step $steps;" output || fail "$(cat output)"
