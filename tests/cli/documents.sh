@@ -41,6 +41,7 @@ END
 "$program" show "$tiny" --minimal model.sparse.{token,channel}_moe.experts.count=8 >RECIPE.yaml
 mkdir text
 for _ in $(seq 60); do echo 'the cat sat on the mat. the dog ran. é'; done | tee text/train.txt >text/valid.txt
+echo '{"id": 7, "context": "the cat", "continuation": " sat"}' >questions.jsonl
 small=(configs/gpt2/tiny_wikitext2_bytes.yaml data.path=text 'data.train.files=[train.txt]'
   'data.valid.files=[valid.txt]' data.sequence=32 train.batch=8 train.duration=2step)
 # prepare NAME COMMAND...: what the pages have beside, two at a time on the two cores of this test.
