@@ -39,7 +39,7 @@ Sketched<Base> find(const std::string& option, const std::string& name) {
   refuse_unknown(option + ": unknown name", name, names_of<Base>());
 }
 
-/// Finds a source of images that reads both splits in the folder, and its class names; {} if none.
+/// Finds a source of images that reads the folder to train, and its class names; {} if none.
 std::pair<std::string, std::vector<std::string>> look_at(const std::string& folder,
                                                          const Sketched<Backbone>& backbone) {
   for (const std::string& name : new_recipe_sources(backbone.name)) {
@@ -48,7 +48,7 @@ std::pair<std::string, std::vector<std::string>> look_at(const std::string& fold
       const auto data = config::load_options_text<DataOptions>(
           "source: " + name, "", {"", {"path=" + folder}, environment_variable});
       const auto source = Registry<DataSource>::create(data.options.source, {});
-      for (const Split split : {Split::kTrain, Split::kValid}) source->open(split);
+      source->open(Split::kTrain);
       return {name, source->class_names()};
     } catch (const Error&) {
       continue;
