@@ -79,6 +79,15 @@ assert metadata["shoal_step"] == "2" and metadata["format"] == "pt", metadata
 assert metadata["shoal_recipe"] == open("own/recipe.yaml").read()
 assert "backbone: sparse_mlp" in metadata["shoal_recipe"] and metadata["shoal_version"]
 END
+python3 - <<'END' || fail "recipe.json: $(cat own/recipe.json)"
+import json
+described = json.load(open("own/recipe.json"))
+recipe, samples = described["recipe"], described["samples"]
+assert recipe["model"]["backbone"] == "sparse_mlp" and recipe["train"]["group"] == 4, "the recipe"
+assert recipe["model"]["sparse"]["channel_moe"]["router"]["weights"]["scale"] == 1, "its defaults"
+assert recipe["model"]["sparse"]["outer_residual"] is False and recipe["model"]["init_from"] == "none"
+assert samples["image"] == [3, 16, 16] and len(samples["mean"]) == len(samples["std"]) == 3, samples
+END
 expect 0 answered check own/recipe.yaml
 expect 0 answered import own/model.safetensors --as safetensors again
 for run in experts again; do
