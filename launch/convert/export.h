@@ -19,12 +19,11 @@ struct ExportArguments {
 };
 
 /// Exports a model to another program: writes model.safetensors and config.json in its format into
-/// a new folder. Shoal's own layout (program safetensors) has recipe.yaml in place of config.json,
-/// and recipe.json for readers in Python: the recipe with all defaults, and the shape of its
-/// samples. Permutations of sparse layers are folded into the weights. Throws Error (exit 2) for an
-/// unknown program or dtype; Error (exit 12) if the program has no format for the model, or a
-/// permutation is still soft (a trained matrix); CheckpointError (exit 20) for damaged files;
-/// StorageError if files cannot be read or written, or `out` exists.
+/// a new folder. Shoal's own layout (program safetensors) has recipe.yaml and, with all defaults
+/// and the shape of samples, recipe.json. Permutations of sparse layers are folded into the
+/// weights. Throws Error (exit 2) for an unknown program or dtype; Error (exit 12) if the program
+/// has no format for the model, or a permutation is still soft (a trained matrix); CheckpointError
+/// (exit 20) for damaged files; StorageError if files cannot be read or written, or `out` exists.
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out);
 
 /// Returns the accepted values of --to, sorted.

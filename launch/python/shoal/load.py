@@ -53,8 +53,9 @@ def load(path):
     folder; recipe.json is beside it. Raises Error for a model that this package does not cover."""
     path = os.path.join(path, "model.safetensors") if os.path.isdir(path) else path
     beside = os.path.join(os.path.dirname(path), "recipe.json")
-    if not os.path.exists(beside):
-        raise Error(f"'{beside}' is not there; `shoal export RUN --to safetensors OUT` writes it with the weights")
+    for name in (path, beside):
+        if not os.path.exists(name):
+            raise Error(f"'{name}' is not there; `shoal export RUN --to safetensors OUT` writes it")
     with open(beside, encoding="utf-8") as text, safe_open(path, "pt") as file:
         described, tensors = json.load(text), {name: file.get_tensor(name) for name in file.keys()}
     tensors = {name: own.float() if own.itemsize == 2 else own for name, own in tensors.items()}
