@@ -88,7 +88,8 @@ void add_score(CLI::App& app, ExitCode& code) {
   command->add_option("--out", arguments->out, "file to make; default: stdout")->type_name("FILE");
   add_model_override(*command, arguments->checkpoint.override_model);
   command->footer(
-      "A line is {\"context\": ..., \"continuation\": ...}, two texts or two lists of token ids. The\n"
+      "A line is {\"context\": ..., \"continuation\": ...}, two texts or two lists of token ids. "
+      "The\n"
       "answer has its other fields, logprob (of the continuation, in nats), greedy (whether each\n"
       "of its tokens is the most probable one) and tokens (their number).\n"
       "Examples:\n"
