@@ -193,7 +193,8 @@ void check_run_folder(const std::string& path, OnExisting policy, Communicator& 
 std::string did_you_mean_path(const std::string& given) {
   const fs::path path = given.substr(0, given.find_last_not_of('/') + 1);
   const fs::path folder = path.parent_path(), below_root = RunOptions().root / path;
-  if (fs::exists(below_root)) return did_you_mean(below_root.string(), {below_root});
+  if (path.is_relative() && fs::exists(below_root))
+    return did_you_mean(below_root.string(), {below_root});
   if (!folder.empty() && !fs::exists(folder)) return did_you_mean_path(folder);
   std::vector<std::string> others;
   for (const auto& entry : entries_of(folder / ".")) {

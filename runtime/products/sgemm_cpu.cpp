@@ -3,10 +3,10 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <dnnl.h>  // of LibTorch or of the system: both declare these functions alike
-#include <fmt/format.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "runtime/products/few_rows_product.h"
@@ -89,7 +89,9 @@ bool misses_onednn() { return prefers_onednn() && onednn().sgemm == nullptr; }
 std::string sgemm_library() {
   if (onednn().sgemm == nullptr || !is_programs_sgemm()) return "LibTorch";
   const dnnl_version_t* version = onednn().version();
-  return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
+  // Without fmt, which programs that link this may not have.
+  return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch);
 }
 
 }  // namespace shoal

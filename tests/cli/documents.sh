@@ -60,6 +60,14 @@ prepare published shoal train configs/denoise/cifar10.yaml data.path=data/cifar-
   run.name=published train.batch=8 train.duration=1step
 prepare published shoal export runs/published --to adaptive_attention published
 mv published/model.safetensors denoiser.safetensors
+ln -s published runs/denoise
+mkdir photographs noisy_images
+cp data/imagenet/train/cat/a.png photograph.jpg
+cp photograph.jpg photographs
+cp photograph.jpg noisy_images
+echo '[MAX 2 [MIN 7 3 ] 9 ]' >reviews.txt
+prepare reviews shoal train configs/hspmn/tiny_listops.yaml run.name=reviews train.batch=8 \
+  train.duration=1step evaluate.every=never
 wait $! || exit 1
 
 # run_as_written WHERE COMMAND: with the names of this folder in place of the page's. A page's
