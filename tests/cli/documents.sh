@@ -37,6 +37,7 @@ for animal in ("cat", "dog"):
         file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0))
                    + chunk(b"IDAT", zlib.compress((b"\0" + animal.encode() * 4) * 4)) + chunk(b"IEND", b""))
 END
+cp -r data/imagenet/{train,val}
 # What they have beside: a recipe, text, runs of language models, weights of other programs.
 "$program" show "$tiny" --minimal model.sparse.{token,channel}_moe.experts.count=8 >RECIPE.yaml
 mkdir text
