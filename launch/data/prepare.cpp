@@ -24,7 +24,7 @@ constexpr const char* kHint =
     "https://www.cs.toronto.edu/~kriz/cifar.html";
 
 /// Throws DataError unless the six files are there, each of 10,000 records with labels below 10.
-void check_files(const std::string& folder) {
+void check_layout(const std::string& folder) {
   constexpr size_t kFileBytes = 30'730'000, kRecordBytes = 3073;
   for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                            "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
@@ -71,12 +71,12 @@ ExitCode prepare(const PrepareArguments& arguments, std::ostream& out) {
   }
   std::string folder = arguments.given;
   if (fs::is_directory(folder)) {
-    check_files(folder);
+    check_layout(folder);
   } else {
     folder = arguments.out;
     NewFolder made(folder);
     unpack_archive(arguments.given, kMd5, made.working_path());
-    check_files(made.working_path());
+    check_layout(made.working_path());
     made.commit();
   }
   const std::string path = fs::canonical(folder).string();

@@ -459,7 +459,8 @@ TEST(ShippedRecipes, PassCheckStateTheirPurposeAndAreShownWhole) {
     show({{file, {}, {}}, true}, minimal);
     const auto canonical = [](const std::string& text) {
       Recipe recipe =
-          config::load_options_text<Recipe>(text, "shown", {}, config::UnsetVariable::kKeep).options;
+          config::load_options_text<Recipe>(text, "shown", {}, config::UnsetVariable::kKeep)
+              .options;
       find_classes(recipe);  // which the whole recipe has already
       return config::canonical_text(recipe);
     };
