@@ -146,7 +146,7 @@ start_mpirun() {
   local word input=/dev/null
   # `-` among the words: standard input goes to rank 0. A terminal's does not reach a new session.
   for word in "$@"; do
-    if [ "$word" = - ] && [ ! -t 0 ]; then input=/dev/stdin; fi
+    case "$word" in - | *=-) [ -t 0 ] || input=/dev/stdin ;; esac
   done
   setpriv --pdeathsig TERM setsid mpirun "$@" <"$input" >&"$output" 2>&"$errors" {output}>&- {errors}>&- &
   mpirun_pid=$!

@@ -157,7 +157,7 @@ ExitCode generate(const GenerateArguments& arguments, const Environment& environ
   const std::unique_ptr<Communicator> world = make_world(launch);
   GenerateArguments own = arguments;
   // Under mpirun a terminal looks like a pipe, whose end would be waited for.
-  const bool is_piped = launch.world == 1 && ::isatty(STDIN_FILENO) == 0;
+  const bool is_piped = launch.launcher.empty() && ::isatty(STDIN_FILENO) == 0;
   if (own.prompts.empty() && own.prompt_files.empty() && is_piped) own.prompt_files = {"-"};
   return run_on_ranks(*world, [&] {
     generate_on_ranks(own, launch, environment, *world, out);

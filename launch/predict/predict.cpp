@@ -219,7 +219,8 @@ int64_t print_results(const PredictArguments& arguments, EvaluationParts parts, 
 ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& launch,
                           const Environment& environment, Communicator& guard, std::ostream& out) {
   const auto is_override = [](const std::string& word) {
-    return word.starts_with('~') || (word.find('=') < word.find('/') && !fs::exists(word));
+    std::error_code unknown;
+    return word.starts_with('~') || (word.find('=') < word.find('/') && !fs::exists(word, unknown));
   };
   CheckpointChoice choice = arguments.checkpoint;
   std::vector<std::string> names;

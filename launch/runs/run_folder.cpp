@@ -40,13 +40,6 @@ bool is_temporary_of(const std::string& file, const std::string& name) {
   return name.starts_with(file + ".") && name.ends_with(".tmp");
 }
 
-bool is_shoals_file(const std::string& name) {
-  return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
-    return name == file || is_temporary_of(file, name) ||
-           name.starts_with(file + std::string(kAttempt));
-  });
-}
-
 /// True for rank-00012.log and the like, with five digits or more.
 bool is_rank_log(const std::string& name) {
   return matches_glob(name, "rank-?????*.log") &&
@@ -70,7 +63,7 @@ std::vector<std::string> strangers_in(const fs::path& path) {
         if (!is_ours(name, inner))
           strangers.push_back(name + "/" + inner.path().filename().string());
       }
-    } else if (is_folder || !is_shoals_file(name)) {
+    } else if (is_folder || !is_run_file(name)) {
       strangers.push_back(name);
     }
   }
@@ -185,6 +178,13 @@ std::string decide(Communicator& world, const std::function<std::string()>& work
 }
 
 }  // namespace
+
+bool is_run_file(const std::string& name) {
+  return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
+    return name == file || is_temporary_of(file, name) ||
+           name.starts_with(file + std::string(kAttempt));
+  });
+}
 
 void check_run_folder(const std::string& path, OnExisting policy, Communicator& world) {
   decide(world, [&] { return choose(path, policy).path; });

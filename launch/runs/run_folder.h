@@ -54,6 +54,9 @@ void require_path(const std::string& path);
 /// Begins the end of the names of records, NAME.attempt-N, that kResume keeps of earlier attempts.
 inline constexpr std::string_view kAttempt = ".attempt-";
 
+/// True for the name of a file that runs write into their folder, also as an attempt's record.
+bool is_run_file(const std::string& name);
+
 /// Returns why a folder may not be removed as a run's, "" if it may: it holds what a run, or a
 /// start or removal that was interrupted, has written, and nothing else.
 std::string why_not_a_run(const std::string& path);

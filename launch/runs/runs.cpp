@@ -92,6 +92,19 @@ struct RunFiles {
   std::string checkpoint = {};
 };
 
+/// The name of the run's newest checkpoint, which may be damaged or set aside; "" without one, "?"
+/// where the folder cannot be listed.
+std::string newest_checkpoint_of(const fs::path& run) {
+  std::string newest;
+  std::error_code failed;
+  for (fs::directory_iterator it(run / "ckpt", failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("step-")) newest = std::max(newest, name);
+  }
+  return !failed || failed == std::errc::no_such_file_or_directory ? newest : "?";
+}
+
 /// Adds a run, and the attempts whose records are in its folder.
 void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& runs) {
   std::map<std::string, RunFiles> by_attempt{{"", {}}};
@@ -99,15 +112,16 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
   for (fs::recursive_directory_iterator it(folder, failed), end; !failed && it != end;
        it.increment(failed)) {
     const std::string entry = it->path().filename().string();
-    RunFiles& files = by_attempt[entry.substr(std::min(entry.find(kAttempt), entry.size()))];
+    const size_t attempt = is_run_file(entry) ? entry.find(kAttempt) : entry.npos;
+    RunFiles& files = by_attempt[entry.substr(std::min(attempt, entry.size()))];
     struct stat info {};
     if (::lstat(it->path().c_str(), &info) != 0) continue;
-    if (entry.starts_with("step-")) files.checkpoint = std::max(files.checkpoint, entry);
     if (entry.starts_with("env.json")) files.begun = info.st_mtime;
     if (!S_ISREG(info.st_mode) || entry == "report.html") continue;
     files.size += info.st_size;
     files.changed = std::max<int64_t>(files.changed, info.st_mtime);
   }
+  by_attempt[""].checkpoint = newest_checkpoint_of(folder);
   // A training that goes on removes files meanwhile.
   const bool is_readable = !failed || failed == std::errc::no_such_file_or_directory;
   for (const auto& [attempt, files] : by_attempt) {
@@ -172,10 +186,14 @@ void remove_listed(const std::string& path, const std::string& attempt) {
   PosixFileSystem files;
   {
     const RunLock lock(path, files, [](const std::string&) {});
+    if (attempt.empty() && !newest_checkpoint_of(path).empty()) {
+      throw StorageError("a job has saved a checkpoint meanwhile");
+    }
     if (attempt.empty()) remove_run(files, path);
     for (const auto& entry : fs::directory_iterator(path)) {
-      const bool is_record = !attempt.empty() && entry.path().native().ends_with(attempt);
-      if (is_record) remove_folder(files, entry.path());
+      const std::string name = entry.path().filename().string();
+      const bool is_record = !attempt.empty() && is_run_file(name) && name.ends_with(attempt);
+      if (is_record) fs::remove(entry.path());
     }
   }
   if (attempt.empty()) fs::remove(path);  // unless a job has begun to use it

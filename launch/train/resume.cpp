@@ -140,11 +140,12 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   return source;
 }
 
-void keep_classes(LoadedRecipe& loaded, Communicator& world) {
+void keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_unreadable) {
   const RunOptions& run = loaded.options.run;
   ClassOptions* own = class_options_of(loaded.options.data.source);
   if (run.on_existing != OnExisting::kResume || own == nullptr) return;
-  const auto manifest = read_newest_manifest(fmt::format("{}/{}/ckpt", run.root, run.name), world);
+  const auto manifest =
+      read_newest_manifest(fmt::format("{}/{}/ckpt", run.root, run.name), world, pass_unreadable);
   if (!manifest) return;
   Recipe stored = stored_recipe(*manifest);
   const ClassOptions* kept = class_options_of(stored.data.source);

@@ -22,8 +22,9 @@ struct ResumeOptions {
 std::string load_initial_weights(Session& session, const Recipe& recipe);
 
 /// Puts the classes of the newest checkpoint into the recipe of a run that is to be resumed, where
-/// it leaves them to the data. Collective. Throws as read_newest_manifest.
-void keep_classes(LoadedRecipe& loaded, Communicator& world);
+/// it leaves them to the data; `pass_unreadable` passes over checkpoints that cannot be read.
+/// Collective. Throws as read_newest_manifest.
+void keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_unreadable);
 
 /// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the
 /// folder has no checkpoint. Returns options for writing further checkpoints. Collective.

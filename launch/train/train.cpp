@@ -235,7 +235,7 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
 /// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
 void keep_own_classes(TrainingJob& job, Communicator& world) {
   CheckedRecipe& checked = job.checked;
-  keep_classes(checked.loaded, world);
+  keep_classes(checked.loaded, world, job.arguments.override_fixed);
   const auto& environment = job.arguments.source.environment;
   checked.source = make_source(checked.loaded.options, environment);
   checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
@@ -265,7 +265,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     told.push_back(line);
   };
   job.stage = "opening the data";
-  if (!job.arguments.override_fixed) keep_own_classes(job, *grid.world);
+  keep_own_classes(job, *grid.world);
   const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
                                  choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";

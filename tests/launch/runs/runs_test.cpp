@@ -255,6 +255,11 @@ TEST_F(PrunedRuns, AreNoneThatAJobWorksOnOrAnotherStartedFromOrThatHoldOtherFile
              "model:\n  init_from:\n    from: /elsewhere/source/ckpt/step-00000010\n");
   write("with_thesis", {{"env.json", kEnv}, {"resolved.yaml", ""}, {"thesis.tex", "precious"}});
   write("of_others", {{"ckpt/model.pt", "precious"}});
+  const std::string linked = make_run("linked");
+  write("disk", {{"step-00000010/manifest.json", "{}"}});
+  fs::remove_all(linked + "/ckpt");
+  fs::create_directory_symlink(fs::path(linked).parent_path() / "disk", linked + "/ckpt");
+  write_file(linked + "/notes.txt.attempt-1", "precious");
   const std::string told = prune(true);
   EXPECT_THAT(told,
               HasSubstr("kept         busy.attempt-1 (superseded, 123 B): a job works on it"));
@@ -262,6 +267,7 @@ TEST_F(PrunedRuns, AreNoneThatAJobWorksOnOrAnotherStartedFromOrThatHoldOtherFile
   EXPECT_THAT(told, Not(HasSubstr("removed")));
   EXPECT_TRUE(exists("busy/env.json.attempt-1") && exists("source/env.json"));
   EXPECT_TRUE(exists("with_thesis/env.json") && exists("of_others/ckpt/model.pt"));
+  EXPECT_TRUE(exists("linked/env.json") && exists("linked/notes.txt.attempt-1"));
 }
 
 TEST_F(PrunedRuns, WhoseRemovalFailsDoNotEndIt) {
