@@ -374,15 +374,19 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
         fmt::format("{}: {} is not set", path, node.text.substr(begin, end + 1 - begin)));
   });
   std::set<std::string> told;
-  for (const std::string& file : checked.source->files()) {
-    if (file.find("${env:") != std::string::npos || exists_here(file)) continue;
-    const fs::path folder = fs::path(file).parent_path();
-    const bool has_folder = folder.empty() || exists_here(folder);
-    const std::string missing = has_folder ? file : folder.string();
-    if (!told.insert(missing).second) continue;
-    lines.push_back(fmt::format("data: {}: no such {}{}", missing,
-                                has_folder ? "file or folder" : "folder", base_of(missing)));
-  }
+  const auto tell_missing = [&](const std::string& key, const DataSource& source) {
+    for (const std::string& file : source.files()) {
+      if (file.find("${env:") != std::string::npos || exists_here(file)) continue;
+      const fs::path folder = fs::path(file).parent_path();
+      const bool has_folder = folder.empty() || exists_here(folder);
+      const std::string missing = has_folder ? file : folder.string();
+      if (!told.insert(missing).second) continue;
+      lines.push_back(fmt::format("{}: {}: no such {}{}", key, missing,
+                                  has_folder ? "file or folder" : "folder", base_of(missing)));
+    }
+  };
+  tell_missing("data", *checked.source);
+  for (const SetSource& set : checked.sets) tell_missing("evaluate.sets." + set.name, *set.source);
   const std::optional<InitFrom>& start = checked.loaded.options.model.init_from;
   if (start && start->from.find("${env:") == std::string::npos && !exists_here(start->from)) {
     lines.push_back(fmt::format("model.init_from: {}: no such file or folder{}", start->from,

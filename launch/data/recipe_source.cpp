@@ -24,8 +24,10 @@ std::vector<SetSource> make_set_sources(const Recipe& recipe, const DataSource& 
     Recipe other = recipe;
     other.data = options;
     sources.push_back({name, make_source(other, environment)});
-    const std::string found = sources.back().source->shape().text(), wanted = data.shape().text();
-    if (found == wanted) continue;
+    const DataShape shape = sources.back().source->shape(), model = data.shape();
+    const std::string found = shape.text(), wanted = model.text();
+    // Classes that are not known yet are compared when the data is there.
+    if (found == wanted || shape.has_unknown_classes || model.has_unknown_classes) continue;
     throw ConfigError(
         fmt::format("evaluate.sets.{}: {}; the model is made for {}", name, found, wanted));
   }

@@ -76,7 +76,8 @@ void note_apart(const BuiltModel& model) {
   }
 }
 
-/// Writes the predictions, and the confusions for `shoal report` if the checkpoint is in a run.
+/// Writes the predictions, and the confusions for `shoal report` if the checkpoint is in a run and
+/// was evaluated by its own recipe: those of other data are not the run's.
 void write_predictions(const EvalResult& result, const EvalArguments& arguments) {
   namespace fs = std::filesystem;
   PosixFileSystem files;
@@ -85,8 +86,9 @@ void write_predictions(const EvalResult& result, const EvalArguments& arguments)
     fs::create_directories(parent_path(path), failed);  // where it fails, so does the file
     replace_file(files, path, result.predictions.lines);
   }
+  if (!arguments.confusion || !arguments.checkpoint.overrides.empty()) return;
   const fs::path run = fs::canonical(result.checkpoint, failed).parent_path().parent_path();
-  if (!arguments.confusion || !fs::exists(run / "resolved.yaml", failed)) return;
+  if (failed || !fs::exists(run / "resolved.yaml", failed)) return;
   try {
     replace_file(files, (run / "confusion.json").string(), json_text(result.confusion) + "\n");
   } catch (const StorageError& error) {

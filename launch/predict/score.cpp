@@ -148,13 +148,15 @@ class LineReader {
 
 /// Adds the windows' scores to the answers, which rank 0 has. Collective.
 void score_windows(const Windows& windows, TextModel& model, const LoaderSettings& settings,
-                   RankGrid& grid, std::vector<Json>& answers) {
+                   const OpenedCheckpoint& opened, std::vector<Json>& answers) {
+  const RankGrid& grid = opened.grid;
   const torch::Tensor score_W2 = at::zeros({windows.size(), 2}, torch::kFloat64);
   EvalLoader loader(windows, settings);
   while (std::optional<Batch> batch = loader.next()) {
     const torch::Tensor window_b = batch->context.sample_b.to(torch::kCPU);
     // Layers that choose at random choose alike in all windows, whatever their neighbours.
     batch->context.sample_b = torch::zeros_like(batch->context.sample_b);
+    batch->context.step = opened.manifest.step;
     score_W2.index_copy_(0, window_b, model.label_scores(*batch).to(torch::kCPU));
   }
   grid.throw_if_failed();
@@ -194,7 +196,7 @@ void score_on_ranks(const ScoreArguments& arguments, const LaunchInfo& launch,
   for (;;) {
     const Windows windows(on_rank_zero(world, [&] { return reader.next(); }));
     if (windows.size() == 0) return;
-    score_windows(windows, model, settings, opened.grid, reader.answers);
+    score_windows(windows, model, settings, opened, reader.answers);
     for (const Json& answer : reader.answers) {
       const std::string line = json_text(answer) + "\n";
       file ? file->write(line) : static_cast<void>(out << line);

@@ -87,6 +87,8 @@ class Session : public Stateful {
   int64_t nonfinite_in_row() const { return nonfinite_in_row_; }
   /// Counts the score of an evaluation at steps_done(), for train.patience, unless it is counted.
   void add_score(double score);
+  /// Counts scores anew, as they no longer compare with those before.
+  void forget_scores() { scores_ = {}; }
   const ScoreTrend& scores() const { return scores_; }
   bool is_out_of_patience() const {
     return recipe_.train.patience && scores_.without_better >= *recipe_.train.patience;

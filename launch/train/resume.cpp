@@ -95,14 +95,16 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   const std::optional<Manifest> manifest =
       read_newest_manifest(writer.folder, world, options.override_fixed);
   if (!manifest) return false;
+  bool compares_scores = true;
   const auto check = [&](const Manifest& checkpoint) {
     std::vector<ChangedKey> differences = differences_of(stored_recipe(checkpoint), recipe);
     const auto warned = check_resume(differences, options.override_fixed);
     if (!warned.empty()) options.log.warn("the recipe has changed:" + describe(warned));
-    if (changes_scores(warned)) {
+    compares_scores = !changes_scores(warned);
+    if (!compares_scores) {
       options.log.warn(
           "evaluations before and after this change do not compare; checkpoint.keep_best still "
-          "takes the best score of all for the best checkpoint");
+          "takes the best score of all for the best checkpoint, and train.patience counts anew");
     }
     check_tokenizer(checkpoint, session, options);
     check_data(checkpoint, session, options);
@@ -119,7 +121,8 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   options.log.info(fmt::format("resumed {} at step {}, digest {}", loaded->path, resumed.step,
                                state_digest(session, resumed.step, resumed.samples, world)));
   resume_courses(resumed, recipe, session, options.override_fixed, writer);
-  if (resumed.score) session.add_score(*resumed.score);  // where the state lacks it
+  if (!compares_scores) session.forget_scores();
+  if (compares_scores && resumed.score) session.add_score(*resumed.score);  // where it is missing
   writer.run_id = resumed.run_id;
   writer.resumed_step = resumed.step;
   writer.resumed_score = resumed.score;

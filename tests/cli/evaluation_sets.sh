@@ -60,6 +60,9 @@ grep -q 'do not compare' output || fail "$(cat output)"
 # Mistakes have a place.
 expect 10 "$program" check "$tiny" "$sets" evaluate.score=noisy.tpo1
 grep -q "evaluate.score=noisy.tpo1: no metric is called" output || fail "$(cat output)"
+expect 0 "$program" check "$tiny" 'evaluate.sets={lost: {source: cifar, path: nowhere}}' data.source=cifar \
+  data.path=. data.classes=10
+grep -q 'evaluate.sets.lost: nowhere: no such folder' output || fail "$(cat output)"
 printf 'include: %s\nevaluate:\n  sets:\n    a: {niose: 1}\n' "$tiny" >wrong.yaml
 expect 10 "$program" check wrong.yaml
 grep -q "wrong.yaml:4:9: evaluate.sets.a.niose: unknown key; did you mean 'noise'?" output ||

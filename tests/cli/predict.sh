@@ -162,6 +162,10 @@ printf 'no picture' >'a=b.png'
 expect 13 "$program" predict run 'a=b.png'
 grep -q 'left out: a=b.png: neither a JPEG nor a PNG' output || fail "$(cat output)"
 
+# Those of other samples are not the run's.
+cp run/confusion.json before.json
+expect 0 "$program" eval run --confusion evaluate.samples=3
+cmp before.json run/confusion.json || fail "an evaluation of other samples changed the run's confusions"
 # A run with confusions can be begun anew.
 expect 0 "$program" train recipe.yaml run.on_existing=overwrite train.duration=1step
 [ ! -e run/confusion.json ] || fail "confusions of weights that are gone"

@@ -27,6 +27,20 @@ TEST(Recurrence, RoundsEachEpochUpOnItsOwn) {
   EXPECT_EQ(steps_of(Duration::epochs(1), scale, 10), (std::vector<int64_t>{3, 5, 8, 10}));
 }
 
+TEST(Recurrence, TimesLeftAreThoseThatFallOnSteps) {
+  for (const int64_t end : {11, 100, 101, 1000}) {
+    const StepScale scale{.samples_per_epoch = 700, .samples_per_step = 512, .total_steps = end};
+    for (const Duration& every : {Duration::epochs(1), Duration::percent(1), Duration::percent(10),
+                                  Duration::percent(40), Duration::steps(7)}) {
+      for (const int64_t step : {int64_t{1}, int64_t{6}, end}) {
+        int64_t left = falls_on(every, end, scale) ? 0 : 1;
+        for (int64_t s = step; s <= end; ++s) left += falls_on(every, s, scale) ? 1 : 0;
+        EXPECT_EQ(times_left(every, step, scale, 0), left) << end << " " << step;
+      }
+    }
+  }
+}
+
 TEST(Recurrence, SeveralEpochsCanEndInOneStep) {
   const StepScale scale{.samples_per_epoch = 3, .samples_per_step = 8};
   std::set<int64_t> expected;
