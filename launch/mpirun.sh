@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Runs shoal under mpirun on several machines, one rank for each slot of a hostfile.
+# Runs shoal under mpirun on several machines, one rank per slot of a hostfile.
 #
 # Usage: launch/mpirun.sh HOSTFILE [--cores K] [--dry-run] COMMAND [ARGUMENT...]
 #   launch/mpirun.sh hosts.txt train RECIPE.yaml parallel.expert_ranks=8
 #   launch/mpirun.sh hosts.txt doctor
 #
-#   HOSTFILE    a line `node1 slots=8` for each machine: how many ranks run there, one for each GPU
-#               or as many as are to share out its cores
-#   --cores K   cores, and threads, of a rank; 0 leaves the ranks unbound. Default: the cores of
-#               this machine over the slots of the machine with the most
-#   --dry-run   prints the command and does not run it
+#   HOSTFILE    a line `node1 slots=8` for each machine: the number of ranks to run there, one per GPU
+#               or as many as should share its cores
+#   --cores K   cores and threads per rank; 0 leaves the ranks unbound. Default: the cores of this
+#               machine divided by the largest number of slots
+#   --dry-run   prints the command without running it
 #
 # Every machine needs the program and this working directory at the same path, Open MPI 4 or 5, and
-# ssh that asks for nothing. LD_LIBRARY_PATH need not be passed on: the program knows where its libraries
-# are. Signals are passed on as launch/run does.
+# passwordless ssh. LD_LIBRARY_PATH is not needed: the program finds its libraries by its RPATH.
+# Signals are handled as by launch/run.
 #
-# SHOAL_PROGRAM names another program than build/release/shoal (PREFIX/bin/shoal for the script of an
-# installation), MPIRUN_FLAGS adds flags:
-#   MPIRUN_FLAGS="-x CIFAR10"           hands on a variable that the recipe reads
-#   MPIRUN_FLAGS="--report-bindings"    shows which rank has which cores
+# SHOAL_PROGRAM selects a program other than build/release/shoal (for an installed script: other than
+# PREFIX/bin/shoal). MPIRUN_FLAGS adds flags of mpirun:
+#   MPIRUN_FLAGS="-x CIFAR10"           passes an environment variable that the recipe reads
+#   MPIRUN_FLAGS="--report-bindings"    prints which rank is bound to which cores
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$shoal_root/launch/mpirun_common.sh"
