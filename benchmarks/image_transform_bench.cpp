@@ -23,33 +23,39 @@ constexpr int64_t kCallsPerRound = 20;
 
 struct Case {
   PixelOperation operation;
+  std::string operation_name;  ///< as the peer knows it
   double argument = 0.0;
   Interpolation interpolation = Interpolation::kNearest;
-  std::string filter = "nearest";
+  std::string filter = {};  ///< name of the interpolation; "" where none is used
 
   std::string name() const {
-    const std::string name(enum_name(operation));
-    return operation >= PixelOperation::kShearX || operation == PixelOperation::kRotate
-               ? name + " " + filter
-               : name;
+    return filter.empty() ? operation_name : operation_name + " " + filter;
   }
 };
 
 std::vector<Case> cases() {
   using Op = PixelOperation;
-  std::vector<Case> all{
-      {Op::kAutoContrast},  {Op::kEqualise},        {Op::kInvert},          {Op::kGrey},
-      {Op::kPosterise, 4},  {Op::kSolarise, 128},   {Op::kSolariseAdd, 60}, {Op::kColour, 1.3},
-      {Op::kContrast, 1.3}, {Op::kBrightness, 1.3}, {Op::kSharpness, 1.3},  {Op::kHue, 0.07},
-      {Op::kBlur, 1.2}};
-  const std::vector<std::pair<Interpolation, std::string>> filters{
-      {Interpolation::kNearest, "nearest"},
-      {Interpolation::kBilinear, "bilinear"},
-      {Interpolation::kBicubic, "bicubic"}};
-  for (const auto& [operation, argument] :
-       {std::pair{Op::kRotate, 17.0}, {Op::kShearX, 0.2}, {Op::kTranslateX, 0.2}}) {
-    for (const auto& [interpolation, filter] : filters) {
-      all.push_back({operation, argument, interpolation, filter});
+  std::vector<Case> all{{Op::kAutoContrast, "auto_contrast"},
+                        {Op::kEqualise, "equalise"},
+                        {Op::kInvert, "invert"},
+                        {Op::kGrey, "grey"},
+                        {Op::kPosterise, "posterise", 4},
+                        {Op::kSolarise, "solarise", 128},
+                        {Op::kSolariseAdd, "solarise_add", 60},
+                        {Op::kColour, "colour", 1.3},
+                        {Op::kContrast, "contrast", 1.3},
+                        {Op::kBrightness, "brightness", 1.3},
+                        {Op::kSharpness, "sharpness", 1.3},
+                        {Op::kHue, "hue", 0.07},
+                        {Op::kBlur, "blur", 1.2}};
+  const std::vector<Case> warps{{Op::kRotate, "rotate", 17.0},
+                                {Op::kShearX, "shear_x", 0.2},
+                                {Op::kTranslateX, "translate_x", 0.2}};
+  for (const Case& warp : warps) {
+    for (const auto& [interpolation, filter] : {std::pair{Interpolation::kNearest, "nearest"},
+                                                {Interpolation::kBilinear, "bilinear"},
+                                                {Interpolation::kBicubic, "bicubic"}}) {
+      all.push_back({warp.operation, warp.operation_name, warp.argument, interpolation, filter});
     }
   }
   return all;
@@ -102,9 +108,9 @@ void measure(const Case& one, int64_t rounds, PeerProcess* peer, Report& report)
   EditedImage edited = image;
   std::vector<TimedContender> contenders{{"ours", [&] { return our_us(one, image, edited); }}};
   if (peer != nullptr) {
-    const nlohmann::json question{{"operation", std::string(enum_name(one.operation))},
+    const nlohmann::json question{{"operation", one.operation_name},
                                   {"argument", one.argument},
-                                  {"interpolation", one.filter},
+                                  {"interpolation", one.filter.empty() ? "nearest" : one.filter},
                                   {"calls", kCallsPerRound}};
     contenders.push_back({"pillow", [=] { return peer->ask(question).get<double>(); }});
   }

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/data/transforms/pixel_operation.h"
+#include "tests/support/pixel_operation_names.h"
 
 namespace shoal {
 namespace {

@@ -1,8 +1,10 @@
-#include "runtime/data/transforms/enhance.h"
+#include "runtime/data/transforms/image_changes.h"
 
 #include <cstring>
+#include <tuple>
 
 #include "runtime/device/cpu_clones.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {
@@ -86,6 +88,19 @@ SHOAL_CPU_CLONES void blend_rows(const uint8_t* pixel, int64_t count, float fact
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) plain[i] = blended(plain[i], pixel[i], factor);
 }
+
+/// Takes the colours away and keeps three channels.
+class Grey final : public PixelTransform {
+ public:
+  struct Options {
+    static constexpr auto fields() { return std::tuple{}; }
+  };
+
+  explicit Grey(const Options&) {}
+  void apply(EditedImage& image, const TransformDraws&) const override { make_grey(image); }
+};
+
+const Registration<PixelTransform, Grey> registered_grey{"grey", "no colours"};
 
 }  // namespace
 

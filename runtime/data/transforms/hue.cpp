@@ -1,4 +1,4 @@
-#include "runtime/data/transforms/hue.h"
+#include "runtime/data/transforms/image_changes.h"
 
 #include <algorithm>
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "runtime/data/transforms/pixel_operation.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {
@@ -25,6 +26,23 @@ void reorder(std::array<Jitter, 4>& jitters, int64_t order) {
     std::swap(jitters[static_cast<size_t>(left - 1)], jitters[static_cast<size_t>(order % left)]);
   }
 }
+
+/// Brightness, contrast, saturation and hue, changed in random order: torchvision's ColorJitter.
+class ColourJitter final : public PixelTransform {
+ public:
+  using Options = JitterStrengths;
+
+  explicit ColourJitter(const Options& options) : strengths_(options) {}
+  void apply(EditedImage& image, const TransformDraws& draws) const override {
+    jitter_colours(strengths_, draws, 0, image);
+  }
+
+ private:
+  JitterStrengths strengths_;
+};
+
+const Registration<PixelTransform, ColourJitter> registered_colour_jitter{
+    "colour_jitter", "brightness, contrast, saturation and hue, in random order"};
 
 }  // namespace
 

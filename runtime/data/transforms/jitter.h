@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 #include "runtime/data/pixel_transform.h"
 
@@ -12,6 +13,16 @@ struct JitterStrengths {
   double contrast = 0.0;
   double saturation = 0.0;
   double hue = 0.0;  ///< turns of a circle
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("brightness", &JitterStrengths::brightness, "most that the factor differs from 1",
+              in_range(0, 10)),
+        field("contrast", &JitterStrengths::contrast, "as brightness", in_range(0, 10)),
+        field("saturation", &JitterStrengths::saturation, "as brightness", in_range(0, 10)),
+        field("hue", &JitterStrengths::hue, "most that hues turn, either way", unit("circles"),
+              in_range(0, 0.5))};
+  }
 };
 
 /// Changes brightness, contrast, saturation and hue in random order, each by a factor (the hue: by

@@ -1,9 +1,6 @@
 #include "runtime/data/transforms/pixel_operation.h"
 
-#include "runtime/data/transforms/enhance.h"
-#include "runtime/data/transforms/gaussian_blur.h"
-#include "runtime/data/transforms/hue.h"
-#include "runtime/data/transforms/tone.h"
+#include "runtime/data/transforms/image_changes.h"
 
 namespace shoal {
 namespace {

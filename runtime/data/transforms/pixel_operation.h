@@ -1,8 +1,5 @@
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "runtime/data/transforms/affine.h"
 
 namespace shoal {
@@ -27,28 +24,6 @@ enum class PixelOperation {
   kShearY,      ///< [rows per column]
   kTranslateX,  ///< [share of the width]
   kTranslateY,  ///< [share of the height]
-};
-
-template <>
-struct EnumNames<PixelOperation> {
-  static constexpr std::array names{std::pair{PixelOperation::kAutoContrast, "auto_contrast"},
-                                    std::pair{PixelOperation::kEqualise, "equalise"},
-                                    std::pair{PixelOperation::kInvert, "invert"},
-                                    std::pair{PixelOperation::kGrey, "grey"},
-                                    std::pair{PixelOperation::kRotate, "rotate"},
-                                    std::pair{PixelOperation::kPosterise, "posterise"},
-                                    std::pair{PixelOperation::kSolarise, "solarise"},
-                                    std::pair{PixelOperation::kSolariseAdd, "solarise_add"},
-                                    std::pair{PixelOperation::kColour, "colour"},
-                                    std::pair{PixelOperation::kContrast, "contrast"},
-                                    std::pair{PixelOperation::kBrightness, "brightness"},
-                                    std::pair{PixelOperation::kSharpness, "sharpness"},
-                                    std::pair{PixelOperation::kHue, "hue"},
-                                    std::pair{PixelOperation::kBlur, "blur"},
-                                    std::pair{PixelOperation::kShearX, "shear_x"},
-                                    std::pair{PixelOperation::kShearY, "shear_y"},
-                                    std::pair{PixelOperation::kTranslateX, "translate_x"},
-                                    std::pair{PixelOperation::kTranslateY, "translate_y"}};
 };
 
 /// Applies the operation in place. Images have red, green and blue. `interpolation`: for rotations,

@@ -1,9 +1,7 @@
 #include <tuple>
 
-#include "runtime/data/transforms/enhance.h"
-#include "runtime/data/transforms/gaussian_blur.h"
+#include "runtime/data/transforms/image_changes.h"
 #include "runtime/data/transforms/jitter.h"
-#include "runtime/data/transforms/tone.h"
 #include "runtime/options/registry.h"
 
 namespace shoal {

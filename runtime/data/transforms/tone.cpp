@@ -1,10 +1,12 @@
-#include "runtime/data/transforms/tone.h"
+#include "runtime/data/transforms/image_changes.h"
 
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <tuple>
 
 #include "runtime/device/cpu_clones.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {
@@ -96,6 +98,31 @@ void apply_tables(EditedImage& image, const MakeTable& make_table) {
     for (int64_t i = 0; i < pixels; ++i) plane[i] = table[plane[i]];
   }
 }
+
+/// Inverts the bright pixels.
+class Solarise final : public PixelTransform {
+ public:
+  struct Options {
+    int64_t threshold = 128;
+
+    static constexpr auto fields() {
+      return std::tuple{field("threshold", &Options::threshold,
+                              "least byte that is inverted; 256 = none", in_range(0, 256))};
+    }
+  };
+
+  explicit Solarise(const Options& options) : threshold_(options.threshold) {}
+  bool needs_colours() const override { return false; }
+  void apply(EditedImage& image, const TransformDraws&) const override {
+    solarise(image, threshold_);
+  }
+
+ private:
+  int64_t threshold_;
+};
+
+const Registration<PixelTransform, Solarise> registered_solarise{"solarise",
+                                                                 "bright pixels inverted"};
 
 }  // namespace
 

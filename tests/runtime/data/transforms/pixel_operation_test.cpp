@@ -1,4 +1,4 @@
-#include "runtime/data/transforms/pixel_operation.h"
+#include "tests/support/pixel_operation_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
