@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "moe/moe_stats.h"
-#include "runtime/module/after_step.h"
 #include "runtime/module/module.h"
 
 // B samples on this rank  R rows per sample  D width

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "parallel/gradients/weight_average.h"
-#include "runtime/module/after_step.h"
+#include "runtime/module/module.h"
 #include "sparse/sparse_model.h"
 
 namespace shoal {

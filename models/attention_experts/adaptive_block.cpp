@@ -1,7 +1,5 @@
 #include "models/attention_experts/adaptive_block.h"
 
-#include "runtime/module/fan_in_init.h"
-
 // B images  N tokens  D width
 namespace shoal {
 
@@ -12,7 +10,7 @@ AdaptiveBlockImpl::AdaptiveBlockImpl(const Sizes& sizes,
   const torch::TensorOptions& tensor = build.tensor_options;
   const NormOptions norm{.eps = kAdaptiveNormEps};
   const auto linear = [&](int64_t in, int64_t out) {
-    return Linear(in, out, tensor, fan_in_uniform(in), fan_in_uniform(in));
+    return Linear(in, out, tensor, Init::fan_in_uniform(in), Init::fan_in_uniform(in));
   };
   attention_norm_ = register_module("attention_norm", LayerNorm(width, tensor, norm));
   if (experts) {
@@ -21,7 +19,7 @@ AdaptiveBlockImpl::AdaptiveBlockImpl(const Sizes& sizes,
                                                         sizes.path + ".attention", build));
     merge_ = register_module("merge", linear(width, width));
   } else {
-    const Init init = fan_in_uniform(width);
+    const Init init = Init::fan_in_uniform(width);
     attention_ =
         register_module("attention", Attention(width, sizes.attention.heads, tensor, init));
   }

@@ -14,7 +14,6 @@
 #include "runtime/base/exact_share.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/device/real_types.h"
-#include "runtime/module/fan_in_init.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/random/random_stream.h"
 
@@ -98,7 +97,7 @@ struct AttentionExperts::Bank : ModuleBase {
   Bank(const Sizes& sizes, bool has_keys, const torch::TensorOptions& options,
        const std::vector<int64_t>& ids) {
     const auto add = [&](const std::string& name) {
-      const Init init = fan_in_uniform(sizes.width);
+      const Init init = Init::fan_in_uniform(sizes.width);
       return Layer{
           add_stacked_parameter(name + ".weight", {sizes.width, sizes.width}, options, init, ids),
           add_stacked_parameter(name + ".bias", {sizes.width}, options, init, ids)};
@@ -204,7 +203,7 @@ AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const
       register_module("experts", std::make_shared<Bank>(sizes, !shares_keys, context.tensor_options,
                                                         placement_.units_of_rank(rank)));
   if (shares_keys) {
-    const Init init = fan_in_uniform(sizes.width);
+    const Init init = Init::fan_in_uniform(sizes.width);
     key_value_ = register_module(
         "key_value", Linear(sizes.width, 2 * sizes.width, context.tensor_options, init, init));
   }

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "models/blocks/recompute.h"
-#include "runtime/module/fan_in_init.h"
 #include "runtime/options/automatic_width.h"
 
 // b images on this rank  N tokens  D width
@@ -28,7 +27,7 @@ AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& cont
   const torch::TensorOptions& tensor = context.build.tensor_options;
   const ImageShape image = require_images(context.data, "model.backbone", "adaptive_attention");
   const int64_t num_tokens = num_patches(image, options.patch);
-  const Init init = fan_in_uniform(image.channels * options.patch * options.patch);
+  const Init init = Init::fan_in_uniform(image.channels * options.patch * options.patch);
   stem_ = register_module("stem",
                           PatchEmbed(image.channels, options.patch, options.width, tensor, init));
   positions_ND_ = add_parameter("positions", {num_tokens, options.width}, tensor,

@@ -10,7 +10,6 @@
 #include "models/hspmn/gate_math.h"
 #include "models/hspmn/gate_options.h"
 #include "moe/build_context.h"
-#include "runtime/module/after_step.h"
 #include "runtime/module/module.h"
 #include "runtime/module/sparse_place.h"
 #include "runtime/random/step_context.h"

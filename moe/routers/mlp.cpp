@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/module/fan_in_init.h"
-
 // T tokens  D width  U units
 namespace shoal {
 
@@ -15,7 +13,7 @@ MlpRouter::MlpRouter(const Options& options, const Context& context)
     : ScoreRouter(options.scores, context, /*has_weight=*/false) {
   const int64_t width = context.width, hidden = options.hidden_width(width);
   const auto add = [&](const char* name, int64_t in, int64_t out) {
-    const Init init = fan_in_uniform(in);
+    const Init init = Init::fan_in_uniform(in);
     return register_module(name, Linear(in, out, context.tensor_options, init, init));
   };
   fc1_ = add("fc1", width, hidden);

@@ -271,6 +271,14 @@ int64_t to_steps(const Duration& duration, const StepScale& scale) {
   return static_cast<int64_t>(steps);
 }
 
+int64_t steps_of(const std::string& key, const Duration& duration, const StepScale& scale) {
+  try {
+    return to_steps(duration, scale);
+  } catch (const ConfigError& error) {
+    throw ConfigError(key + ": " + error.what());
+  }
+}
+
 std::optional<Duration> parse_duration(std::string_view text) {
   if (text.empty()) return std::nullopt;
   const std::optional<Duration> count = parse_count(text);

@@ -49,6 +49,9 @@ struct Duration {
 /// `duration` is a time, converts to more than 2^53 steps, or needs a number that `scale` lacks.
 int64_t to_steps(const Duration& duration, const StepScale& scale);
 
+/// to_steps; if that throws ConfigError, puts `key`, the duration's recipe key, before the message.
+int64_t steps_of(const std::string& key, const Duration& duration, const StepScale& scale);
+
 /// Parses a recipe's text: `1000step`, `1.5ep`, `2Btok`, `3h50min`, `5%`. K, M, B, T multiply steps
 /// and tokens by 10^3, 10^6, 10^9, 10^12. Returns nothing if the text is not a duration.
 std::optional<Duration> parse_duration(std::string_view text);

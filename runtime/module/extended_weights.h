@@ -6,13 +6,31 @@
 #include <string>
 #include <vector>
 
-#include "runtime/module/linear_branch.h"
-#include "runtime/module/linear_product.h"
 #include "runtime/module/module.h"
 #include "runtime/module/sparse_place.h"
 #include "runtime/module/weight_form.h"
 
 namespace shoal {
+
+/// Computes y = x Wᵀ + b of a linear layer by kernels for a W that is mostly zero.
+class LinearProduct {
+ public:
+  virtual ~LinearProduct() = default;
+  /// True if the layer must call multiply() now; otherwise the layer runs its own dense product.
+  virtual bool is_on() const = 0;
+  /// [..., in] -> [..., out], in x's dtype. `weight` is the raw parameter. If the layer
+  /// permutes the parameter's rows or columns, this object knows the permutation and applies it.
+  /// `bias` may be undefined. Differentiable in all three.
+  virtual torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
+                                 const torch::Tensor& bias) const = 0;
+};
+
+/// A branch beside the product of a linear layer, such as a low-rank one: y = join(x, x Wᵀ) + b.
+class LinearBranch : public ModuleBase {
+ public:
+  /// x [..., in], product x Wᵀ [..., out] -> y without b [..., out], in x's dtype.
+  virtual torch::Tensor join(const torch::Tensor& x, const torch::Tensor& product) const = 0;
+};
 
 /// Base of linear layers, with one W [out, in] and one b [out], which may be undefined. Sparse
 /// training extends it at three places. W may get a form, a function applied to W in each forward

@@ -46,6 +46,15 @@ class ModuleBase : public torch::nn::Module {
   std::vector<std::pair<std::string, Spec>> specs_;  // by torch's key
 };
 
+/// A module with state that it updates itself after each optimizer step, without gradients, such
+/// as the bias with which a router balances the loads of its experts.
+class AfterStep {
+ public:
+  virtual ~AfterStep() = default;
+  /// Called after each step, unless it was skipped because a gradient was not finite. Collective.
+  virtual void after_step() = 0;
+};
+
 /// All parameters of a module tree in registration order, with logical names. A stacked parameter
 /// added as `fc1.weight` in a module with path `blocks.2.moe_s.experts` is named
 /// `blocks.2.moe_s.experts.*.fc1.weight`: the `*` follows the path of the module that added it.

@@ -29,6 +29,10 @@ Init Init::xavier_uniform(int64_t fan_in, int64_t fan_out) {
   return uniform(std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)));
 }
 
+Init Init::fan_in_uniform(int64_t fan_in) {
+  return uniform(1.0 / std::sqrt(static_cast<double>(fan_in)));
+}
+
 std::string name_of_unit(const std::string& name, int64_t unit_id) {
   const size_t star = name.find('*');
   if (star == std::string::npos) return name;

@@ -24,6 +24,8 @@ struct Init {
   static Init normal(double std_dev) { return {Kind::kNormal, std_dev}; }
   /// U(-a, a) with a = sqrt(6 / (fan_in + fan_out)), Glorot and Bengio 2010.
   static Init xavier_uniform(int64_t fan_in, int64_t fan_out);
+  /// U(-a, a) with a = 1 / sqrt(fan_in), as torch.nn initialises linear layers and convolutions.
+  static Init fan_in_uniform(int64_t fan_in);
 };
 
 /// One trainable tensor, for optimizers, gradient sync and checkpoints.

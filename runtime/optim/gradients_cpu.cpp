@@ -36,8 +36,7 @@ SHOAL_CPU_CLONES double square_sum(const double* values, int64_t size) {
 }
 
 at::Tensor square_sums_cpu(at::TensorList tensors) {
-  const std::vector<int64_t> whole(tensors.size(), 1);
-  const MatrixChunks chunks(tensors, whole);
+  const MatrixChunks chunks(tensors);
   std::vector<double> parts(chunks.size());
   chunks.for_each([&](size_t i) {
     const at::Tensor& tensor = tensors[chunks[i].tensor];

@@ -5,8 +5,6 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <vector>
-
 #include "runtime/device/current_stream_cuda.h"
 #include "runtime/kernels/tensor_table_cuda.h"
 
@@ -15,8 +13,7 @@ namespace {
 
 at::Tensor square_sums_cuda(at::TensorList tensors) {
   const c10::cuda::CUDAGuard guard(tensors[0].device());
-  const std::vector<int64_t> whole(tensors.size(), 1);
-  const TensorTable table = make_tensor_table({tensors}, whole);
+  const TensorTable table = make_tensor_table({tensors});
   const torch::TensorOptions doubles = tensors[0].options().dtype(at::kDouble);
   const at::Tensor parts = torch::empty({table.chunks.num_chunks}, doubles);
   at::Tensor sums = torch::empty({static_cast<int64_t>(tensors.size())}, doubles);

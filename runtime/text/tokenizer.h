@@ -82,7 +82,11 @@ class Tokenizer {
   /// True if the ids of a text are its bytes: then a text file needs no token cache.
   virtual bool ids_are_bytes() const { return false; }
 
-  std::string decode(const std::vector<int64_t>& ids) const;
+  std::string decode(const std::vector<int64_t>& ids) const {
+    std::string text;
+    for (const int64_t id : ids) text += bytes_of(id);
+    return text;
+  }
 };
 
 }  // namespace shoal

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "runtime/base/duration.h"
-#include "runtime/base/keyed_steps.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 #include "runtime/random/random_stream.h"

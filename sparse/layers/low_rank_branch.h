@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "runtime/module/linear_branch.h"
+#include "runtime/module/extended_weights.h"
 #include "runtime/module/products.h"
 
 // m outputs  n inputs  r rank

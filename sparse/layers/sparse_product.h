@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/module/linear_product.h"
+#include "runtime/module/extended_weights.h"
 #include "sparse/kernels/break_even.h"
 #include "sparse/kernels/sparse_layout.h"
 #include "sparse/patterns/pattern.h"

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "runtime/base/duration.h"
-#include "runtime/base/keyed_steps.h"
 #include "runtime/options/config.h"
 #include "runtime/options/registry.h"
 #include "sparse/permutations/permutation.h"

@@ -1,7 +1,6 @@
 #include <tuple>
 
 #include "moe/routing/score_router.h"
-#include "runtime/module/fan_in_init.h"
 #include "runtime/module/linear.h"
 
 // T tokens  D width  U units
@@ -26,7 +25,7 @@ class CosineRouter final : public ScoreRouter {
         looks_ahead_(options.looks_ahead) {
     directions_ = register_module("directions",
                                   Linear(context.width, context.num_units, context.tensor_options,
-                                         fan_in_uniform(context.width), std::nullopt));
+                                         Init::fan_in_uniform(context.width), std::nullopt));
   }
   bool is_causal() const override { return !looks_ahead_; }
   std::string causal_hint() const override { return "looks_ahead false"; }

@@ -15,7 +15,6 @@
 #include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
-#include "runtime/data/file_fingerprint.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/images/photographs.h"

@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
-#include "runtime/data/file_fingerprint.h"
 #include "runtime/data/split_files.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/text/token_file.h"
