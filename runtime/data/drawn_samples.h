@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -27,6 +28,21 @@ template <class Options>
 int64_t samples_of(const Options& options, Split split) {
   return split == Split::kTrain ? options.train.samples : options.valid.samples;
 }
+
+/// Base of these sources: `Set` has the samples of (options, split).
+template <class SourceOptions, class Set>
+class DrawnSource : public DataSource {
+ public:
+  using Options = SourceOptions;
+
+  explicit DrawnSource(const Options& options) : options_(options) {}
+  std::unique_ptr<SampleSet> open(Split split) const override {
+    return std::make_unique<Set>(options_, split);
+  }
+
+ protected:
+  Options options_;
+};
 
 /// Returns a random stream; each (seed, use, split, step) has its own. `use` names what is drawn (a
 /// source may draw several things), `step` the attempt where unfit draws are repeated.

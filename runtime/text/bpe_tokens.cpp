@@ -1,4 +1,4 @@
-#include "runtime/text/bpe_tokens.h"
+#include "runtime/text/bpe_vocabulary.h"
 
 #include <fmt/format.h>
 

@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/utf8.h"
 #include "runtime/text/bpe_merger.h"
-#include "runtime/text/bpe_tokens.h"
 #include "runtime/text/bpe_vocabulary.h"
 #include "runtime/text/gpt2_splitter.h"
 #include "tests/support/small_bpe.h"

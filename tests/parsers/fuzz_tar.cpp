@@ -8,8 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/shards/shard_index.h"
-#include "runtime/data/shards/tar_reader.h"
-#include "runtime/data/shards/tar_writer.h"
+#include "runtime/data/shards/tar.h"
 
 /// Input: a tar archive, as it is and with a right checksum in each of its blocks; or the index of
 /// one. Whatever it is, reading ends with members that lie within the archive under safe names,

@@ -15,7 +15,7 @@
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/manifest.h"
 #include "runtime/base/error.h"
-#include "runtime/data/shards/tar_reader.h"
+#include "runtime/data/shards/tar.h"
 #include "runtime/files/crc32c.h"
 #include "tests/parsers/tar_fixture.h"
 #include "tests/support/peak_memory.h"

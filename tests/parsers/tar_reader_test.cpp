@@ -1,4 +1,4 @@
-#include "runtime/data/shards/tar_reader.h"
+#include "runtime/data/shards/tar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
-#include "runtime/data/shards/tar_writer.h"
 #include "tests/parsers/tar_fixture.h"
 
 namespace shoal {

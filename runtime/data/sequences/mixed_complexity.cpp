@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -189,16 +188,14 @@ class MixedComplexitySet final : public SampleSet {
 /// island. Each island ends with `=`, the only labelled token, whose label is the digit that is the
 /// expression's value. Token ids: those of ListOps, `=`, then the filler's. The paper "HSPMN v2.1:
 /// Adaptive Computation via ..." names such a task without defining it; this definition is ours.
-class MixedComplexitySource : public DataSource {
+class MixedComplexitySource : public DrawnSource<MixedComplexityOptions, MixedComplexitySet> {
  public:
-  using Options = MixedComplexityOptions;
+  using DrawnSource::DrawnSource;
 
   static constexpr Sketch kSketch{
       .lines =
           "  sequence: 128\n"
           "  islands: 3                     # expressions of a sample\n"};  ///< for `shoal new`
-
-  explicit MixedComplexitySource(const Options& options) : options_(options) {}
 
   DataShape shape() const override {
     return {.source = "mixed_complexity",
@@ -206,12 +203,6 @@ class MixedComplexitySource : public DataSource {
             .vocabulary = kFiller + options_.filler.tokens,
             .token_labels = options_.islands};
   }
-  std::unique_ptr<SampleSet> open(Split split) const override {
-    return std::make_unique<MixedComplexitySet>(options_, split);
-  }
-
- private:
-  Options options_;
 };
 
 const Registration<DataSource, MixedComplexitySource> registered_mixed_complexity_source{

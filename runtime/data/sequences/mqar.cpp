@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -175,9 +174,9 @@ class MqarSet final : public SampleSet {
 /// lies an even number of tokens behind the pairs; with n places for queries, place i of 1 to n is
 /// chosen with probability proportional to i^(power_a - 1). Other tokens are filler: any token of
 /// the vocabulary, or 0. Source: Arora et al. 2023 (Zoology), multiquery_ar.
-class MqarSource : public DataSource {
+class MqarSource : public DrawnSource<MqarOptions, MqarSet> {
  public:
-  using Options = MqarOptions;
+  using DrawnSource::DrawnSource;
 
   static constexpr Sketch kSketch{
       .lines =
@@ -187,20 +186,12 @@ class MqarSource : public DataSource {
           "  train: {samples: 100000}\n"
           "  valid: {samples: 1000}\n"};  ///< starter recipe of `shoal new`
 
-  explicit MqarSource(const Options& options) : options_(options) {}
-
   DataShape shape() const override {
     return {.source = "mqar",
             .sequence = options_.sequence,
             .vocabulary = options_.vocabulary,
             .token_labels = options_.pairs};
   }
-  std::unique_ptr<SampleSet> open(Split split) const override {
-    return std::make_unique<MqarSet>(options_, split);
-  }
-
- private:
-  Options options_;
 };
 
 const Registration<DataSource, MqarSource> registered_mqar_source{

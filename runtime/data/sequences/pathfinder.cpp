@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -306,9 +305,9 @@ class PathfinderSet final : public SampleSet {
 /// they are ends of different ones. Both labels are equally frequent, with equal numbers and
 /// lengths of curves and equally distributed dots. Accuracies do not compare with those on the
 /// files of Linsley et al. 2018 or the Long Range Arena, whose curves differ.
-class PathfinderSource : public DataSource {
+class PathfinderSource : public DrawnSource<PathfinderOptions, PathfinderSet> {
  public:
-  using Options = PathfinderOptions;
+  using DrawnSource::DrawnSource;
 
   static constexpr Sketch kSketch{
       .image = ImageShape{1, 32, 32},
@@ -318,8 +317,6 @@ class PathfinderSource : public DataSource {
           "  distractors: 2                 # short curves\n"
           "  train: {samples: 8192}         # drawn images; no files are needed\n"
           "  valid: {samples: 1024}\n"};  ///< starter recipe of `shoal new`
-
-  explicit PathfinderSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override {
     return {.source = "pathfinder",
@@ -332,12 +329,6 @@ class PathfinderSource : public DataSource {
     const ChannelStats measured{{0.047}, {0.168}};
     return shoal::image_transform(*shape().image, options_.images, measured);
   }
-  std::unique_ptr<SampleSet> open(Split split) const override {
-    return std::make_unique<PathfinderSet>(options_, split);
-  }
-
- private:
-  Options options_;
 };
 
 const Registration<DataSource, PathfinderSource> registered_pathfinder_source{

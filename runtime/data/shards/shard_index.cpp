@@ -10,7 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/images/image_list.h"
-#include "runtime/data/shards/tar_reader.h"
+#include "runtime/data/shards/tar.h"
 #include "runtime/files/sha256.h"
 
 namespace shoal {

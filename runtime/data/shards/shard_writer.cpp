@@ -9,8 +9,7 @@
 #include "runtime/base/text.h"
 #include "runtime/data/images/image_list.h"
 #include "runtime/data/shards/shard_index.h"
-#include "runtime/data/shards/tar_reader.h"
-#include "runtime/data/shards/tar_writer.h"
+#include "runtime/data/shards/tar.h"
 #include "runtime/files/data_file.h"
 
 namespace shoal {

@@ -1,4 +1,4 @@
-#include "runtime/data/shards/tar_reader.h"
+#include "runtime/data/shards/tar.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,8 @@
-#include "runtime/data/shards/tar_writer.h"
+#include "runtime/data/shards/tar.h"
 
 #include <fmt/format.h>
 
 #include <utility>
-
-#include "runtime/data/shards/tar_reader.h"
 
 namespace shoal {
 namespace {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 
 #include "runtime/device/cpu_clones.h"
@@ -342,6 +343,8 @@ void warp(EditedImage& image, const AffineMap& map, Interpolation interpolation)
       return warping.mix_taps(Bilinear::kTaps, mix_bilinear);
     case Interpolation::kBicubic:
       return warping.mix_taps(Bicubic::kTaps, mix_bicubic);
+    case Interpolation::kRandom:
+      throw std::logic_error("a warp's interpolation has to be drawn first");
   }
 }
 

@@ -47,7 +47,7 @@ constexpr std::array kImageNetPolicy{pair_of({Op::kPosterise, 0.4, 8}, {Op::kRot
 class AutoAugment final : public PixelTransform {
  public:
   struct Options {
-    WarpInterpolation interpolation = WarpInterpolation::kBilinear;
+    Interpolation interpolation = Interpolation::kBilinear;
 
     static constexpr auto fields() {
       return std::tuple{field("interpolation", &Options::interpolation,

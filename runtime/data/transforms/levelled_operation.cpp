@@ -5,17 +5,8 @@
 namespace shoal {
 namespace {
 
-Interpolation drawn_interpolation(WarpInterpolation interpolation, bool is_cubic) {
-  switch (interpolation) {
-    case WarpInterpolation::kNearest:
-      return Interpolation::kNearest;
-    case WarpInterpolation::kBilinear:
-      return Interpolation::kBilinear;
-    case WarpInterpolation::kBicubic:
-      return Interpolation::kBicubic;
-    case WarpInterpolation::kRandom:
-      break;
-  }
+Interpolation drawn_interpolation(Interpolation interpolation, bool is_cubic) {
+  if (interpolation != Interpolation::kRandom) return interpolation;
   return is_cubic ? Interpolation::kBicubic : Interpolation::kBilinear;
 }
 

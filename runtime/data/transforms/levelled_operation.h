@@ -1,23 +1,10 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <utility>
 
 #include "runtime/data/transforms/pixel_operation.h"
 
 namespace shoal {
-
-/// Interpolation of rotations, shears and translations; kRandom draws bilinear or bicubic.
-enum class WarpInterpolation { kNearest, kBilinear, kBicubic, kRandom };
-
-template <>
-struct EnumNames<WarpInterpolation> {
-  static constexpr std::array names{std::pair{WarpInterpolation::kNearest, "nearest"},
-                                    std::pair{WarpInterpolation::kBilinear, "bilinear"},
-                                    std::pair{WarpInterpolation::kBicubic, "bicubic"},
-                                    std::pair{WarpInterpolation::kRandom, "random"}};
-};
 
 /// How the level (strength) of an operation maps to its argument. Notes give, for levels 0 to 10,
 /// enhancement factors (1 keeps the image), bits that posterise keeps, and thresholds of solarise.
@@ -41,7 +28,7 @@ double argument_at(const LevelledOperation& step, LevelScale scale, bool is_nega
 /// Settings shared by a policy's operations.
 struct PolicyStyle {
   LevelScale scale = LevelScale::kPlain;
-  WarpInterpolation interpolation = WarpInterpolation::kBilinear;
+  Interpolation interpolation = Interpolation::kBilinear;
 };
 
 /// Applies the operation with step.probability. Uses the draws with index first to first + 2.

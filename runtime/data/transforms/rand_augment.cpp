@@ -26,7 +26,7 @@ class RandAugment final : public PixelTransform {
     double magnitude_std = 0.0;
     double op_probability = 0.5;
     bool increasing = false;
-    WarpInterpolation interpolation = WarpInterpolation::kBilinear;
+    Interpolation interpolation = Interpolation::kBilinear;
 
     static constexpr auto fields() {
       return std::tuple{

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "launch/data/data.h"
-#include "runtime/data/shards/tar_writer.h"
+#include "runtime/data/shards/tar.h"
 #include "tests/support/scratch_folder.h"
 
 namespace shoal {
