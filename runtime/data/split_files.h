@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/options/config.h"
+#include "runtime/data/data_source.h"
 
 /// Shared by data sources whose splits are lists of files in the folder data.path, recipe keys
 /// data.train.files and data.valid.files. `key`: last part of both keys (tar_shards: `shards`).
@@ -33,5 +33,24 @@ std::string file_fingerprint(const std::string& path);
 
 /// Returns the fingerprint of each file, in their order.
 std::string fingerprint_of(const std::vector<std::string>& paths);
+
+/// Base of sources whose options give the files of a split: `paths(Split)`.
+template <class SourceOptions>
+class FilesSource : public DataSource {
+ public:
+  using Options = SourceOptions;
+
+  explicit FilesSource(const Options& options) : options_(options) {}
+  /// Reports a file that is in both splits.
+  void check_training(Problems& problems) const override {
+    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
+  }
+  std::vector<std::string> files() const override {
+    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+  }
+
+ protected:
+  Options options_;
+};
 
 }  // namespace shoal

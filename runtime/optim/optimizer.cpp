@@ -65,7 +65,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, const Context& context)
 }
 
 Optimizer::Batch& Optimizer::batch_for(const Parameter& parameter) {
-  const ParameterSettings settings = settings_of(options_.rules, parameter);
+  const ParameterRule settings = settings_of(options_.rules, parameter);
   const double weight_decay = settings.weight_decay.value_or(default_decay(options_, parameter));
   const double lr_scale = settings.lr_scale.value_or(1.0);
   const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& batch) {

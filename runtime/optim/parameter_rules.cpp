@@ -13,8 +13,8 @@ void ParameterRule::validate(Problems& problems) const {
   }
 }
 
-ParameterSettings settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter) {
-  ParameterSettings settings;
+ParameterRule settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter) {
+  ParameterRule settings;
   for (const ParameterRule& rule : rules) {
     if (!matches_glob(whole_name(parameter), rule.match)) continue;
     if (rule.lr_scale) settings.lr_scale = rule.lr_scale;

@@ -42,12 +42,9 @@ inline const std::string& whole_name(const Parameter& parameter) {
   return parameter.piece ? parameter.piece->parameter : parameter.name;
 }
 
-/// Settings of one parameter by all rules that match it; later rules win. A field may stay unset.
-struct ParameterSettings {
-  std::optional<double> lr_scale, weight_decay;
-  std::optional<bool> freeze;
-};
-ParameterSettings settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
+/// Returns all rules that match a parameter as one; later rules win. A key may stay unset, and
+/// `match` does.
+ParameterRule settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
 
 /// Throws ConfigError with a line `optimizer.rules[i].match: ...` for each rule that matches no
 /// parameter and, with `freeze`, no buffer either.

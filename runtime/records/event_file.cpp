@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/files/crc32c.h"
 
 namespace shoal {
@@ -148,10 +148,7 @@ std::string new_path(const std::string& folder, FileSystem& files) {
   for (; !failed && at != fs::directory_iterator(); at.increment(failed)) {
     const std::string name = at->path().filename().string();
     if (!is_event_file(name)) continue;
-    int64_t begun = 0;
-    const char* digits = name.data() + kPrefix.size();
-    std::from_chars(digits, digits + kSecondDigits, begun);
-    second = std::max(second, begun + 1);
+    second = std::max(second, parse_digits(name.substr(kPrefix.size(), kSecondDigits)).value() + 1);
   }
   if (failed) throw StorageError(fmt::format("read folder '{}': {}", folder, failed.message()));
   return fmt::format("{}/{}{:010}{}", folder, kPrefix, second, kSuffix);

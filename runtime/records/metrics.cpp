@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -108,10 +107,8 @@ const std::string& keep_rows(const std::string& path, const Columns& columns, in
     const Columns cells = split_cells(line);
     for (size_t i = 0; i < std::min(cells.size(), before.size()); ++i)
       cell_of[before[i]] = cells[i];
-    const std::string& step = cell_of[kStep];
-    char* end = nullptr;
-    const int64_t value = std::strtoll(step.c_str(), &end, 10);
-    if (step.empty() || *end != '\0' || value > last_step) return std::nullopt;
+    const std::optional<int64_t> step = parse_digits(cell_of[kStep]);
+    if (!step || *step > last_step) return std::nullopt;
     Columns row;
     for (const std::string& column : columns) row.push_back(cell_of[column]);
     return row_of(row);

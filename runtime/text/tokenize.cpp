@@ -15,7 +15,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/files/data_file.h"

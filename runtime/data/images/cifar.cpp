@@ -199,10 +199,8 @@ class CifarSet final : public SampleSet {
 /// Data source `cifar`: CIFAR-10 or CIFAR-100 in the official binary layout. Rules of keys: in a
 /// list, not_empty() refuses an empty text and at_least_one() an empty list; changes_scores() makes
 /// a resume with another value warn that scores are not comparable.
-class CifarSource : public DataSource {
+class CifarSource : public FilesSource<CifarOptions> {
  public:
-  using Options = CifarOptions;
-
   static constexpr Sketch kSketch{
       .image = ImageShape{3, 32, 32},
       .path = "${env:CIFAR10}",
@@ -214,7 +212,7 @@ class CifarSource : public DataSource {
       .change = "  augment: {crop_padding: 4, flip: true}\n"};  ///< starter recipe of `shoal new`
 
   /// Looks for the names beside the files, which tell CIFAR-10 from CIFAR-100.
-  explicit CifarSource(const Options& options) : options_(options) {
+  explicit CifarSource(const Options& options) : FilesSource(options) {
     ClassOptions& classes = options_.classes;
     if (!classes.classes) classes.classes = options_.names_beside(100).empty() ? 10 : 100;
     classes.find([&](Split) { return options_.names_beside(*classes.classes); });
@@ -238,13 +236,6 @@ class CifarSource : public DataSource {
     transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
     return transform;
   }
-  /// Reports a file that is in both splits.
-  void check_training(Problems& problems) const override {
-    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-  }
-  std::vector<std::string> files() const override {
-    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-  }
   std::unique_ptr<SampleSet> open(Split split) const override {
     const CifarSplit& chosen = split == Split::kTrain ? options_.train : options_.valid;
     const int64_t classes = options_.num_classes();
@@ -265,8 +256,6 @@ class CifarSource : public DataSource {
     if (takes_whole) return nullptr;
     return Registry<Crop>::create(split.crop, {options_.image_size, key});
   }
-
-  Options options_;
 };
 
 const Registration<DataSource, CifarSource> registered_cifar_source{

@@ -177,9 +177,9 @@ class ListOpsFiles final : public SampleSet {
 /// (median) and SM (sum modulo 10) of digits; the label is the value. Expressions are drawn at
 /// random, or read from the files that LRA's generator writes, `Source<TAB>Target`. Tokens are
 /// digits, operators with their opening brackets, and closing brackets; parentheses are left out.
-class ListOpsSource : public DataSource {
+class ListOpsSource : public FilesSource<ListOpsOptions> {
  public:
-  using Options = ListOpsOptions;
+  using FilesSource::FilesSource;
 
   static constexpr Sketch kSketch{
       .has_classes = true,
@@ -188,8 +188,6 @@ class ListOpsSource : public DataSource {
           "  max_length: 64                 # 2000 in the Long Range Arena\n"
           "  max_depth: 3\n"
           "  max_args: 5\n"};  ///< starter recipe of `shoal new`
-
-  explicit ListOpsSource(const Options& options) : options_(options) {}
 
   DataShape shape() const override {
     return {.source = "listops",
@@ -210,19 +208,13 @@ class ListOpsSource : public DataSource {
           options_.train.files ? "valid.files" : "train.files",
           "the other split's files may hold what is drawn here; name files of both, or none");
     }
-    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-  }
-  std::vector<std::string> files() const override {
-    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
+    FilesSource::check_training(problems);
   }
   std::unique_ptr<SampleSet> open(Split split) const override {
     const std::vector<std::string> paths = options_.paths(split);
     if (paths.empty()) return std::make_unique<DrawnListOps>(options_, split);
     return std::make_unique<ListOpsFiles>(paths, options_.rule.max_length);
   }
-
- private:
-  Options options_;
 };
 
 const Registration<DataSource, ListOpsSource> registered_listops_source{

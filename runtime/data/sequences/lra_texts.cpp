@@ -66,6 +66,51 @@ class LraTextsSet final : public SampleSet {
   size_t max_length_;
 };
 
+struct LraSplit {
+  std::vector<std::string> files;
+
+  static constexpr auto fields() {
+    return std::tuple{required("files", &LraSplit::files, "files in data.path, one after the other",
+                               not_empty(), at_least_one(), file_path())};
+  }
+};
+
+template <int64_t kTexts>
+struct LraOptions {
+  std::string path = ".";
+  int64_t max_length = kTexts == 1 ? 4096 : 4000;
+  int64_t classes = 2;
+  LraSplit train;
+  LraSplit valid;
+
+  static constexpr auto fields() {
+    const std::tuple shared{
+        field("path", &LraOptions::path, "folder of the files, relative to the working directory",
+              not_empty(), file_path(), on_resume(OnResume::kFree)),
+        field("max_length", &LraOptions::max_length, "bytes that are read of each text",
+              unit("tokens"), in_range(1, (1 << 20) / kTexts)),
+        required("train", &LraOptions::train, "what is trained on"),
+        required("valid", &LraOptions::valid, "what is evaluated on", changes_scores())};
+    if constexpr (kTexts > 1) {
+      return shared;
+    } else {
+      return std::tuple_cat(
+          shared,
+          std::tuple{field("classes", &LraOptions::classes,
+                           "number of classes; labels are 0 to classes - 1", in_range(2, 10000))});
+    }
+  }
+  /// Refuses a file named twice in a split.
+  void validate(Problems& problems) const {
+    refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
+  }
+
+  /// Paths of a split's files.
+  std::vector<std::string> paths(Split split) const {
+    return paths_in(path, (split == Split::kTrain ? train : valid).files);
+  }
+};
+
 /// Data sources `lra_text` and `lra_retrieval`, tasks of the Long Range Arena (LRA): classify texts
 /// by their bytes. Local files with one sample a line, tab-separated columns and no header:
 ///
@@ -77,69 +122,29 @@ class LraTextsSet final : public SampleSet {
 /// Labels are 0 to classes - 1. A sample is the first max_length bytes of each text, with a
 /// separator between two. Token ids: 0 is padding, byte b is b + 1, the separator 257.
 template <int64_t kTexts>
-class LraTextsSource : public DataSource {
+class LraTextsSource : public FilesSource<LraOptions<kTexts>> {
+  using Files = FilesSource<LraOptions<kTexts>>;
+  using Files::options_;
+
  public:
-  struct SplitOptions {
-    std::vector<std::string> files;
+  using Files::Files;
 
-    static constexpr auto fields() {
-      return std::tuple{required("files", &SplitOptions::files,
-                                 "files in data.path, one after the other", not_empty(),
-                                 at_least_one(), file_path())};
-    }
-  };
-  struct Options {
-    std::string path = ".";
-    int64_t max_length = kTexts == 1 ? 4096 : 4000;
-    int64_t classes = 2;
-    SplitOptions train;
-    SplitOptions valid;
-
-    static constexpr auto fields() {
-      const std::tuple shared{
-          field("path", &Options::path, "folder of the files, relative to the working directory",
-                not_empty(), file_path(), on_resume(OnResume::kFree)),
-          field("max_length", &Options::max_length, "bytes that are read of each text",
-                unit("tokens"), in_range(1, (1 << 20) / kTexts)),
-          required("train", &Options::train, "what is trained on"),
-          required("valid", &Options::valid, "what is evaluated on", changes_scores())};
-      if constexpr (kTexts > 1) {
-        return shared;
-      } else {
-        return std::tuple_cat(shared,
-                              std::tuple{field("classes", &Options::classes,
-                                               "number of classes; labels are 0 to classes - 1",
-                                               in_range(2, 10000))});
-      }
-    }
-    /// Refuses a file named twice in a split.
-    void validate(Problems& problems) const {
-      refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
-    }
-
-    /// Paths of a split's files.
-    std::vector<std::string> paths(Split split) const {
-      return paths_in(path, (split == Split::kTrain ? train : valid).files);
-    }
-  };
-
-  static constexpr Sketch kSketch =
-      kTexts == 1 ? Sketch{.has_classes = true,
-                           .path = "lra",
-                           .files = "label<TAB>text, a line a sample",
-                           .lines =
-                               "  max_length: 1024               # bytes of each text\n"
-                               "  train: {files: [train.tsv]}\n"
-                               "  valid: {files: [valid.tsv]}\n"}
-                  : Sketch{.has_classes = true,
-                           .path = "lra",
-                           .files = "LRA's files",
-                           .lines =
-                               "  max_length: 1024               # bytes of each text\n"
-                               "  train: {files: [new_aan_pairs.train.tsv]}\n"
-                               "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};  ///< of `shoal new`
-
-  explicit LraTextsSource(const Options& options) : options_(options) {}
+  static constexpr DataSource::Sketch kSketch =
+      kTexts == 1 ? DataSource::Sketch{.has_classes = true,
+                                       .path = "lra",
+                                       .files = "label<TAB>text, a line a sample",
+                                       .lines =
+                                           "  max_length: 1024               # bytes of each text\n"
+                                           "  train: {files: [train.tsv]}\n"
+                                           "  valid: {files: [valid.tsv]}\n"}
+                  : DataSource::Sketch{
+                        .has_classes = true,
+                        .path = "lra",
+                        .files = "LRA's files",
+                        .lines =
+                            "  max_length: 1024               # bytes of each text\n"
+                            "  train: {files: [new_aan_pairs.train.tsv]}\n"
+                            "  valid: {files: [new_aan_pairs.eval.tsv]}\n"};  ///< of `shoal new`
 
   DataShape shape() const override {
     return {.source = kTexts == 1 ? "lra_text" : "lra_retrieval",
@@ -157,13 +162,6 @@ class LraTextsSource : public DataSource {
     if (std::ssize(texts) == kTexts && std::ssize(sample.token_S) >= kTexts) return sample;
     throw DataError(kTexts == 1 ? "the text is empty" : "expected two texts with a tab between");
   }
-  /// Reports a file that is in both splits.
-  void check_training(Problems& problems) const override {
-    refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-  }
-  std::vector<std::string> files() const override {
-    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-  }
   /// Reads all lines once and refuses malformed ones, also those without text.
   std::unique_ptr<SampleSet> open(Split split) const override {
     TabbedLayout layout{.columns = {"label", "text"}, .classes = options_.classes};
@@ -171,9 +169,6 @@ class LraTextsSource : public DataSource {
     return std::make_unique<LraTextsSet>(options_.paths(split), layout, kTexts,
                                          options_.max_length);
   }
-
- private:
-  Options options_;
 };
 
 const Registration<DataSource, LraTextsSource<1>> registered_lra_text_source{

@@ -10,7 +10,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/data/batch.h"
-#include "runtime/data/split_files.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/text/token_file.h"
 #include "runtime/text/tokenize.h"
@@ -66,7 +65,7 @@ int64_t vocabulary_of(const Choice<Tokenizer>& tokenizer) {
   return Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->vocabulary();
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const TextSource::Options& options) {
+std::shared_ptr<const Tokenizer> make_tokenizer(const TextOptions& options) {
   std::shared_ptr<const Tokenizer> made = Registry<Tokenizer>::create(
       options.tokenizer, {.special_tokens = options.format.special_tokens});
   const int64_t expected = vocabulary_of(options.tokenizer);
@@ -80,7 +79,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TextSource::Options& optio
 /// The files of a split, mapped and checked.
 class TextFiles {
  public:
-  TextFiles(const std::vector<std::string>& paths, const TextSource::Options& options,
+  TextFiles(const std::vector<std::string>& paths, const TextOptions& options,
             const std::string& cache_folder)
       : paths_(paths), options_(options), cache_folder_(cache_folder) {
     for (const std::string& path : paths) {
@@ -195,7 +194,7 @@ class TextFiles {
 
   std::vector<std::string> paths_;
   std::vector<std::string> made_caches_;  // in the cache folder
-  TextSource::Options options_;
+  TextOptions options_;
   std::string cache_folder_;
   std::shared_ptr<const Tokenizer> made_;
   std::deque<TokenFile> caches_;
@@ -278,11 +277,11 @@ const Registration<DataSource, TextSource> registered_text_source{
 
 }  // namespace
 
-std::vector<std::string> TextSource::Options::paths(Split split) const {
+std::vector<std::string> TextOptions::paths(Split split) const {
   return paths_in(path, (split == Split::kTrain ? train : valid).files);
 }
 
-void TextSource::Options::validate(Problems& problems) const {
+void TextOptions::validate(Problems& problems) const {
   refuse_repeated(paths(Split::kTrain), paths(Split::kValid), problems);
   if (!Registry<Tokenizer>::create(tokenizer, {.reads_files = false})->ids_are_bytes()) return;
   constexpr const char* kProblem = "bytes are the tokenizer's only ids; use another, such as gpt2";
@@ -299,14 +298,9 @@ DataShape TextSource::shape() const {
 
 std::shared_ptr<const Tokenizer> TextSource::tokenizer() const { return make_tokenizer(options_); }
 
-void TextSource::check_training(Problems& problems) const {
-  refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
-}
-
 std::vector<std::string> TextSource::files() const {
   const auto tokenizer = Registry<Tokenizer>::create(options_.tokenizer, {.reads_files = false});
-  return both(both(options_.paths(Split::kTrain), options_.paths(Split::kValid)),
-              tokenizer->files());
+  return both(FilesSource::files(), tokenizer->files());
 }
 
 std::unique_ptr<SampleSet> TextSource::open(Split split) const {

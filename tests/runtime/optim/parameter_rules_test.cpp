@@ -71,9 +71,8 @@ TEST(ParameterRules, LaterRulesOverrideEarlierOnesKeyByKey) {
   bias.weight_decay = 0.0;
   const auto model = small_model();
   const std::vector<ParameterRule> rules{all, stem, bias};
-  const ParameterSettings weight = settings_of(rules, model[0]),
-                          vector = settings_of(rules, model[1]),
-                          experts = settings_of(rules, model[2]);
+  const ParameterRule weight = settings_of(rules, model[0]), vector = settings_of(rules, model[1]),
+                      experts = settings_of(rules, model[2]);
   EXPECT_EQ(weight.lr_scale, 0.5);
   EXPECT_EQ(weight.weight_decay, 0.1);
   EXPECT_EQ(weight.freeze, false);
