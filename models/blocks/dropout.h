@@ -32,4 +32,24 @@ class Dropout {
   uint64_t layer_;
 };
 
+/// Stochastic depth: in training, drops a residual branch of a sample with probability `rate`, and
+/// divides it by 1 - rate otherwise. Source: Huang et al. 2016; the division as in timm.
+///
+/// Draws are keyed by the seed, the branch's path, the step, the sample's position in the data
+/// stream and its view (augmented copy), so they are independent of ranks, batches and precision.
+class DropPath {
+ public:
+  /// `path`: the branch's place in the model, `blocks.3.mlp`. 0 <= rate < 1.
+  DropPath(double rate, std::string_view path);
+  /// [b, ...] -> [b, ...], b samples of the step. Returns x itself if nothing can be dropped.
+  torch::Tensor forward(const torch::Tensor& x, const StepContext& step) const;
+
+ private:
+  double rate_;
+  uint64_t layer_;
+};
+
+/// Rate of block `block` (from 0) of `depth`: grows linearly from 0 to `last` at the last block.
+double drop_path_rate(double last, int64_t block, int64_t depth);
+
 }  // namespace shoal

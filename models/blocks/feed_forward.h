@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "models/blocks/block_output.h"
-#include "models/blocks/gated_mlp.h"
 #include "models/blocks/mlp.h"
 #include "moe/build_context.h"
 #include "moe/moe_layer.h"

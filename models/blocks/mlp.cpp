@@ -50,4 +50,19 @@ torch::Tensor MlpImpl::forward_over_tokens(const torch::Tensor& x_BSC) const {
   return token_linear(bias_activation(hidden_BHC, {}, activation_of(gelu_)), *fc2);
 }
 
+GatedMlpImpl::GatedMlpImpl(const MlpShape& shape, const MlpInits& inits,
+                           const torch::TensorOptions& options) {
+  const auto add = [&](const char* name, int64_t in, int64_t out, const Init& weight) {
+    return register_module(name, Linear(in, out, options, weight, bias_of(shape, inits)));
+  };
+  gate = add("gate", shape.width, shape.hidden, inits.fc1_weight);
+  fc1 = add("fc1", shape.width, shape.hidden, inits.fc1_weight);
+  fc2 = add("fc2", shape.hidden, shape.width, inits.fc2_weight);
+}
+
+torch::Tensor GatedMlpImpl::forward(const torch::Tensor& x) const {
+  const torch::Tensor open = bias_activation(gate->forward(x), {}, Activation::kSilu);
+  return fc2->forward(open * fc1->forward(x));
+}
+
 }  // namespace shoal

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "models/blocks/attention.h"
-#include "models/blocks/drop_path.h"
+#include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"

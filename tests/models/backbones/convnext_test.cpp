@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/blocks/drop_path.h"
+#include "models/blocks/dropout.h"
 #include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 

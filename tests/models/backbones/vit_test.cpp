@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "models/backbones/vit.h"
-#include "models/blocks/drop_path.h"
-#include "models/vision/sin_cos_positions.h"
+#include "models/blocks/dropout.h"
 #include "tests/support/config_error.h"
 #include "tests/support/tiny_model.h"
 

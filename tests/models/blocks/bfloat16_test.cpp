@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
-#include "models/blocks/gated_mlp.h"
 #include "models/blocks/mlp.h"
 #include "models/decoder/causal_attention.h"
-#include "models/kernels/depthwise_conv.h"
 #include "models/kernels/layer_norm.h"
 #include "models/kernels/token_linear.h"
 #include "models/kernels/transpose_add.h"
+#include "models/vision/convnext_block.h"
 #include "models/vision/patch_embed.h"
 #include "moe/nexus/memory_bank.h"
 #include "runtime/random/random.h"

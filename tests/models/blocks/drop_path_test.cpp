@@ -1,4 +1,4 @@
-#include "models/blocks/drop_path.h"
+#include "models/blocks/dropout.h"
 
 #include <gtest/gtest.h>
 

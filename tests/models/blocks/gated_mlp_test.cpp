@@ -1,4 +1,4 @@
-#include "models/blocks/gated_mlp.h"
+#include "models/blocks/mlp.h"
 
 #include <gtest/gtest.h>
 

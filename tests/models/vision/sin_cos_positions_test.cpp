@@ -1,4 +1,4 @@
-#include "models/vision/sin_cos_positions.h"
+#include "models/backbones/vit.h"
 
 #include <gtest/gtest.h>
 

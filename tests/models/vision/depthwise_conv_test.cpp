@@ -1,4 +1,4 @@
-#include "models/kernels/depthwise_conv.h"
+#include "models/vision/convnext_block.h"
 
 #include <gtest/gtest.h>
 
