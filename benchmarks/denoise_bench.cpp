@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,7 +18,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "models/backbones/adaptive_attention.h"
-#include "models/tasks/image_noise.h"
+#include "models/tasks/denoise.h"
 #include "moe/losses/balance_loss.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/optim/adamw.h"
@@ -225,8 +224,8 @@ std::vector<std::string> compare(MeasuredModel& soft, PeerProcess& peer, Report&
     file.add(parameter.name, parameter.tensor);
   }
   file.add("clean", clean);
-  const ImageNoise noise{kSigma, std::nullopt, /*clamp=*/true};
-  file.add("noisy", noise.add_to(clean, batch.context, kTrainingNoise));
+  const DenoiseOptions noise{.sigma = kSigma};
+  file.add("noisy", noise.add_noise(clean, batch.context, kTrainingNoise));
   file.add("restored", soft.restore(batch).view_as(clean));
   const StepOutcome first = soft.session().step({});
   const double own_loss = first.loss.item<double>();

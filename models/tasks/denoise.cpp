@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "models/tasks/denoise_baselines.h"
-#include "models/tasks/image_noise.h"
 #include "models/tasks/image_quality.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
 #include "runtime/module/products.h"
+#include "runtime/random/random.h"
 
 // b samples on this rank  C channels  H height  W width  S tokens  D features  P patch
 namespace shoal {
@@ -29,9 +29,7 @@ class Denoise : public Task, public CountsProducts {
   using Options = DenoiseOptions;
 
   Denoise(const Options& options, const Context& context)
-      : options_(options),
-        noise_{options.sigma, options.most_sigma, options.clamp_noisy},
-        shape_(require_images(context.data, "task.name", "denoise")) {
+      : options_(options), shape_(require_images(context.data, "task.name", "denoise")) {
     if (!context.data.has_unit_pixels) {
       throw ConfigError(
           "data.normalise: task denoise needs pixels in [0, 1]; set mean to 0 and std to 1 for "
@@ -102,7 +100,7 @@ class Denoise : public Task, public CountsProducts {
   }
 
   std::shared_ptr<Baselines> baselines() const override {
-    return std::make_shared<DenoiseBaselines>(noise_, shape_, patch_, head_->weight.device());
+    return std::make_shared<DenoiseBaselines>(options_, shape_, patch_, head_->weight.device());
   }
 
   std::vector<PictureColumn> pictures(const Batch& batch) override {
@@ -138,8 +136,8 @@ class Denoise : public Task, public CountsProducts {
   };
 
   torch::Tensor noisy_of(const Batch& batch) const {
-    return noise_.add_to(batch.image_bCHW(), batch.context,
-                         batch.context.training ? kTrainingNoise : kEvaluationNoise);
+    return options_.add_noise(batch.image_bCHW(), batch.context,
+                              batch.context.training ? kTrainingNoise : kEvaluationNoise);
   }
 
   torch::Tensor restore(const torch::Tensor& noisy_bCHW, const Batch& batch, ModelOutput& output) {
@@ -157,7 +155,6 @@ class Denoise : public Task, public CountsProducts {
   }
 
   Options options_;
-  ImageNoise noise_;
   ImageShape shape_;
   int64_t patch_ = 0;
   std::shared_ptr<Backbone> backbone_;
@@ -167,6 +164,25 @@ class Denoise : public Task, public CountsProducts {
 const Registration<Task, Denoise> registered_denoise{"denoise", "restoring images from noise"};
 
 }  // namespace
+
+torch::Tensor DenoiseOptions::add_noise(const torch::Tensor& clean_bCHW, const StepContext& step,
+                                        std::string_view stream) const {
+  const Stream of_noise{step.seed, Purpose::kImageNoise, hash_name(stream), 0};
+  const torch::Dtype dtype = wide_dtype(clean_bCHW.scalar_type());
+  const int64_t values = clean_bCHW.size(1) * clean_bCHW.size(2) * clean_bCHW.size(3);
+  torch::Tensor noise =
+      normal_rows(of_noise, step.sample_b, values, dtype).view(clean_bCHW.sizes());
+  if (most_sigma) {
+    Stream of_sigma = of_noise;
+    of_sigma.step = 1;
+    const torch::Tensor draw_b = uniform_rows(of_sigma, step.sample_b, 1, dtype);
+    noise = noise * (draw_b * (*most_sigma - sigma) + sigma).view({-1, 1, 1, 1});
+  } else {
+    noise = noise * sigma;
+  }
+  const torch::Tensor noisy = clean_bCHW + noise.to(clean_bCHW.scalar_type());
+  return clamp_noisy ? noisy.clamp(0.0, 1.0) : noisy;
+}
 
 const DenoiseOptions& denoise_options(const Choice<Task>& task) { return task.options<Denoise>(); }
 

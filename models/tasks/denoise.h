@@ -3,18 +3,25 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "models/task.h"
 #include "runtime/options/config.h"
 
+// b samples on this rank  C channels  H height  W width
 namespace shoal {
+
+/// Random streams of noise, independent of each other: for training, for evaluation, and for
+/// training images that baselines are fitted on.
+inline constexpr std::string_view kTrainingNoise = "train", kEvaluationNoise = "valid",
+                                  kBaselineNoise = "baselines";
 
 /// Options of the task `denoise`, which trains a model to remove Gaussian noise from images.
 /// Defaults are those of the paper "Adaptive Sparse Attention MoE Architecture".
 struct DenoiseOptions {
   double sigma = 0.2;
-  std::optional<double> most_sigma;
+  std::optional<double> most_sigma = {};
   bool clamp_noisy = true;
   bool clamp_loss = true;
   bool residual = false;
@@ -37,6 +44,10 @@ struct DenoiseOptions {
       problems.add("most_sigma", fmt::format("{} is below sigma: {}", *most_sigma, sigma));
     }
   }
+  /// Adds noise to images in [0, 1]. It depends only on step.seed, `stream` and step.sample_b.
+  /// Keeps the dtype.
+  torch::Tensor add_noise(const torch::Tensor& clean_bCHW, const StepContext& step,
+                          std::string_view stream) const;
 };
 
 /// Returns the options of a recipe's task. Throws std::logic_error unless the task is `denoise`.

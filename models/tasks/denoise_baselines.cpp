@@ -73,9 +73,9 @@ torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width) {
   return down_HH.matmul(image_BCHW).matmul(across_WW.t());
 }
 
-DenoiseBaselines::DenoiseBaselines(const ImageNoise& noise, const ImageShape& shape, int64_t patch,
-                                   torch::Device device)
-    : noise_(noise),
+DenoiseBaselines::DenoiseBaselines(const DenoiseOptions& options, const ImageShape& shape,
+                                   int64_t patch, torch::Device device)
+    : options_(options),
       shape_(shape),
       patch_(patch),
       psnr_of_width_(
@@ -92,7 +92,7 @@ int64_t DenoiseBaselines::most_samples() const {
 void DenoiseBaselines::add(const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor noisy =
-      noise_.add_to(batch.image_bCHW(), batch.context, kBaselineNoise).to(torch::kFloat64);
+      options_.add_noise(batch.image_bCHW(), batch.context, kBaselineNoise).to(torch::kFloat64);
   const torch::Tensor clean = batch.image_bCHW().to(torch::kFloat64);
   samples_ += clean.size(0);
   for (size_t i = 0; i < kWidths.size(); ++i) {
@@ -136,7 +136,7 @@ std::vector<NamedSum> DenoiseBaselines::evaluate(const Batch& batch) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor clean = batch.image_bCHW().to(torch::kFloat64);
   const torch::Tensor noisy =
-      noise_.add_to(batch.image_bCHW(), batch.context, kEvaluationNoise).to(torch::kFloat64);
+      options_.add_noise(batch.image_bCHW(), batch.context, kEvaluationNoise).to(torch::kFloat64);
   const std::vector<Restored> all = restore(noisy);
   std::vector<torch::Tensor> values;
   for (const Restored& restored : all) {

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/task.h"
-#include "models/tasks/image_noise.h"
+#include "models/tasks/denoise.h"
 #include "models/tasks/linear_fit.h"
 #include "runtime/data/data_shape.h"
 
@@ -28,7 +27,7 @@ torch::Tensor gaussian_blur(const torch::Tensor& image_BCHW, double width);
 /// which only the noisy image is evaluated; evaluate() of validation images; scores() of its sums.
 class DenoiseBaselines : public Baselines {
  public:
-  DenoiseBaselines(const ImageNoise& noise, const ImageShape& shape, int64_t patch,
+  DenoiseBaselines(const DenoiseOptions& options, const ImageShape& shape, int64_t patch,
                    torch::Device device);
   int64_t most_samples() const override;
   void add(const Batch& batch) override;
@@ -50,7 +49,7 @@ class DenoiseBaselines : public Baselines {
   std::vector<Restored> restore(const torch::Tensor& noisy_bCHW) const;
   std::string label_of(const std::string& name) const;
 
-  ImageNoise noise_;
+  DenoiseOptions options_;
   ImageShape shape_;
   int64_t patch_;
   torch::Tensor psnr_of_width_;                            ///< summed over training images

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using testing::some_numbers;
 
 constexpr ImageShape kShape{1, 8, 8};
-constexpr ImageNoise kNoise{0.2, std::nullopt, true};
+constexpr DenoiseOptions kNoise{.sigma = 0.2};
 
 /// Smooth ones in [0, 1], that differ in slopes; the images [first, first + count) of a stream.
 Batch smooth_images(int64_t first, int64_t count) {
@@ -49,7 +49,7 @@ std::vector<std::string> names_of(const std::vector<BaselineScore>& scores) {
 }
 
 torch::Tensor noisy(const Batch& batch, std::string_view stream) {
-  return kNoise.add_to(batch.image_bCHW(), batch.context, stream);
+  return kNoise.add_noise(batch.image_bCHW(), batch.context, stream);
 }
 
 TEST(GaussianBlur, SpreadsAPixelAsAGaussian) {
@@ -138,7 +138,7 @@ TEST(DenoiseBaselines, LinearMmseIsItsClosedForm) {
 
 // Patches that are even inside: their mean is nearly the best of affine maps.
 TEST(DenoiseBaselines, PatchAffineTakesTheMeanOfEvenPatches) {
-  const ImageNoise noise{0.05, std::nullopt, false};
+  const DenoiseOptions noise{.sigma = 0.05, .clamp_noisy = false};
   const auto even = [](int64_t first, int64_t count) {
     Batch batch = smooth_images(first, count);
     const torch::Tensor grey =
@@ -153,7 +153,7 @@ TEST(DenoiseBaselines, PatchAffineTakesTheMeanOfEvenPatches) {
   baselines.add(even(0, 2000));
   baselines.fit(*make_self_communicator());
   const Batch valid = even(5000, 500);
-  const torch::Tensor seen = noise.add_to(valid.image_bCHW(), valid.context, kEvaluationNoise);
+  const torch::Tensor seen = noise.add_noise(valid.image_bCHW(), valid.context, kEvaluationNoise);
   const torch::Tensor mean = seen.view({500, 1, 4, 2, 4, 2}).mean({3, 5}, true);
   const torch::Tensor image = mean.expand({500, 1, 4, 2, 4, 2}).reshape({500, 1, 8, 8});
   const double of_mean = psnr(image.clamp(0.0, 1.0), valid.image_bCHW()).mean().item<double>();
