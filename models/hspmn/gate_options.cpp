@@ -27,6 +27,12 @@ void GateOptions::validate(Problems& problems) const {
   }
 }
 
+double GateOptions::rate_at(int64_t step) const {
+  if (step >= anneal_steps) return rate;
+  return first_rate +
+         (rate - first_rate) * static_cast<double>(step) / static_cast<double>(anneal_steps);
+}
+
 void GateOptions::check_context(int64_t context) const {
   if (!capacity) return;
   const int64_t most = capacity_of(*capacity, rate, context), anchors = anchors_in(context);

@@ -66,7 +66,7 @@ struct GateOptions {
   double explore_fraction = 0.02;
   int64_t anchor_every = 64;
   int64_t block = 1;
-  std::optional<double> capacity;
+  std::optional<double> capacity = {};
   double threshold_decay = 0.95;
 
   static constexpr auto fields() {
@@ -108,6 +108,8 @@ struct GateOptions {
               in_range(0, below(1)), keeps_evaluation())};
   }
   void validate(Problems& problems) const;
+  /// The target rate at an optimizer step: linear from first_rate to rate, then constant.
+  double rate_at(int64_t step) const;
   /// Throws ConfigError if more tokens of a context are anchors than may attend at `rate`.
   void check_context(int64_t context) const;
   /// Number of anchors among the first `context` tokens.

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/hspmn/logit_histogram.h"
+#include "models/hspmn/gate_math.h"
 #include "parallel/comm/collectives.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/device/real_types.h"
@@ -68,7 +68,6 @@ struct TokenGateImpl::Decision {
 TokenGateImpl::TokenGateImpl(const GateOptions& options, int64_t width, int64_t context,
                              const std::string& path, const BuildContext& build)
     : options_(options),
-      annealing_{options.first_rate, options.rate, options.anneal_steps},
       context_(context),
       path_(path),
       grid_(build.grid),
@@ -93,7 +92,7 @@ TokenGateImpl::TokenGateImpl(const GateOptions& options, int64_t width, int64_t 
 }
 
 double TokenGateImpl::rate_at(const StepContext& step) const {
-  return step.training ? annealing_.at(step.step) : options_.rate;
+  return step.training ? options_.rate_at(step.step) : options_.rate;
 }
 
 torch::Tensor TokenGateImpl::of_block(const torch::Tensor& value_bS, const GateInput& input) const {
@@ -330,7 +329,7 @@ GateState TokenGateImpl::make_state(int64_t b) const {
 
 void TokenGateImpl::update_threshold(torch::Tensor& threshold, const torch::Tensor& counts) const {
   const torch::Tensor quantile =
-      LogitHistogram::quantile(counts, 1.0 - annealing_.at(counted_step_));
+      LogitHistogram::quantile(counts, 1.0 - options_.rate_at(counted_step_));
   const torch::Tensor decay = (num_updates_ > 0).to(torch::kFloat64) * options_.threshold_decay;
   const torch::Tensor moved = decay * threshold + (1.0 - decay) * quantile;
   threshold.copy_(torch::where(counts.sum() > 0, moved, threshold.to(torch::kFloat64)));
@@ -358,7 +357,7 @@ std::optional<GateReport> TokenGateImpl::report() const {
   const double* count = host.const_data_ptr<double>();
   const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0.0; };
   const double tokens = count[kCountedTokens];
-  GateReport report{.layer = path_, .target = annealing_.at(reported_step_)};
+  GateReport report{.layer = path_, .target = options_.rate_at(reported_step_)};
   report.rate = share(count[kOpenTokens], tokens);
   report.probability = share(count[kSumOfProbabilities], tokens);
   report.entropy = share(count[kSumOfEntropies], tokens);

@@ -120,7 +120,6 @@ class TokenGateImpl : public ModuleBase, public AfterStep, public StaysDense {
   bool is_random() const { return options_.select == GateSelection::kRandom; }
 
   GateOptions options_;
-  RateAnnealing annealing_;
   int64_t context_;
   std::string path_;
   RankGrid* grid_;

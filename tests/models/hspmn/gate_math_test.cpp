@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "models/hspmn/gate_options.h"
 #include "tests/support/gradient_check.h"
 
 namespace shoal {
@@ -92,14 +93,15 @@ TEST(GateMath, EntropyIsFiniteForSureGates) {
   EXPECT_LT(gradient_error([&] { return binary_entropy(some); }, {some}), 1e-7);
 }
 
-TEST(GateMath, RateFallsInEqualSteps) {
-  const RateAnnealing rate{0.8, 0.2, 100};
-  EXPECT_DOUBLE_EQ(rate.at(0), 0.8);
-  EXPECT_DOUBLE_EQ(rate.at(25), 0.65);
-  EXPECT_DOUBLE_EQ(rate.at(50), 0.5);
-  EXPECT_DOUBLE_EQ(rate.at(100), 0.2);
-  EXPECT_DOUBLE_EQ(rate.at(500), 0.2);
-  EXPECT_DOUBLE_EQ((RateAnnealing{0.8, 0.2, 0}.at(0)), 0.2);
+TEST(GateOptions, RateFallsInEqualSteps) {
+  GateOptions options{.rate = 0.2, .first_rate = 0.8, .anneal_steps = 100};
+  EXPECT_DOUBLE_EQ(options.rate_at(0), 0.8);
+  EXPECT_DOUBLE_EQ(options.rate_at(25), 0.65);
+  EXPECT_DOUBLE_EQ(options.rate_at(50), 0.5);
+  EXPECT_DOUBLE_EQ(options.rate_at(100), 0.2);
+  EXPECT_DOUBLE_EQ(options.rate_at(500), 0.2);
+  options.anneal_steps = 0;
+  EXPECT_DOUBLE_EQ(options.rate_at(0), 0.2);
 }
 
 }  // namespace

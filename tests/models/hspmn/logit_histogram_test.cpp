@@ -1,4 +1,4 @@
-#include "models/hspmn/logit_histogram.h"
+#include "models/hspmn/gate_math.h"
 
 #include <gtest/gtest.h>
 
