@@ -31,8 +31,20 @@ SHOAL_INLINE void convolve(const ConvRows<Real>& rows, int64_t first, int64_t la
   }
 }
 
+}  // namespace
+
 template <class Real>
-SHOAL_INLINE void add_taps(const TapGradient<Real>& gradient, int64_t first, int64_t last) {
+SHOAL_CPU_CLONES void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last) {
+  convolve(rows, first, last, /*sign=*/-1);
+}
+template <class Real>
+SHOAL_CPU_CLONES void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first,
+                                             int64_t last) {
+  convolve(rows, first, last, /*sign=*/1);
+}
+template <class Real>
+SHOAL_CPU_CLONES void add_tap_gradients(const TapGradient<Real>& gradient, int64_t first,
+                                        int64_t last) {
   const int64_t C = gradient.channels;
   for (int64_t t = first; t < last; ++t) {
     for (int64_t d = 0; d <= 2 && d <= t; ++d) {
@@ -40,37 +52,6 @@ SHOAL_INLINE void add_taps(const TapGradient<Real>& gradient, int64_t first, int
                       gradient.grad_3C + (2 - d) * C, C);
     }
   }
-}
-
-SHOAL_CPU_CLONES void convolve_of(const ConvRows<float>& rows, int64_t first, int64_t last,
-                                  int64_t sign) {
-  convolve(rows, first, last, sign);
-}
-SHOAL_CPU_CLONES void convolve_of(const ConvRows<double>& rows, int64_t first, int64_t last,
-                                  int64_t sign) {
-  convolve(rows, first, last, sign);
-}
-SHOAL_CPU_CLONES void add_taps_of(const TapGradient<float>& gradient, int64_t first, int64_t last) {
-  add_taps(gradient, first, last);
-}
-SHOAL_CPU_CLONES void add_taps_of(const TapGradient<double>& gradient, int64_t first,
-                                  int64_t last) {
-  add_taps(gradient, first, last);
-}
-
-}  // namespace
-
-template <class Real>
-void convolve_rows(const ConvRows<Real>& rows, int64_t first, int64_t last) {
-  convolve_of(rows, first, last, /*sign=*/-1);
-}
-template <class Real>
-void convolve_rows_backward(const ConvRows<Real>& rows, int64_t first, int64_t last) {
-  convolve_of(rows, first, last, /*sign=*/1);
-}
-template <class Real>
-void add_tap_gradients(const TapGradient<Real>& gradient, int64_t first, int64_t last) {
-  add_taps_of(gradient, first, last);
 }
 
 template void convolve_rows(const ConvRows<float>&, int64_t, int64_t);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "models/kernels/token_linear.h"
-#include "models/vision/mixer_block.h"
+#include "models/vision/sparse_mlp_block.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"
 
