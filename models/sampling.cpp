@@ -41,11 +41,6 @@ class Ranking {
   size_t num_sorted_ = 0;
 };
 
-/// Index of the highest logit; ties go to the first.
-int64_t highest_of(std::span<const double> logit_V) {
-  return std::max_element(logit_V.begin(), logit_V.end()) - logit_V.begin();
-}
-
 /// The first index at which the running sum of `weights` exceeds `share` of the total.
 size_t index_at(const std::vector<double>& weights, double share) {
   const double target = share * std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -64,16 +59,15 @@ size_t index_at(const std::vector<double>& weights, double share) {
 
 int64_t choose_token(std::span<const double> logit_V, const Sampling& sampling, double uniform) {
   TORCH_CHECK(!logit_V.empty(), "no logits to choose a token from");
-  const int64_t best = highest_of(logit_V);
-  const double highest = logit_V[static_cast<size_t>(best)];
-  const bool has_nan =
-      std::any_of(logit_V.begin(), logit_V.end(), [](double logit) { return std::isnan(logit); });
+  const auto best = std::ranges::max_element(logit_V);  // of equal ones the first
+  const double highest = *best;
+  const bool has_nan = std::ranges::any_of(logit_V, [](double logit) { return std::isnan(logit); });
   if (has_nan || !std::isfinite(highest)) {
     throw Error(ExitCode::kNumeric, "the model's logits are not finite",
                 "`shoal inspect CKPT --tensors` shows which weights are not; take an earlier "
                 "checkpoint");
   }
-  if (sampling.temperature == 0.0) return best;
+  if (sampling.temperature == 0.0) return best - logit_V.begin();
   const auto weight_of = [&](double logit) {
     return std::exp((logit - highest) / sampling.temperature);
   };

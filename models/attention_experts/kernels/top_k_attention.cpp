@@ -344,8 +344,9 @@ void check_shared_keys(const std::vector<TopKPart>& parts) {
   }
 }
 
+/// True if the CPU's kernel applies, which supports all keys as candidates, or a window.
 bool has_kernel(const std::vector<torch::Tensor>& rows, const TopKPart& part) {
-  return rows[part.query.tensor].is_cpu() && has_top_k_kernel(part.options);
+  return rows[part.query.tensor].is_cpu() && part.options.candidates.from != CandidateKind::kPooled;
 }
 
 /// Computes one part by the reference.

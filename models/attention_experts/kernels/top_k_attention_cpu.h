@@ -10,11 +10,6 @@
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 
-/// True if the CPU's kernel supports these options: all keys as candidates, or a window.
-inline bool has_top_k_kernel(const TopKOptions& options) {
-  return options.candidates.from != CandidateKind::kPooled;
-}
-
 /// Tensors of one call, all float32 or all float64. Queries, keys and values: last stride 1.
 struct TopKTensors {
   torch::Tensor query_RD, key_IND, value_IND;

@@ -138,10 +138,14 @@ template <class Value, class Real>
 void write_tile(const ForwardCall<Value>& call, const QueryTile& tile,
                 const PartResult<Real>& whole) {
   const SparseShape<Value>& shape = call.shape;
-  scatter_rows(
-      shape, tile, whole.out_QW, [&](int64_t q) { return Real(1) / whole.sum_Q[q]; }, call.out_RNH);
   for (int64_t q = 0; q < shape.rows_of(tile); ++q) {
-    call.log_sum_RN[shape.row_of(tile, q)] = whole.highest_Q[q] + std::log(whole.sum_Q[q]);
+    const int64_t row = shape.row_of(tile, q);
+    const Real* from = whole.out_QW + q * shape.W;
+    const Real scale = Real(1) / whole.sum_Q[q];
+    for (int64_t h = 0; h < shape.H; ++h) {
+      vector_math::put(call.out_RNH[row * shape.H + h], from[h] * scale);
+    }
+    call.log_sum_RN[row] = whole.highest_Q[q] + std::log(whole.sum_Q[q]);
   }
 }
 

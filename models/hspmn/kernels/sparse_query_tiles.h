@@ -14,8 +14,8 @@
 
 /// Tiles of the CPU kernels of sparse_query_attention.h: some tokens, the queries, attend to all
 /// keys up to a limit. The forward pass calls gather_rows and gather_limits for each tile of
-/// query_tiles(), and scatter_rows for its outputs. The backward pass makes tiles of the queries
-/// that reach a range of keys, gathers them alike, and adds up gradients by its own loops.
+/// query_tiles(). The backward pass makes tiles of the queries that reach a range of keys, gathers
+/// them alike, and adds up gradients by its own loops.
 // B sequences  S tokens  N query heads  M heads of keys and values  G = N / M  H head width
 // W head width rounded up to whole vectors  R queries of all sequences
 // Q rows of a tile: the G heads of some queries  K keys of a tile
@@ -47,7 +47,7 @@ struct HeadRows {
   int64_t sequence_stride, head_stride, row_stride, width;
 
   explicit HeadRows(const torch::Tensor& x_BMSH)
-      : data(data_of(x_BMSH)),
+      : data(shoal::data<std::remove_const_t<Value>>(x_BMSH)),
         sequence_stride(x_BMSH.stride(0)),
         head_stride(x_BMSH.stride(1)),
         row_stride(x_BMSH.stride(2)),
@@ -62,15 +62,6 @@ struct HeadRows {
   attention_tiles::Ahead ahead(const QueryTile& tile, int64_t s) const {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
     return {row(tile.b, tile.m, s), row_stride * kBytes, width * kBytes};
-  }
-
- private:
-  static Value* data_of(const torch::Tensor& x) {
-    if constexpr (std::is_const_v<Value>) {
-      return const_data<std::remove_const_t<Value>>(x);
-    } else {
-      return shoal::data<Value>(x);
-    }
   }
 };
 
@@ -133,18 +124,6 @@ void gather_rows(const SparseShape<Value>& shape, const QueryTile& tile, const V
   }
   for (int64_t h = 0; h < H; ++h)
     std::fill(to.rows_HQ + h * Q + rows, to.rows_HQ + h * Q + Q, Real(0));
-}
-
-/// Reverse of gather_rows: writes rows [Q, W] to [R, N, H], row q multiplied by factor(q).
-template <class Value, class Factor>
-void scatter_rows(const SparseShape<Value>& shape, const QueryTile& tile,
-                  const vector_math::Real<Value>* from_QW, const Factor& factor, Value* to_RNH) {
-  for (int64_t q = 0; q < shape.rows_of(tile); ++q) {
-    Value* to = to_RNH + shape.row_of(tile, q) * shape.H;
-    const auto* row = from_QW + q * shape.W;
-    const auto scale = factor(q);
-    for (int64_t h = 0; h < shape.H; ++h) vector_math::put(to[h], row[h] * scale);
-  }
 }
 
 /// Copies the key limits of a tile's padded_rows_of(tile) rows; padding rows repeat the last limit.
