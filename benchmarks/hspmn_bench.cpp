@@ -15,7 +15,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
 #include "models/causal_backbone.h"
-#include "models/decoder_shape.h"
+#include "models/decoder/decoder.h"
 #include "models/hspmn/hspmn_block.h"
 #include "runtime/options/config_reader.h"
 

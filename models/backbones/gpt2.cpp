@@ -5,9 +5,6 @@
 
 #include <cmath>
 
-#include "models/blocks/recompute.h"
-#include "models/decoder/decoder_block.h"
-#include "models/decoder_shape.h"
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
@@ -85,102 +82,35 @@ void Gpt2::Options::validate(Problems& problems) const {
 }
 
 Gpt2::Gpt2(const Options& options, const Context& context)
-    : options_(options),
-      context_(decoder_context(options.context, context.data, "gpt2")),
-      tokens_(context.data.sequence),
-      features_(context.features),
-      recomputes_(context.build.recomputes),
-      compute_dtype_(context.build.compute_dtype),
+    : Decoder({.name = "gpt2",
+               .width = options.width,
+               .head_width = options.width / options.heads,
+               .context = options.context,
+               .pad_vocabulary = options.pad_vocabulary,
+               .init_std = options.init_std,
+               .rope_base = options.position == PositionKind::kRope
+                                ? std::optional(options.rope_base.value_or(kRopeBase))
+                                : std::nullopt,
+               .norm = {options.norm, kDecoderEps, options.bias}},
+              context),
       drop_embedding_(options.dropout, context.build.prefix + "embedding.dropout") {
-  const ModelContext build = decoder_build(context.build);
-  const torch::TensorOptions& tensor = build.tensor_options;
-  const Init init = Init::normal(options.init_std);
-  const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
-  tokens_VC_ = add_parameter("tokens", {rows, options.width}, tensor, init);
+  const ModelContext build = block_context(context.build, /*is_causal=*/true);
   if (options.position == PositionKind::kLearned) {
-    positions_TC_ = add_parameter("positions", {context_, options.width}, tensor, init);
+    positions_TC_ = add_parameter("positions", {context_length(), options.width},
+                                  build.tensor_options, Init::normal(options.init_std));
   }
   for (int64_t i = 0; i < options.depth; ++i) {
     blocks_->push_back(
         DecoderBlock(block_sizes(options, build.prefix, i), options.feed_forward, build));
   }
-  register_module("blocks", blocks_);
-  norm_ = register_module("norm", LayerNorm(options.width, tensor,
-                                            NormOptions{options.norm, kDecoderEps, options.bias}));
+  register_parts(build.tensor_options);
 }
 
-torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position) const {
+torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position,
+                          const StepContext& step) const {
   torch::Tensor x_bSC = at::embedding(tokens_VC_, token_bS);
   if (positions_TC_.defined()) x_bSC = x_bSC + at::embedding(positions_TC_, position);
-  return x_bSC.to(compute_dtype_);
-}
-
-Rotation Gpt2::rotation(const torch::Tensor& position) const {
-  if (options_.position != PositionKind::kRope) return {};
-  return rotation_at(position, options_.width / options_.heads,
-                     options_.rope_base.value_or(kRopeBase), compute_dtype_);
-}
-
-ModelOutput Gpt2::forward(const ModelInput& input, const StepContext& step) {
-  const torch::Tensor& token_bS = input.token_bS;
-  TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, "gpt2: tokens are ",
-              token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
-  StepContext own = step;
-  own.token_bS = token_bS;
-  own.length_b = input.length_b;
-  const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
-  const Rotation turn = rotation(position_S);
-  ModelOutput output;
-  torch::Tensor x_bSC = drop_embedding_.forward(embed(token_bS, position_S), own);
-  for (const auto& module : *blocks_) {
-    auto* block = module->as<DecoderBlockImpl>();
-    x_bSC = output.take(run_block(
-        recomputes_, *block, x_bSC,
-        [block, own, turn](const torch::Tensor& x) { return block->forward(x, turn, own); }));
-  }
-  output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
-  return output;
-}
-
-KeyValueCache Gpt2::make_cache(int64_t b, int64_t capacity) const {
-  TORCH_CHECK(capacity <= context_, "gpt2: a cache of ", capacity,
-              " tokens, the model has a context of ", context_);
-  const int64_t kv_heads = options_.kv_heads.value_or(options_.heads);
-  const std::vector<int64_t> sizes{b, kv_heads, capacity, options_.width / options_.heads};
-  const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
-  KeyValueCache cache;
-  for (int64_t i = 0; i < options_.depth; ++i) {
-    cache.layers.push_back({torch::zeros(sizes, tensor), torch::zeros(sizes, tensor)});
-  }
-  cache.length_b.assign(static_cast<size_t>(b), 0);
-  return cache;
-}
-
-torch::Tensor Gpt2::decode(const NewTokens& tokens, KeyValueCache& cache, const StepContext& step) {
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor& token_bS = tokens.token_bS;
-  StepContext own = step;
-  own.training = false;
-  own.token_bS = token_bS;
-  const DecodeStep decode(cache, tokens);
-  own.position_bS = decode.position_bS();
-  if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
-  const Rotation turn = rotation(decode.position_bS().unsqueeze(1));
-  torch::Tensor x_bSC = embed(token_bS, decode.position_bS());
-  auto layer = cache.layers.begin();
-  for (const auto& module : *blocks_) {
-    x_bSC = module->as<DecoderBlockImpl>()->decode(x_bSC, turn, own, {decode, *layer++}).y;
-  }
-  decode.advance(cache);
-  return norm_->forward(x_bSC);
-}
-
-void Gpt2::list_products(double /*rows*/, ProductList& list) const {
-  const auto tokens = static_cast<double>(tokens_);
-  list.apply(tokens_VC_, 0);
-  list.apply(positions_TC_, 0);
-  list.visit(*blocks_, tokens);
-  list.visit(*norm_, tokens);
+  return drop_embedding_.forward(x_bSC.to(compute_dtype_), step);
 }
 
 namespace {

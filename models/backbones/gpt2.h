@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/nn/modules/container/modulelist.h>
-
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -11,11 +9,8 @@
 #include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
-#include "models/causal_backbone.h"
-#include "models/decoder/rotary.h"
-#include "models/kernels/layer_norm.h"
+#include "models/decoder/decoder.h"
 #include "runtime/base/size_limits.h"
-#include "runtime/module/products.h"
 
 // b sequences on this rank  S tokens  C width
 namespace shoal {
@@ -42,7 +37,7 @@ struct EnumNames<PositionKind> {
 ///
 /// Own parameters: tokens [V, C], V being the vocabulary rounded up to a multiple of
 /// pad_vocabulary; with learned positions also positions [context, C].
-class Gpt2 : public CausalBackbone, public CountsProducts {
+class Gpt2 : public Decoder {
  public:
   struct Options {
     int64_t width = 768;
@@ -115,38 +110,18 @@ class Gpt2 : public CausalBackbone, public CountsProducts {
 
   /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`.
   Gpt2(const Options& options, const Context& context);
-  ModelOutput forward(const ModelInput& input, const StepContext& step) override;
-  int64_t feature_width() const override { return options_.width; }
   /// Default of the recipe's sparsity.layers: experts, and the layers of PA-DST (paper: "Efficient
   /// Dynamic Structured Sparse Training with Learned Shuffles"), appendix C.5.
   std::vector<std::string> sparse_layers() const override {
     return {"attention", "mlp", "experts"};
   }
-  int64_t context_length() const override { return context_; }
-  torch::Tensor token_embedding() const override { return tokens_VC_; }
-  KeyValueCache make_cache(int64_t b, int64_t capacity) const override;  ///< for generation
-  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
-                       const StepContext& step) override;
-  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
-  void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 
  private:
-  /// Sum of token and position embeddings in the compute dtype; `position`: [S] or [b, S].
-  torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position) const;
-  /// `position`: [S] or [b, 1, S].
-  Rotation rotation(const torch::Tensor& position) const;
+  torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position,
+                      const StepContext& step) const override;
 
-  Options options_;
-  int64_t context_;
-  int64_t tokens_;  ///< tokens per sample
-  Features features_;
-  bool recomputes_;
-  torch::Dtype compute_dtype_;
-  torch::Tensor tokens_VC_;
   torch::Tensor positions_TC_;  ///< undefined with `position: rope`
   Dropout drop_embedding_;
-  torch::nn::ModuleList blocks_;
-  LayerNorm norm_{nullptr};
 };
 
 }  // namespace shoal

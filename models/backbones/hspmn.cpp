@@ -1,6 +1,4 @@
-#include <ATen/ops/embedding.h>
 #include <fmt/format.h>
-#include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,15 +10,10 @@
 #include <vector>
 
 #include "models/blocks/feed_forward.h"
-#include "models/blocks/recompute.h"
-#include "models/causal_backbone.h"
-#include "models/decoder_shape.h"
+#include "models/decoder/decoder.h"
 #include "models/hspmn/gate_log.h"
 #include "models/hspmn/hspmn_block.h"
-#include "models/kernels/layer_norm.h"
-#include "runtime/base/integers.h"
 #include "runtime/base/size_limits.h"
-#include "runtime/module/products.h"
 #include "runtime/options/automatic_width.h"
 
 // b sequences on this rank  S tokens  C width
@@ -37,7 +30,7 @@ namespace {
 /// N(0, s / sqrt(2 depth)); norms 1. Convolution, gate and routers have their own initialisation.
 ///
 /// Own parameters: tokens [V, C], V = the vocabulary rounded up to a multiple of pad_vocabulary.
-class Hspmn : public CausalBackbone, public CountsProducts {
+class Hspmn : public Decoder {
  public:
   struct Options {
     int64_t width = 2048;
@@ -139,88 +132,31 @@ class Hspmn : public CausalBackbone, public CountsProducts {
   /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`, and
   /// if more tokens are anchors (which always attend) than the gate's capacity allows.
   Hspmn(const Options& options, const Context& context)
-      : options_(options),
-        context_(decoder_context(options.context, context.data, "hspmn")),
-        tokens_(context.data.sequence),
-        features_(context.features),
-        recomputes_(context.build.recomputes),
-        compute_dtype_(context.build.compute_dtype) {
-    if (options.contextual == ContextualStream::kSparse) options.gate.check_context(context_);
-    const ModelContext build = decoder_build(context.build, options.causal);
-    const torch::TensorOptions& tensor = build.tensor_options;
-    const int64_t rows = round_up(context.data.vocabulary, options.pad_vocabulary);
-    tokens_VC_ =
-        add_parameter("tokens", {rows, options.width}, tensor, Init::normal(options.init_std));
+      : Decoder({.name = "hspmn",
+                 .width = options.width,
+                 .head_width = options.width / options.heads,
+                 .context = options.context,
+                 .pad_vocabulary = options.pad_vocabulary,
+                 .init_std = options.init_std,
+                 .rope_base = options.rope_base,
+                 .norm = {NormKind::kRms, kDecoderEps, /*bias=*/false},
+                 .has_gates = true},
+                context),
+        is_causal_(options.causal) {
+    if (options.contextual == ContextualStream::kSparse) {
+      options.gate.check_context(context_length());
+    }
+    const ModelContext build = block_context(context.build, options.causal);
     for (int64_t i = 0; i < options.depth; ++i) {
       HspmnBlockImpl::Sizes sizes = block_sizes(options, build.prefix, i);
-      sizes.context = context_;
+      sizes.context = context_length();
       blocks_->push_back(
           HspmnBlock(sizes, options.stream_of(i), options.gate, options.feed_forward, build));
     }
-    register_module("blocks", blocks_);
-    norm_ = register_module(
-        "norm", LayerNorm(options.width, tensor, NormOptions{NormKind::kRms, kDecoderEps, false}));
+    register_parts(build.tensor_options);
   }
 
-  ModelOutput forward(const ModelInput& input, const StepContext& step) override {
-    const torch::Tensor& token_bS = input.token_bS;
-    TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, "hspmn: tokens are ",
-                token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
-    StepContext own = step;
-    own.token_bS = token_bS;
-    own.length_b = input.length_b;
-    const torch::Tensor position_S = torch::arange(token_bS.size(1), token_bS.options());
-    const torch::Tensor position_bS = position_S.expand_as(token_bS);
-    const torch::Tensor is_token_bS = token_mask(own, token_bS.size(1));
-    const Rotation turn = rotation(position_S);
-    ModelOutput output;
-    torch::Tensor x_bSC = embed(token_bS);
-    for (const auto& module : *blocks_) {
-      auto* block = module->as<HspmnBlockImpl>();
-      x_bSC = output.take(run_block(recomputes_, *block, x_bSC, [=](const torch::Tensor& x) {
-        return block->forward(x, {own, turn, position_bS, is_token_bS});
-      }));
-    }
-    output.set_tokens(norm_->forward(x_bSC), features_, input.length_b);
-    return output;
-  }
-  int64_t feature_width() const override { return options_.width; }
-  bool is_causal() const override { return options_.causal; }
-  int64_t context_length() const override { return context_; }
-  torch::Tensor token_embedding() const override { return tokens_VC_; }
-  KeyValueCache make_cache(int64_t b, int64_t capacity) const override {
-    TORCH_CHECK(capacity <= context_, "hspmn: a cache of ", capacity,
-                " tokens, the model has a context of ", context_);
-    const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
-    KeyValueCache cache;
-    for (const auto& module : *blocks_) {
-      cache.layers.push_back(module->as<HspmnBlockImpl>()->make_cache(b, capacity, tensor));
-    }
-    cache.length_b.assign(static_cast<size_t>(b), 0);
-    return cache;
-  }
-  torch::Tensor decode(const NewTokens& tokens, KeyValueCache& cache,
-                       const StepContext& step) override {
-    const torch::NoGradGuard no_grad;
-    const torch::Tensor& token_bS = tokens.token_bS;
-    StepContext own = step;
-    own.training = false;
-    own.token_bS = token_bS;
-    const DecodeStep decode(cache, tokens);
-    own.position_bS = decode.position_bS();
-    if (!tokens.count_b.empty()) own.length_b = torch::tensor(tokens.count_b);
-    HspmnBlockImpl::Pass pass{own, rotation(decode.position_bS().unsqueeze(1)), own.position_bS};
-    pass.decode = &decode;
-    pass.is_token_bS = token_mask(own, token_bS.size(1));
-    torch::Tensor x_bSC = embed(token_bS);
-    auto layer = cache.layers.begin();
-    for (const auto& module : *blocks_) {
-      pass.cache = &*layer++;
-      x_bSC = module->as<HspmnBlockImpl>()->forward(x_bSC, pass).y;
-    }
-    decode.advance(cache);
-    return norm_->forward(x_bSC);
-  }
+  bool is_causal() const override { return is_causal_; }
   /// Returns the log of the token gates, such as the share of tokens that attend.
   LayerLogs layer_logs() const override {
     const std::vector<TokenGate> own = gates();
@@ -233,13 +169,6 @@ class Hspmn : public CausalBackbone, public CountsProducts {
     return {
         "model.gate.rate_weight: the loss of the gates' rate is of each micro-step, so its value "
         "depends on train.accumulate"};
-  }
-  /// Lists the products of one sample, by which multiply-adds are counted. Ignores `rows`.
-  void list_products(double /*rows*/, ProductList& list) const override {
-    const auto tokens = static_cast<double>(tokens_);
-    list.apply(tokens_VC_, 0);
-    list.visit(*blocks_, tokens);
-    list.visit(*norm_, tokens);
   }
 
  private:
@@ -270,24 +199,8 @@ class Hspmn : public CausalBackbone, public CountsProducts {
     }
     return gates;
   }
-  torch::Tensor embed(const torch::Tensor& token_bS) const {
-    return at::embedding(tokens_VC_, token_bS).to(compute_dtype_);
-  }
-  /// `position`: [S] or [b, 1, S].
-  Rotation rotation(const torch::Tensor& position) const {
-    return rotation_at(position, options_.width / options_.heads, options_.rope_base,
-                       compute_dtype_);
-  }
 
-  Options options_;
-  int64_t context_;
-  int64_t tokens_;  ///< tokens per sample
-  Features features_;
-  bool recomputes_;
-  torch::Dtype compute_dtype_;
-  torch::Tensor tokens_VC_;
-  torch::nn::ModuleList blocks_;
-  LayerNorm norm_{nullptr};
+  bool is_causal_;
 };
 
 const Registration<Backbone, Hspmn> registered_hspmn{

@@ -94,6 +94,12 @@ torch::Tensor CausalAttentionImpl::decode(const torch::Tensor& x_BSC, const Rota
       decode.mask_b1SE(), /*is_causal=*/false));
 }
 
+KeyValueCache::Layer CausalAttentionImpl::make_cache(int64_t b, int64_t capacity,
+                                                     const torch::TensorOptions& options) const {
+  const std::vector<int64_t> sizes{b, sizes_.kv_heads, capacity, sizes_.width / sizes_.heads};
+  return {torch::zeros(sizes, options), torch::zeros(sizes, options)};
+}
+
 void CausalAttentionImpl::list_products(double rows, ProductList& list) const {
   list.visit(*qkv, rows);
   list.between(rows * rows * static_cast<double>(sizes_.width));  // of half of all pairs

@@ -45,6 +45,9 @@ class CausalAttentionImpl : public ModuleBase, public CountsProducts {
   /// `cache`. `decode`: positions and mask of the new tokens. No gradients, no dropout.
   torch::Tensor decode(const torch::Tensor& x_BSC, const Rotation& rotation,
                        KeyValueCache::Layer& cache, const DecodeStep& decode) const;
+  /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
+  KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
+                                  const torch::TensorOptions& options) const;
   /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;  ///< for FLOP counts
 

@@ -8,12 +8,34 @@
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/module.h"
 
-// B sequences  S tokens  C width
+// b sequences on this rank  S tokens  C width
 namespace shoal {
+
+/// What the blocks of a decoder get beside activations.
+struct DecoderPass {
+  StepContext step;
+  Rotation rotation = {};
+  torch::Tensor position_bS = {};  ///< int64
+  torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
+  /// Set both while decoding: the tokens of x then follow the cached tokens.
+  const DecodeStep* decode = nullptr;
+  KeyValueCache::Layer* cache = nullptr;
+};
+
+/// A block of a Decoder.
+class DecoderLayer : public ModuleBase {
+ public:
+  /// Returns y, auxiliary loss and MoE statistics. While decoding adds the new tokens' keys and
+  /// values to pass.cache. Collective. x must be contiguous, b may be 0.
+  virtual BlockOutput forward(const torch::Tensor& x_bSC, const DecoderPass& pass) = 0;
+  /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
+  virtual KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
+                                          const torch::TensorOptions& options) const = 0;
+};
 
 /// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)) (an
 /// MLP or experts), with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
-class DecoderBlockImpl : public ModuleBase {
+class DecoderBlockImpl : public DecoderLayer {
  public:
   struct Sizes {
     CausalAttentionImpl::Sizes attention;
@@ -23,21 +45,13 @@ class DecoderBlockImpl : public ModuleBase {
   };
   DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
                    const BuildContext& build);
-  /// Returns y, balance losses and statistics. Collective. x must be contiguous, B may be 0.
-  BlockOutput forward(const torch::Tensor& x_BSC, const Rotation& rotation,
-                      const StepContext& step) const;
-  /// Positions and mask of new tokens, and the keys and values of earlier ones in this block.
-  struct Decoding {
-    const DecodeStep& step;
-    KeyValueCache::Layer& cache;
-  };
-  /// Runs the block on S new tokens and adds their keys and values to the cache. Collective.
-  BlockOutput decode(const torch::Tensor& x_BSC, const Rotation& rotation, const StepContext& step,
-                     const Decoding& decoding) const;
+  BlockOutput forward(const torch::Tensor& x_bSC, const DecoderPass& pass) override;
+  KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
+                                  const torch::TensorOptions& options) const override {
+    return attention_->make_cache(b, capacity, options);
+  }
 
  private:
-  BlockOutput add_mlp(const torch::Tensor& y1_BSC, const StepContext& step) const;
-
   LayerNorm attention_norm_{nullptr};
   CausalAttention attention_{nullptr};
   LayerNorm mlp_norm_{nullptr};

@@ -45,7 +45,7 @@ HspmnBlockImpl::HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, cons
   dense_attention_ = register_module("attention", CausalAttention(dense, tensor));
 }
 
-torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const Pass& pass) const {
+torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const DecoderPass& pass) const {
   if (pass.decode == nullptr) return conv_->forward(u_bSC);
   torch::Tensor& recent = pass.cache->recent_b2D;
   const torch::Tensor convolved = conv_->forward(u_bSC, recent);
@@ -57,7 +57,8 @@ torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const Pass& p
   return convolved;
 }
 
-torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass) {
+torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC,
+                                                 const DecoderPass& pass) {
   const int64_t S = x_bSC.size(1), part = std::max<int64_t>(1, kMlpTokens / x_bSC.size(0));
   torch::Tensor y = torch::empty_like(x_bSC), before;
   for (int64_t first = 0; first < S; first += part) {
@@ -72,7 +73,7 @@ torch::Tensor HspmnBlockImpl::reflexive_in_parts(const torch::Tensor& x_bSC, con
   return y;
 }
 
-BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const Pass& pass) {
+BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const DecoderPass& pass) {
   const int64_t tokens = x_bSC.size(0) * x_bSC.size(1);
   const bool is_long = tokens > kMlpTokens && x_bSC.size(0) <= kMlpTokens / 2;
   // Not in training: a forward pass must have the bits of its recomputation.
@@ -86,12 +87,13 @@ BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const Pass& pa
   return output;
 }
 
-torch::Tensor HspmnBlockImpl::attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const {
+torch::Tensor HspmnBlockImpl::attend_densely(const torch::Tensor& u_bSC,
+                                             const DecoderPass& pass) const {
   if (pass.decode == nullptr) return dense_attention_->forward(u_bSC, pass.rotation, pass.step);
   return dense_attention_->decode(u_bSC, pass.rotation, *pass.cache, *pass.decode);
 }
 
-torch::Tensor HspmnBlockImpl::limits(const Pass& pass) const {
+torch::Tensor HspmnBlockImpl::limits(const DecoderPass& pass) const {
   if (sizes_.is_causal) return pass.position_bS;
   if (!pass.is_token_bS.defined())
     return torch::full_like(pass.position_bS, pass.position_bS.size(1) - 1);
@@ -99,7 +101,7 @@ torch::Tensor HspmnBlockImpl::limits(const Pass& pass) const {
 }
 
 HspmnBlockImpl::SparseRows HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC,
-                                                           const Pass& pass) {
+                                                           const DecoderPass& pass) {
   const GateState state = pass.cache != nullptr ? pass.cache->gate_b2 : GateState();
   OpenTokens open = gate_->open({u_bSC, pass.position_bS, pass.is_token_bS, pass.step, state});
   SparseAttentionImpl::KeyValue keys = attention_->keys_of(u_bSC, pass.rotation);
@@ -116,7 +118,7 @@ HspmnBlockImpl::SparseRows HspmnBlockImpl::attend_sparsely(const torch::Tensor& 
   return {std::move(open), std::move(y_RC)};
 }
 
-BlockOutput HspmnBlockImpl::forward(const torch::Tensor& x_bSC, const Pass& pass) {
+BlockOutput HspmnBlockImpl::forward(const torch::Tensor& x_bSC, const DecoderPass& pass) {
   if (stream_ == ContextualStream::kNone) return reflexive(x_bSC, pass);
   // The contextual stream first, so that without gradients its tensors are freed before the other.
   NormedBranch x = attention_norm_->branch(x_bSC);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "models/blocks/feed_forward.h"
-#include "models/decoder/causal_attention.h"
+#include "models/decoder/decoder_block.h"
 #include "models/hspmn/kernels/causal_conv.h"
 #include "models/hspmn/sparse_attention.h"
 #include "models/hspmn/token_gate.h"
@@ -37,7 +37,7 @@ struct EnumNames<ContextualStream> {
 /// or experts. Only tokens with an open gate, a share of about GateOptions::rate, pass the
 /// contextual stream, attention: `open` is 1 for them, else 0, with the gradient of a sigmoid
 /// (straight-through). Source: HSPMN v2.1 (Jędryczko 2025), section 3; norms as in its code.
-class HspmnBlockImpl : public ModuleBase, public CountsProducts {
+class HspmnBlockImpl : public DecoderLayer, public CountsProducts {
  public:
   struct Sizes {
     FeedForward::Place place;
@@ -49,22 +49,11 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
   HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, const GateOptions& gate,
                  const FeedForwardOptions& feed_forward, const BuildContext& build);
 
-  struct Pass {
-    const StepContext& step;
-    Rotation rotation;
-    torch::Tensor position_bS;       ///< int64
-    torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
-    /// Set both while decoding: the tokens of x then follow the cached tokens.
-    const DecodeStep* decode = nullptr;
-    KeyValueCache::Layer* cache = nullptr;
-  };
   /// Returns y, auxiliary loss and MoE statistics; in evaluation of a sparse stream also
   /// is_open_bS, the tokens that attend. Collective. x must be contiguous, b may be 0.
-  BlockOutput forward(const torch::Tensor& x_bSC, const Pass& pass);
-
-  /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
+  BlockOutput forward(const torch::Tensor& x_bSC, const DecoderPass& pass) override;
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
-                                  const torch::TensorOptions& options) const;
+                                  const torch::TensorOptions& options) const override;
   /// Lists the products of a sample of `rows` tokens, to count multiply-adds. With a gate only
   /// gate()->open_tokens(rows) of them have queries.
   void list_products(double rows, ProductList& list) const override;
@@ -73,18 +62,18 @@ class HspmnBlockImpl : public ModuleBase, public CountsProducts {
 
  private:
   /// The reflexive stream with its residual, x + MLP(conv(norm(x))).
-  BlockOutput reflexive(const torch::Tensor& x_bSC, const Pass& pass);
+  BlockOutput reflexive(const torch::Tensor& x_bSC, const DecoderPass& pass);
   /// The reflexive stream of a dense MLP without gradients, computed for some tokens at a time.
-  torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const Pass& pass);
-  torch::Tensor convolve(const torch::Tensor& u_bSC, const Pass& pass) const;
-  torch::Tensor attend_densely(const torch::Tensor& u_bSC, const Pass& pass) const;
+  torch::Tensor reflexive_in_parts(const torch::Tensor& x_bSC, const DecoderPass& pass);
+  torch::Tensor convolve(const torch::Tensor& u_bSC, const DecoderPass& pass) const;
+  torch::Tensor attend_densely(const torch::Tensor& u_bSC, const DecoderPass& pass) const;
   /// Open tokens, and the outputs [R, C] of their attention.
   struct SparseRows {
     OpenTokens open;
     torch::Tensor y_RC;
   };
-  SparseRows attend_sparsely(const torch::Tensor& u_bSC, const Pass& pass);
-  torch::Tensor limits(const Pass& pass) const;
+  SparseRows attend_sparsely(const torch::Tensor& u_bSC, const DecoderPass& pass);
+  torch::Tensor limits(const DecoderPass& pass) const;
 
   Sizes sizes_;
   ContextualStream stream_;
