@@ -3,6 +3,7 @@
 #include <ATen/TensorIndexing.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 #include "runtime/random/random_stream.h"
@@ -12,14 +13,6 @@ namespace shoal {
 namespace {
 
 using Prompts = std::vector<std::vector<int64_t>>;
-
-int64_t longest_of(const Prompts& prompts, int64_t first, int64_t last) {
-  int64_t longest = 0;
-  for (int64_t i = first; i < last; ++i) {
-    longest = std::max(longest, static_cast<int64_t>(prompts[static_cast<size_t>(i)].size()));
-  }
-  return longest;
-}
 
 /// Sequences decoded together on this rank; may be none.
 class Decoding {
@@ -193,8 +186,12 @@ std::vector<GeneratedText> generate_text(TextModel& model, const Prompts& prompt
   std::vector<GeneratedText> texts;
   for (int64_t first = 0; first < num_prompts; first += options.batch) {
     const BatchShare batch(first, std::min(first + options.batch, num_prompts), world);
+    int64_t longest = 0;
+    for (int64_t i = first; i < batch.end; ++i) {
+      longest = std::max<int64_t>(longest, std::ssize(prompts[static_cast<size_t>(i)]));
+    }
     Decoding own(model, options, on_token, grid.device);
-    own.prefill(prompts, batch.own_first, batch.own_end, longest_of(prompts, first, batch.end));
+    own.prefill(prompts, batch.own_first, batch.own_end, longest);
     while (runs_anywhere(own.is_running(), world)) own.step();
     grid.throw_if_failed();
     for (GeneratedText& text : gather(own, batch, std::min(options.max_tokens, context), world)) {

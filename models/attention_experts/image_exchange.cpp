@@ -69,11 +69,18 @@ torch::Tensor order_by_second(const torch::Tensor& rows_ab) {
 
 }  // namespace
 
-ImageExchange::ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout)
+ImageExchange::ImageExchange(Layout layout)
     : placement_(layout.placement),
       images_of_rank_(std::move(layout.images_of_rank)),
       expert_(&layout.expert) {
-  check_layout();
+  TORCH_CHECK(placement_.num_ranks() == expert_->size() &&
+                  static_cast<int64_t>(images_of_rank_.size()) == expert_->size(),
+              "images: units are placed on ", placement_.num_ranks(), " ranks, images on ",
+              images_of_rank_.size(), ", the group has ", expert_->size());
+}
+
+ImageExchange::ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout)
+    : ImageExchange(std::move(layout)) {
   const auto own = static_cast<size_t>(expert_->rank());
   TORCH_CHECK(is_routed_bUN.dim() == 3 && is_routed_bUN.size(0) == images_of_rank_[own] &&
                   is_routed_bUN.size(1) == placement_.num_units(),
@@ -83,22 +90,12 @@ ImageExchange::ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout)
 }
 
 ImageExchange::ImageExchange(int64_t num_tokens, const torch::Device& device, Layout layout)
-    : placement_(layout.placement),
-      images_of_rank_(std::move(layout.images_of_rank)),
-      expert_(&layout.expert) {
-  check_layout();
+    : ImageExchange(std::move(layout)) {
   const auto own = static_cast<size_t>(expert_->rank());
   const auto own_units = static_cast<int64_t>(placement_.units_of_rank(expert_->rank()).size());
   plan({torch::ones({images_of_rank_[own], placement_.num_units(), num_tokens}, torch::kBool),
         torch::ones({own_units, sum(images_of_rank_), num_tokens}, torch::kUInt8)},
        device);
-}
-
-void ImageExchange::check_layout() const {
-  TORCH_CHECK(placement_.num_ranks() == expert_->size() &&
-                  static_cast<int64_t>(images_of_rank_.size()) == expert_->size(),
-              "images: units are placed on ", placement_.num_ranks(), " ranks, images on ",
-              images_of_rank_.size(), ", the group has ", expert_->size());
 }
 
 void ImageExchange::plan(const Masks& masks, const torch::Device& device) {

@@ -63,13 +63,13 @@ class ImageExchange {
   const RoutedCounts& counts() const { return counts_; }
 
  private:
+  explicit ImageExchange(Layout layout);
   /// Routing masks on the host.
   struct Masks {
     torch::Tensor own_bUN;    ///< of this rank's images, bool
     torch::Tensor units_uBN;  ///< for this rank's units, uint8
   };
   Masks exchange_masks(const torch::Tensor& is_routed_bUN) const;
-  void check_layout() const;
   void plan(const Masks& masks, const torch::Device& device);
   void plan_images(const Masks& masks);
   void plan_rows(const Masks& masks);

@@ -9,11 +9,6 @@
 
 // b images on this rank  N tokens  D width
 namespace shoal {
-namespace {
-
-constexpr double kPositionStdDev = 0.02;
-
-}  // namespace
 
 void AdaptiveAttention::Options::validate(Problems& problems) const {
   if (width % heads != 0) {
@@ -30,6 +25,7 @@ AdaptiveAttention::AdaptiveAttention(const Options& options, const Context& cont
   const Init init = Init::fan_in_uniform(image.channels * options.patch * options.patch);
   stem_ = register_module("stem",
                           PatchEmbed(image.channels, options.patch, options.width, tensor, init));
+  constexpr double kPositionStdDev = 0.02;
   positions_ND_ = add_parameter("positions", {num_tokens, options.width}, tensor,
                                 Init::normal(kPositionStdDev));
   AdaptiveBlockImpl::Sizes sizes;

@@ -10,11 +10,6 @@
 
 // b images on this rank  S tokens  C width
 namespace shoal {
-namespace {
-
-constexpr double kTokenStdDev = 0.02;
-
-}  // namespace
 
 torch::Tensor sin_cos_positions(int64_t rows, int64_t columns, int64_t width,
                                 const torch::TensorOptions& options) {
@@ -53,6 +48,7 @@ Vit::Vit(const Options& options, const Context& context)
   const int64_t patches = num_patches(image, options.patch);
   stem_ = register_module("stem", PatchEmbed(image.channels, options.patch, options.width, tensor));
   const bool has_cls = options.pool == Pooling::kCls;
+  constexpr double kTokenStdDev = 0.02;
   const Init tokens = Init::normal(kTokenStdDev);
   if (has_cls) cls_C_ = add_parameter("cls", {options.width}, tensor, tokens);
   if (options.positions == TokenPositions::kLearned) {

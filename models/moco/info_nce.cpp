@@ -9,13 +9,9 @@
 
 // b samples on this rank  B samples on all ranks  D features
 namespace shoal {
-namespace {
-
-constexpr double kLeastLength = 1e-12;
-
-}  // namespace
 
 torch::Tensor unit_rows(const torch::Tensor& x_bD) {
+  constexpr double kLeastLength = 1e-12;
   const torch::Tensor wide = at_least_float32(x_bD);
   return wide / wide.norm(2, /*dim=*/{1}, /*keepdim=*/true).clamp_min(kLeastLength);
 }

@@ -9,6 +9,7 @@
 
 #include "models/tasks/denoise_baselines.h"
 #include "models/tasks/image_quality.h"
+#include "models/vision/patch_embed.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
 #include "runtime/module/products.h"
@@ -145,11 +146,8 @@ class Denoise : public Task, public CountsProducts {
     input.image_bCHW = noisy_bCHW;
     output = backbone_->forward(input, batch.context);
     const torch::Tensor token_bSD = output.token_bSD;
-    const int64_t rows = shape_.height / patch_, columns = shape_.width / patch_;
-    const torch::Tensor image = token_bSD.matmul(head_->weight.to(token_bSD.scalar_type()))
-                                    .view({-1, rows, columns, shape_.channels, patch_, patch_})
-                                    .permute({0, 3, 1, 4, 2, 5})
-                                    .reshape(noisy_bCHW.sizes()) +
+    const torch::Tensor patches = token_bSD.matmul(head_->weight.to(token_bSD.scalar_type()));
+    const torch::Tensor image = image_of(patches, noisy_bCHW.sizes(), patch_) +
                                 head_->bias.to(token_bSD.scalar_type()).view({1, -1, 1, 1});
     return options_.residual ? noisy_bCHW - image : image;
   }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "models/tasks/image_quality.h"
+#include "models/vision/patch_embed.h"
 #include "runtime/base/text.h"
 
 // B images  C channels  H height  W width  b images on this rank  N patches  I their numbers
@@ -35,22 +36,6 @@ torch::Tensor blur_matrix(int64_t size, double width, const torch::TensorOptions
     }
   }
   return (matrix / matrix.sum(1, /*keepdim=*/true)).to(options);
-}
-
-torch::Tensor patches_of(const torch::Tensor& image_BCHW, int64_t patch) {
-  const int64_t images = image_BCHW.size(0), channels = image_BCHW.size(1),
-                rows = image_BCHW.size(2) / patch, columns = image_BCHW.size(3) / patch;
-  return image_BCHW.view({images, channels, rows, patch, columns, patch})
-      .permute({0, 2, 4, 1, 3, 5})
-      .reshape({images * rows * columns, channels * patch * patch});
-}
-
-torch::Tensor image_of(const torch::Tensor& patch_NI, at::IntArrayRef shape_BCHW, int64_t patch) {
-  return patch_NI
-      .view({shape_BCHW[0], shape_BCHW[2] / patch, shape_BCHW[3] / patch, shape_BCHW[1], patch,
-             patch})
-      .permute({0, 3, 1, 4, 2, 5})
-      .reshape(shape_BCHW);
 }
 
 std::unique_ptr<LinearFit> fit_of(int64_t numbers, torch::Device device) {
@@ -99,7 +84,10 @@ void DenoiseBaselines::add(const Batch& batch) {
     psnr_of_width_[static_cast<int64_t>(i)] +=
         psnr(gaussian_blur(noisy, kWidths[i]).clamp_(0.0, 1.0), clean).sum();
   }
-  if (patch_affine_) patch_affine_->add(patches_of(noisy, patch_), patches_of(clean, patch_));
+  if (patch_affine_) {
+    patch_affine_->add(patches_of(noisy, patch_).flatten(0, 1),
+                       patches_of(clean, patch_).flatten(0, 1));
+  }
   if (linear_mmse_) linear_mmse_->add(noisy.flatten(1), clean.flatten(1));
 }
 
@@ -122,7 +110,8 @@ std::vector<DenoiseBaselines::Restored> DenoiseBaselines::restore(
   std::vector<Restored> all{{kNoisy, noisy_bCHW}};
   if (blur_width_ > 0) all.push_back({kBlur, gaussian_blur(noisy_bCHW, blur_width_)});
   if (patch_affine_ && patch_affine_->is_solved()) {
-    const torch::Tensor patch_NI = patch_affine_->predict(patches_of(noisy_bCHW, patch_));
+    const torch::Tensor patch_NI =
+        patch_affine_->predict(patches_of(noisy_bCHW, patch_).flatten(0, 1));
     all.push_back({kPatchAffine, image_of(patch_NI, noisy_bCHW.sizes(), patch_)});
   }
   if (linear_mmse_ && linear_mmse_->is_solved()) {

@@ -9,12 +9,6 @@
 
 // N rows  I inputs  O outputs
 namespace shoal {
-namespace {
-
-// Rows are collected, since products of few rows mostly read and write the sums.
-constexpr int64_t kRowsAtOnce = 1024;
-
-}  // namespace
 
 LinearFit::LinearFit(int64_t inputs, int64_t outputs, torch::Device device)
     : products_(at::zeros({1 + inputs, 1 + inputs + outputs},
@@ -22,6 +16,8 @@ LinearFit::LinearFit(int64_t inputs, int64_t outputs, torch::Device device)
       inputs_(inputs) {}
 
 void LinearFit::add(const torch::Tensor& input_NI, const torch::Tensor& output_NO) {
+  // Rows are collected, since products of few rows mostly read and write the sums.
+  constexpr int64_t kRowsAtOnce = 1024;
   const torch::Tensor one_N1 = at::ones({input_NI.size(0), 1}, products_.options());
   pending_.push_back(
       at::cat({one_N1, input_NI.to(torch::kFloat64), output_NO.to(torch::kFloat64)}, 1));

@@ -15,6 +15,22 @@ int64_t num_patches(const ImageShape& image, int64_t patch) {
   return (image.height / patch) * (image.width / patch);
 }
 
+torch::Tensor patches_of(const torch::Tensor& image_BCHW, int64_t patch) {
+  const int64_t images = image_BCHW.size(0), channels = image_BCHW.size(1);
+  const int64_t rows = image_BCHW.size(2) / patch, columns = image_BCHW.size(3) / patch;
+  return image_BCHW.reshape({images, channels, rows, patch, columns, patch})
+      .permute({0, 2, 4, 1, 3, 5})
+      .reshape({images, rows * columns, channels * patch * patch});
+}
+
+torch::Tensor image_of(const torch::Tensor& patches, at::IntArrayRef shape_BCHW, int64_t patch) {
+  return patches
+      .view({shape_BCHW[0], shape_BCHW[2] / patch, shape_BCHW[3] / patch, shape_BCHW[1], patch,
+             patch})
+      .permute({0, 3, 1, 4, 2, 5})
+      .reshape(shape_BCHW);
+}
+
 PatchEmbedImpl::PatchEmbedImpl(int64_t channels, int64_t patch, int64_t width,
                                const torch::TensorOptions& options, const std::optional<Init>& init)
     : channels_(channels), patch_(patch) {
@@ -29,12 +45,7 @@ torch::Tensor PatchEmbedImpl::forward(const torch::Tensor& image_BCHW) const {
                   image_BCHW.size(2) % patch_ == 0 && image_BCHW.size(3) % patch_ == 0,
               "patch embedding expects [B, ", channels_, ", H, W] with H and W multiples of ",
               patch_, ", got ", image_BCHW.sizes());
-  const int64_t rows = image_BCHW.size(2) / patch_, columns = image_BCHW.size(3) / patch_;
-  const torch::Tensor patches_BSP =
-      image_BCHW.reshape({image_BCHW.size(0), channels_, rows, patch_, columns, patch_})
-          .permute({0, 2, 4, 1, 3, 5})
-          .reshape({image_BCHW.size(0), rows * columns, channels_ * patch_ * patch_});
-  return output_of(patches_BSP);
+  return output_of(patches_of(image_BCHW, patch_));
 }
 
 }  // namespace shoal

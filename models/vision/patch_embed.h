@@ -14,6 +14,11 @@ namespace shoal {
 /// Number of patches in an image, S. Throws ConfigError unless `patch` (pixels) divides both sides.
 int64_t num_patches(const ImageShape& image, int64_t patch);
 
+/// Cuts images into patches, [B, channels, H, W] -> [B, S, channels * patch * patch], row by row.
+torch::Tensor patches_of(const torch::Tensor& image_BCHW, int64_t patch);
+/// Inverse of patches_of; `shape_BCHW`: the images'.
+torch::Tensor image_of(const torch::Tensor& patches, at::IntArrayRef shape_BCHW, int64_t patch);
+
 /// Patch embedding: a patch x patch convolution with stride patch, computed as a linear layer.
 /// ExtendedWeights is the base of linear layers, through which sparse training may extend them.
 ///

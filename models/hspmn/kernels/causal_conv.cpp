@@ -10,6 +10,7 @@
 #include "models/hspmn/kernels/causal_conv_rows.h"
 #include "models/kernels/partial_sums.h"
 #include "runtime/device/autograd_function.h"
+#include "runtime/device/real_types.h"
 
 // B sequences  S tokens  C channels
 namespace shoal {
@@ -103,8 +104,7 @@ torch::Tensor causal_conv(const torch::Tensor& x_BSC, const torch::Tensor& weigh
                   weight_3C.size(1) == x_BSC.size(2),
               "causal_conv: x is ", x_BSC.sizes(), ", weight is ", weight_3C.sizes(),
               ", expected [B, S, C] and [3, C]");
-  const torch::Dtype dtype =
-      x_BSC.scalar_type() == torch::kBFloat16 ? torch::kFloat32 : x_BSC.scalar_type();
+  const torch::Dtype dtype = wide_dtype(x_BSC.scalar_type());
   const torch::Tensor x = x_BSC.to(dtype), weight = weight_3C.to(dtype).contiguous();
   const int64_t S = x.size(1);
   torch::Tensor y;

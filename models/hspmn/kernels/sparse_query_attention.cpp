@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <tuple>
-#include <utility>
 
 #include "models/hspmn/kernels/sparse_query_attention_cuda.h"
 #include "runtime/device/autograd_function.h"
