@@ -18,7 +18,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
 #include "models/backbones/adaptive_attention.h"
-#include "models/tasks/denoise.h"
+#include "models/tasks/denoise_options.h"
 #include "moe/losses/balance_loss.h"
 #include "runtime/data/loader/loader.h"
 #include "runtime/optim/adamw.h"

@@ -14,8 +14,8 @@
 #include "benchmarks/support/machine.h"
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/set_up.h"
+#include "models/backbones/decoder.h"
 #include "models/causal_backbone.h"
-#include "models/decoder/decoder.h"
 #include "models/hspmn/hspmn_block.h"
 #include "runtime/options/config_reader.h"
 

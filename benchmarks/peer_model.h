@@ -6,7 +6,6 @@
 
 #include "launch/data/recipe_source.h"
 #include "launch/step/session.h"
-#include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
 #include "models/vision/patch_embed.h"

@@ -6,10 +6,10 @@
 #include <tuple>
 #include <utility>
 
+#include "models/backbones/decoder.h"
 #include "models/blocks/dropout.h"
 #include "models/blocks/feed_forward.h"
 #include "models/blocks/mlp.h"
-#include "models/decoder/decoder.h"
 #include "runtime/base/size_limits.h"
 
 // b sequences on this rank  S tokens  C width

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "models/backbones/decoder.h"
 #include "models/blocks/feed_forward.h"
-#include "models/decoder/decoder.h"
 #include "models/hspmn/gate_log.h"
 #include "models/hspmn/hspmn_block.h"
 #include "runtime/base/size_limits.h"

@@ -15,6 +15,10 @@ void SparseMlp::Options::validate(Problems& problems) const {
   check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
 }
 
+void Mixer::Options::validate(Problems& problems) const {
+  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+}
+
 SparseMlp::SparseMlp(const Options& options, const Context& context, std::string_view name)
     : width_(options.width), features_(context.features), recomputes_(context.build.recomputes) {
   const torch::TensorOptions& tensor = context.build.tensor_options;
@@ -59,6 +63,8 @@ namespace {
 const AutomaticValues<SparseMlp::Options> automatic_sparse_mlp_widths(ResolvedOn::kComparison);
 const Registration<Backbone, SparseMlp> registered_sparse_mlp{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
+const AutomaticValues<Mixer::Options> automatic_mixer_widths(ResolvedOn::kComparison);
+const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};
 }  // namespace
 
 }  // namespace shoal

@@ -3,7 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "models/backbones/mixer.h"
+#include "models/backbones/sparse_mlp.h"
 #include "models/formats/timm.h"
 
 namespace shoal {

@@ -1,5 +1,3 @@
-#include "models/tasks/denoise.h"
-
 #include <ATen/ops/mse_loss.h>
 
 #include <algorithm>
@@ -8,12 +6,12 @@
 #include <utility>
 
 #include "models/tasks/denoise_baselines.h"
+#include "models/tasks/denoise_options.h"
 #include "models/tasks/image_quality.h"
 #include "models/vision/patch_embed.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
 #include "runtime/module/products.h"
-#include "runtime/random/random.h"
 
 // b samples on this rank  C channels  H height  W width  S tokens  D features  P patch
 namespace shoal {
@@ -162,25 +160,6 @@ class Denoise : public Task, public CountsProducts {
 const Registration<Task, Denoise> registered_denoise{"denoise", "restoring images from noise"};
 
 }  // namespace
-
-torch::Tensor DenoiseOptions::add_noise(const torch::Tensor& clean_bCHW, const StepContext& step,
-                                        std::string_view stream) const {
-  const Stream of_noise{step.seed, Purpose::kImageNoise, hash_name(stream), 0};
-  const torch::Dtype dtype = wide_dtype(clean_bCHW.scalar_type());
-  const int64_t values = clean_bCHW.size(1) * clean_bCHW.size(2) * clean_bCHW.size(3);
-  torch::Tensor noise =
-      normal_rows(of_noise, step.sample_b, values, dtype).view(clean_bCHW.sizes());
-  if (most_sigma) {
-    Stream of_sigma = of_noise;
-    of_sigma.step = 1;
-    const torch::Tensor draw_b = uniform_rows(of_sigma, step.sample_b, 1, dtype);
-    noise = noise * (draw_b * (*most_sigma - sigma) + sigma).view({-1, 1, 1, 1});
-  } else {
-    noise = noise * sigma;
-  }
-  const torch::Tensor noisy = clean_bCHW + noise.to(clean_bCHW.scalar_type());
-  return clamp_noisy ? noisy.clamp(0.0, 1.0) : noisy;
-}
 
 const DenoiseOptions& denoise_options(const Choice<Task>& task) { return task.options<Denoise>(); }
 

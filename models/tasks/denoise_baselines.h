@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/tasks/denoise.h"
+#include "models/tasks/denoise_options.h"
 #include "models/tasks/linear_fit.h"
 #include "runtime/data/data_shape.h"
 

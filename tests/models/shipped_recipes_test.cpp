@@ -16,7 +16,6 @@
 #include "launch/check/check_recipe.h"
 #include "launch/recipe/recipe.h"
 #include "launch/recipe/recipes.h"
-#include "models/backbones/mixer.h"
 #include "models/backbones/sparse_mlp.h"
 #include "moe/experts/expert_bank.h"
 #include "moe/routers/importance_score.h"

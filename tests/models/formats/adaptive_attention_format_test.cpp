@@ -5,7 +5,7 @@
 
 #include "models/backbones/adaptive_attention.h"
 #include "models/formats/weight_format.h"
-#include "models/tasks/denoise.h"
+#include "models/tasks/denoise_options.h"
 #include "moe/routers/mlp.h"
 #include "runtime/base/error.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "models/backbones/gpt2.h"
-#include "models/backbones/mixer.h"
+#include "models/backbones/sparse_mlp.h"
 #include "models/backbones/vit.h"
 #include "runtime/base/error.h"
 #include "tests/support/foreign_model.h"

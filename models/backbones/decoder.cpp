@@ -1,4 +1,4 @@
-#include "models/decoder/decoder.h"
+#include "models/backbones/decoder.h"
 
 #include <ATen/ops/embedding.h>
 #include <fmt/format.h>
