@@ -16,7 +16,6 @@
 #include "moe/experts/unit_bank.h"
 #include "moe/losses/balance_losses.h"
 #include "moe/moe_stage.h"
-#include "moe/moe_stats.h"
 #include "moe/routing/capacity.h"
 #include "moe/routing/router.h"
 #include "runtime/module/linear.h"

@@ -9,7 +9,6 @@
 #include "runtime/base/error.h"
 #include "runtime/module/extended_weights.h"
 #include "runtime/module/weight_form.h"
-#include "sparse/layer_chains.h"
 #include "sparse/layers/low_rank_branch.h"
 #include "sparse/training/choose_cells.h"
 #include "sparse/training/learn_permutations.h"

@@ -26,17 +26,8 @@ struct Place {
   std::string layer;  ///< the parameter's name without `.weight`
 };
 
-std::vector<std::string> parts_of(const std::string& name) {
-  std::vector<std::string> parts{""};
-  for (const char c : name) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
+/// A dot at the end leaves an empty part.
+std::vector<std::string> parts_of(const std::string& name) { return split(name + ".", '.'); }
 
 /// Whether some neighbouring parts of the layer's name fit those of the entry.
 bool names_layer(const std::string& entry, const std::string& layer) {

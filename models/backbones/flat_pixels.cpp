@@ -1,5 +1,3 @@
-#include <tuple>
-
 #include "models/backbone.h"
 #include "runtime/base/error.h"
 #include "runtime/device/real_types.h"
@@ -11,9 +9,7 @@ namespace {
 /// A baseline for probes and nearest neighbours: features are an image's normalised pixels.
 class FlatPixels : public Backbone {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
 
   FlatPixels(const Options& /*options*/, const Context& context)
       : width_(require_images(context.data, "model.backbone", "flat_pixels").bytes()) {

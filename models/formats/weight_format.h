@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "models/backbone.h"
@@ -68,9 +67,7 @@ struct ModelToExport {
 class WeightFormat {
  public:
   struct Context {};
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   static constexpr std::string_view kNameKey = "name";
   static constexpr std::string_view kNoun = "weight format";
 

@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include "moe/exchange/packed_rows.h"
 #include "moe/exchange/row_route.h"
 #include "parallel/comm/collectives.h"
 

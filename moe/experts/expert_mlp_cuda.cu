@@ -8,7 +8,6 @@
 namespace shoal::expert_mlp_cuda {
 namespace {
 
-using device::kPackSize;
 using device::kThreads;
 using device::Pack;
 using device::RowLaunch;

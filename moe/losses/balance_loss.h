@@ -10,7 +10,6 @@
 
 #include "moe/routing/router.h"
 #include "moe/routing/routing.h"
-#include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/options/registry.h"
 
@@ -71,7 +70,7 @@ class BalanceLoss {
   /// True if a low value means equal loads; false if the loss looks at each token's scores alone.
   virtual bool evens_out_loads() const = 0;
   /// Returns why this loss does not work with the router; empty if it does.
-  virtual std::string objection(const Router& router) const { return (void)router, ""; }
+  virtual std::string objection(const Router& /*router*/) const { return ""; }
   std::string_view name() const { return name_; }
   double weight() const { return options_.weight; }
   ScopeKind scope() const { return options_.scope; }

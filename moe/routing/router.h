@@ -2,13 +2,14 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "moe/routing/routing.h"
-#include "moe/routing/usual_loss.h"
 #include "parallel/comm/communicator.h"
 #include "runtime/module/module.h"
 #include "runtime/module/sparse_place.h"
@@ -18,6 +19,28 @@
 namespace shoal {
 
 struct Capacity;
+
+/// The tokens over which a balance loss (auxiliary loss that evens out the experts' loads) is
+/// computed, before its values are averaged. No scope depends on the number of ranks.
+enum class ScopeKind {
+  kSequence,  ///< one sample
+  kGroup,     ///< one routing group: train.group samples (recipe key), whole on one rank
+  kGlobal,    ///< all ranks' samples of one micro-step; depends on train.accumulate
+};
+
+template <>
+struct EnumNames<ScopeKind> {
+  static constexpr std::array names{std::pair{ScopeKind::kSequence, "sequence"},
+                                    std::pair{ScopeKind::kGroup, "group"},
+                                    std::pair{ScopeKind::kGlobal, "global"}};
+};
+
+/// A balance loss that goes with a router by default (recipe: `losses: auto`).
+struct UsualLoss {
+  std::string_view name;  ///< registered name of the loss
+  double weight = 0.0;    ///< factor in the training loss
+  ScopeKind scope = ScopeKind::kGroup;
+};
 
 /// Decides which units (experts) each token is routed to. Registered for a YAML recipe's `router`.
 ///
@@ -43,7 +66,7 @@ class Router : public ModuleBase, public StaysDense {
   /// Adds noise only while training. Not collective.
   virtual Routing route(const torch::Tensor& x_TD, const TokenContext& context) = 0;
   /// Updates state (a bias) after each optimizer step that was not skipped. Collective.
-  virtual void after_step(Communicator& world) { (void)world; }
+  virtual void after_step(Communicator& /*world*/) {}
 
   int64_t units_per_token() const { return k_; }
   /// Returns the mean number of units per token: k; in expert choice k times `factor`, at most U.
@@ -58,10 +81,7 @@ class Router : public ModuleBase, public StaysDense {
   virtual bool needs_balance_loss() const { return takes_balance_losses(); }
   /// Returns the balance losses that the recipe's `losses: auto` selects; default: none.
   /// `scores_only`: for a layer that computes every token by all units, weighted by its scores.
-  virtual std::vector<UsualLoss> usual_losses(bool scores_only) const {
-    (void)scores_only;
-    return {};
-  }
+  virtual std::vector<UsualLoss> usual_losses(bool /*scores_only*/) const { return {}; }
   /// True if a token's weights sum to 1 unless some of its rows are dropped.
   virtual bool weights_sum_to_one() const { return false; }
   /// True if units take a fixed number of tokens, so that capacity does not apply.

@@ -35,36 +35,27 @@ class StepRule : public Stateful {
  public:
   /// Returns the parameters whose whole gradients the rule reads in this step; equal on all ranks.
   /// With sharded optimizer state (ZeRO-1), StepTensors::gradient gives only this rank's range.
-  virtual std::vector<std::string> needs_whole_gradients(int64_t step) {
-    (void)step;
-    return {};
-  }
+  virtual std::vector<std::string> needs_whole_gradients(int64_t /*step*/) { return {}; }
   /// Called before the forward passes of a step. Of the saved state it may change only the model's
   /// buffers and moved_weights(). If the step is skipped, both get back their values from before
   /// this call. A skipped step 0 keeps what this call set, such as a momentum encoder's first copy.
-  virtual void before_forward(int64_t step) { (void)step; }
+  virtual void before_forward(int64_t /*step*/) {}
   /// Returns the frozen weights that before_forward changes, such as a momentum encoder's.
   virtual std::vector<torch::Tensor> moved_weights() const { return {}; }
   /// Called after gradients were summed over ranks, before their norm is measured and they are
   /// clipped. Must not change the rule's own state: a gradient may not be finite, and the step is
   /// then skipped. Mask gradients by multiplication, which keeps a NaN.
-  virtual void before_norm(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
+  virtual void before_norm(int64_t /*step*/, StepTensors& /*tensors*/) {}
   /// True if the optimizer's update is left out in this step; equal on all ranks.
-  virtual bool replaces_update(int64_t step) {
-    (void)step;
-    return false;
-  }
+  virtual bool replaces_update(int64_t /*step*/) { return false; }
   /// Called when weights are updated and gathered on every rank; not for a skipped step.
-  virtual void after_update(int64_t step, StepTensors& tensors) { (void)step, (void)tensors; }
+  virtual void after_update(int64_t /*step*/, StepTensors& /*tensors*/) {}
   /// Replaces the model's weights for an evaluation, such as by averages. The model gets its own
   /// weights back when the returned handle is destroyed. Default: null, replaces nothing.
   virtual std::shared_ptr<void> lend_weights() { return nullptr; }
   /// Returns the rule's schedules for a training of the length in `scale`. A run that resumes with
   /// another length compares them, to warn of values that change. Default: none.
-  virtual std::vector<Course> courses(const StepScale& scale) const {
-    (void)scale;
-    return {};
-  }
+  virtual std::vector<Course> courses(const StepScale& /*scale*/) const { return {}; }
 };
 
 }  // namespace shoal

@@ -39,6 +39,11 @@ std::string name_of_unit(const std::string& name, int64_t unit_id) {
   return name.substr(0, star) + std::to_string(unit_id) + name.substr(star + 1);
 }
 
+std::string name_of_row(const Parameter& parameter, int64_t row) {
+  if (!parameter.is_stacked()) return parameter.name;
+  return name_of_unit(parameter.name, parameter.unit_ids[static_cast<size_t>(row)]);
+}
+
 void initialise(const std::vector<Parameter>& parameters, uint64_t seed) {
   for (const Parameter& parameter : parameters) {
     if (!parameter.is_stacked()) {

@@ -63,6 +63,8 @@ struct Parameter {
 
 /// The name with its `*` replaced by a unit id; unchanged without `*`.
 std::string name_of_unit(const std::string& name, int64_t unit_id);
+/// The name of a stack's matrix `row`, with its unit's id; else the parameter's name.
+std::string name_of_row(const Parameter& parameter, int64_t row);
 
 /// Initialises every tensor in place, unit by unit, from the stream of its name.
 void initialise(const std::vector<Parameter>& parameters, uint64_t seed);

@@ -38,6 +38,14 @@ class StateVisitor {
   virtual void text(const std::string& name, std::string& value) = 0;
 };
 
+/// Visits a state with a row for each matrix of `parameter`, beside it: all rows of a stack, or the
+/// one row without its dimension.
+inline void visit_rows(StateVisitor& visitor, const std::string& prefix, const Parameter& parameter,
+                       const torch::Tensor& rows) {
+  torch::Tensor value = parameter.is_stacked() ? rows : rows[0];
+  visitor.tensor(state_like(prefix, parameter, value));
+}
+
 /// True if a checkpoint has a tensor of this name.
 using SavedNames = std::function<bool(const std::string& tensor)>;
 

@@ -25,14 +25,10 @@ std::optional<std::string> find_nonfinite(const Parameter& parameter) {
   torch::NoGradGuard no_grad;
   const torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined() || gradient.numel() == 0) return std::nullopt;
-  const torch::Tensor bad = gradient.isfinite().logical_not();
-  if (!parameter.is_stacked()) {
-    return bad.any().item<bool>() ? std::optional(parameter.name) : std::nullopt;
-  }
-  const torch::Tensor bad_units = bad.reshape({gradient.size(0), -1}).any(1);
-  for (int64_t i = 0; i < bad_units.size(0); ++i) {
-    if (!bad_units[i].item<bool>()) continue;
-    return name_of_unit(parameter.name, parameter.unit_ids[static_cast<size_t>(i)]);
+  const int64_t rows = parameter.is_stacked() ? gradient.size(0) : 1;
+  const torch::Tensor bad_rows = gradient.isfinite().logical_not().reshape({rows, -1}).any(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    if (bad_rows[row].item<bool>()) return name_of_row(parameter, row);
   }
   return std::nullopt;
 }

@@ -174,6 +174,11 @@ constexpr Field<Owner, Value> inlined(Value Owner::*member) {
   return result;
 }
 
+/// Options of a class without keys.
+struct NoOptions {
+  static constexpr auto fields() { return std::tuple{}; }
+};
+
 /// Recipe words of an enum, to be specialised beside it:
 ///
 ///     template <>

@@ -1,5 +1,4 @@
 #include <array>
-#include <tuple>
 
 #include "runtime/text/tokenizer.h"
 
@@ -18,9 +17,7 @@ constexpr std::array<char, kByteTokens> kEveryByte = every_byte();
 /// Each byte is a token, whose id is its value. Takes any text, UTF-8 or not.
 class BytesTokenizer : public Tokenizer {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   explicit BytesTokenizer(const Options& /*options*/) {}
 
   int64_t vocabulary() const override { return kByteTokens; }

@@ -70,9 +70,7 @@ class GrowRule {
   /// First step from which masks stay as they are; default 0: masks never change.
   virtual int64_t rests_from() const { return 0; }
   /// Throws ConfigError, beginning with `layer`, if the rule cannot change masks of this pattern.
-  virtual void check(const Pattern& pattern, const std::string& layer) const {
-    (void)pattern, (void)layer;
-  }
+  virtual void check(const Pattern& /*pattern*/, const std::string& /*layer*/) const {}
   /// True if cells dropped by an update cannot be grown by it, unless too few others are left.
   virtual bool excludes_dropped() const { return false; }
   /// True if scores read the gradient of all weights, including those that are off.

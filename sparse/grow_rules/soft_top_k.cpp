@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "runtime/base/error.h"
 #include "sparse/grow_rules/grow_rule.h"
 

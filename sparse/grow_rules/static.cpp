@@ -6,9 +6,7 @@ namespace {
 /// Never changes the first masks.
 class Static : public GrowRule {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   explicit Static(const Options& /*options*/) {}
   bool is_due(int64_t /*step*/) const override { return false; }
   torch::Tensor grow_score(const CellState& cells) const override {

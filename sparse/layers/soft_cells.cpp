@@ -100,12 +100,8 @@ torch::Tensor SoftCells::apply(const torch::Tensor& parameter) const {
 
 void SoftCells::visit_state(StateVisitor& visitor) {
   if (!is_soft()) return;
-  const Parameter& weight = layer_.parameter;
-  const torch::Tensor score = score_uC_.detach();
-  torch::Tensor scores = weight.is_stacked() ? score : score[0];
-  torch::Tensor temperatures = weight.is_stacked() ? temperature_u_ : temperature_u_[0];
-  visitor.tensor(state_like(kScorePrefix, weight, scores));
-  visitor.tensor(state_like(kTemperaturePrefix, weight, temperatures));
+  visit_rows(visitor, kScorePrefix, layer_.parameter, score_uC_.detach());
+  visit_rows(visitor, kTemperaturePrefix, layer_.parameter, temperature_u_);
 }
 
 void SoftCells::fit_to(const SavedNames& saved) {

@@ -16,9 +16,4 @@ torch::Tensor SparseLayer::expand(const torch::Tensor& value_uC) const {
   return result;
 }
 
-std::string SparseLayer::name_of(int64_t index) const {
-  if (!parameter.is_stacked()) return parameter.name;
-  return name_of_unit(parameter.name, parameter.unit_ids[static_cast<size_t>(index)]);
-}
-
 }  // namespace shoal

@@ -28,7 +28,7 @@ struct SparseLayer {
   /// Broadcasts values per cell of each matrix, [u, C], to the parameter's shape.
   torch::Tensor expand(const torch::Tensor& value_uC) const;
   /// Name of matrix `index` in logs and checkpoints. In a stack, with the expert's global number.
-  std::string name_of(int64_t index) const;
+  std::string name_of(int64_t index) const { return name_of_row(parameter, index); }
 };
 
 }  // namespace shoal

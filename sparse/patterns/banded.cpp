@@ -10,18 +10,13 @@ namespace {
 /// A fixed band around the diagonal: row r has the columns c with |c - floor(r n / m)| <= b.
 class Banded : public Pattern {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   /// Chooses the narrowest band of odd width 2 b + 1 >= density n.
   Banded(const Options& /*options*/, const Context& context)
       : Pattern(context), half_width_(ceil_share(columns(), decimal_of(context.density), 1) / 2) {}
   bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask(torch::kCPU).sum().item<int64_t>(); }
-  bool holds(const torch::Tensor& is_on_C) const override {
-    return is_on_C.equal(choose(is_on_C.to(torch::kFloat32)));
-  }
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     return mask(score_C.device()).view({-1});
   }

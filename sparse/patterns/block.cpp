@@ -1,5 +1,4 @@
 #include <ATen/ops/linalg_vector_norm.h>
-#include <fmt/format.h>
 
 #include "sparse/patterns/pattern.h"
 

@@ -20,9 +20,7 @@ namespace {
 /// Diagonal sparsity: a cell is a whole diagonal that wraps around.
 class Diagonal : public Pattern {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   Diagonal(const Options& /*options*/, const Context& context)
       : Pattern(context), diagonals_{rows(), columns()} {
     const int64_t weights = share_of(rows() * columns());

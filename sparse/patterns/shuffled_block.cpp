@@ -1,6 +1,5 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/sort.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -38,6 +37,9 @@ class ShuffledBlock : public Pattern {
   }
   bool can_exceed_density() const override { return false; }
   int64_t num_on() const override { return num_blocks_ * size_ * size_; }
+  bool holds(const torch::Tensor& is_on_C) const override {
+    return is_on_C.sum().item<int64_t>() == num_on();
+  }
 
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     const torch::Tensor is_on_C = best_cells(score_C, num_on());

@@ -6,9 +6,7 @@ namespace {
 /// Unstructured sparsity: a cell is one weight. Used by SET, RigL, MEST, CHT and CHTs.
 class Unstructured : public Pattern {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   Unstructured(const Options& /*options*/, const Context& context)
       : Pattern(context), num_on_(share_of(num_cells())) {}
   bool takes_any_weights() const override { return true; }

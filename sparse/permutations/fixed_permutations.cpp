@@ -5,9 +5,7 @@ namespace {
 
 class NoPermutation : public PermutationMethod {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
   NoPermutation(const Options& /*options*/, const Context& /*context*/) {}
   std::optional<PermutationAxis> axis() const override { return std::nullopt; }
   void begin(Permutation& /*permutation*/, uint64_t /*seed*/) const override {}

@@ -48,11 +48,8 @@ Permutation::Permutation(const Place& place)
 }
 
 Stream Permutation::stream(int64_t matrix, uint64_t seed) const {
-  const Parameter& weight = place_.parameter;
-  const std::string name =
-      weight.is_stacked() ? name_of_unit(weight.name, weight.unit_ids[static_cast<size_t>(matrix)])
-                          : weight.name;
-  return {seed, Purpose::kSparsePattern, hash_name(kIndexPrefix + name), /*step=*/0};
+  const std::string name = kIndexPrefix + name_of_row(place_.parameter, matrix);
+  return {seed, Purpose::kSparsePattern, hash_name(name), /*step=*/0};
 }
 
 void Permutation::shuffle(uint64_t seed) {
@@ -149,10 +146,8 @@ std::vector<torch::Tensor> Permutation::leaves() const {
 }
 
 void Permutation::visit_state(StateVisitor& visitor) {
-  const bool is_stacked = place_.parameter.is_stacked();
-  const torch::Tensor whole = is_soft() ? soft_.detach() : index_un_;
-  torch::Tensor value = is_stacked ? whole : whole[0];
-  visitor.tensor(state_like(is_soft() ? kSoftPrefix : kIndexPrefix, place_.parameter, value));
+  visit_rows(visitor, is_soft() ? kSoftPrefix : kIndexPrefix, place_.parameter,
+             is_soft() ? soft_.detach() : index_un_);
 }
 
 void Permutation::fit_to(const SavedNames& saved) {

@@ -76,7 +76,7 @@ class PermutationMethod {
   /// The permuted axis; nullopt: no permutation.
   virtual std::optional<PermutationAxis> axis() const = 0;
   /// Throws ConfigError, beginning with `layer`, if `size` inputs or outputs cannot be permuted.
-  virtual void check(const std::string& layer, int64_t size) const { (void)layer, (void)size; }
+  virtual void check(const std::string& /*layer*/, int64_t /*size*/) const {}
   /// Sets the first state of a layer's permutation, with random numbers keyed by (seed, matrix).
   virtual void begin(Permutation& permutation, uint64_t seed) const = 0;
   /// True if a soft permutation is saved as its matrix P, false if as parameters that make up P.

@@ -43,7 +43,7 @@ class SoftFamily {
                                 Factor factor) const = 0;
 
   /// Restores the parameter's constraints in place, after each update.
-  virtual void project(const torch::Tensor& parameter_uG) const { (void)parameter_uG; }
+  virtual void project(const torch::Tensor& /*parameter_uG*/) const {}
   /// Distance of each P from a permutation, [u, G] in [0, 1]; training adds it to the loss.
   virtual torch::Tensor penalty(const torch::Tensor& parameter_uG) const = 0;
   /// Derivative of penalty() by each element of the parameter.

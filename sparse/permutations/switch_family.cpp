@@ -1,7 +1,6 @@
 #include "sparse/permutations/switch_family.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/eye.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 

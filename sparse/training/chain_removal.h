@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "sparse/layers/sparse_layer.h"
 #include "sparse/permutations/permutation.h"
 
 // h neurons
@@ -25,6 +26,12 @@ struct LayerChain {
   /// True if a permutation between the layers is still soft, so that all neurons are linked.
   bool is_soft() const;
 };
+
+/// Finds chains by the layers' names. In an MLP or expert X a chain is `X.fc1` and, with a gate,
+/// `X.gate`, followed by `X.fc2`. There is no chain if either side is dense. `permutations`, none
+/// null: those of the layers, in any order, matched by weight name.
+std::vector<LayerChain> chain_layers(const std::vector<SparseLayer>& layers,
+                                     const std::vector<std::shared_ptr<Permutation>>& permutations);
 
 /// Links of one matrix to the neurons of a chain; PruneGrow makes one for each side of the chain.
 struct NeuronLinks {

@@ -254,9 +254,7 @@ void PruneGrow::check_replicas(size_t layer_index, int64_t step, StepTensors& te
 void PruneGrow::visit_state(StateVisitor& visitor) {
   masks_.visit_state(visitor);
   for (size_t l = 0; l < stopped_.size(); ++l) {
-    const Parameter& parameter = layers_[l].parameter;
-    torch::Tensor stopped = parameter.is_stacked() ? stopped_[l] : stopped_[l][0];
-    visitor.tensor(state_like(kStoppedPrefix, parameter, stopped));
+    visit_rows(visitor, kStoppedPrefix, layers_[l].parameter, stopped_[l]);
   }
 }
 

@@ -41,10 +41,8 @@ struct SoftAdam {
   };
   /// Saves the state beside the weight, unit by unit for a stack.
   void visit_state(StateVisitor& visitor, const Parameter& weight, const Prefixes& prefixes) {
-    torch::Tensor m_of_weight = weight.is_stacked() ? m : m[0];
-    torch::Tensor v_of_weight = weight.is_stacked() ? v : v[0];
-    visitor.tensor(state_like(prefixes.m, weight, m_of_weight));
-    visitor.tensor(state_like(prefixes.v, weight, v_of_weight));
+    visit_rows(visitor, prefixes.m, weight, m);
+    visit_rows(visitor, prefixes.v, weight, v);
   }
 
  private:

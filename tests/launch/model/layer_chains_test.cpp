@@ -1,4 +1,3 @@
-#include "sparse/layer_chains.h"
 #include "launch/data/recipe_source.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +8,7 @@
 
 #include "launch/step/session.h"
 #include "sparse/sparse_model.h"
+#include "sparse/training/chain_removal.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
