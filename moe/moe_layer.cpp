@@ -210,7 +210,8 @@ MoeOutput MoeLayer::forward(const torch::Tensor& x_BRD, const StepContext& step)
   if (!step.training) capacity.mode = CapacityMode::kDropless;
   const std::vector<TokenAssignments> chunks = assign_chunks(routing, context, capacity);
   std::optional<PendingRoutes> pending;
-  if (!is_local()) {
+  // Rows that stay on this rank, in their own dtype, need no exchange.
+  if (grid_->expert->size() > 1 || options_.exchange.payload != Payload::kSame) {
     const PackedType type{x_TD.scalar_type(), chunks.front().weight_A.scalar_type(), x_TD.size(1)};
     pending = start_routes(chunks, bank_->placement(), *grid_, options_.exchange,
                            {type, cuts().of_units});
@@ -316,10 +317,6 @@ torch::Tensor MoeLayer::run_exchanged(const torch::Tensor& x_TD,
   torch::Tensor y_TD = chunks.size() > 1 ? torch::cat(y_C) : y_C.front();
   for (size_t part = 1; part < parts.size(); ++part) y_TD = y_TD + y_C[part];
   return shared_ ? y_TD + shared_TD : y_TD;
-}
-
-bool MoeLayer::is_local() const {
-  return grid_->expert->size() == 1 && options_.exchange.payload == Payload::kSame;
 }
 
 void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }

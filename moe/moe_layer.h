@@ -86,8 +86,6 @@ class MoeLayer : public MoeStage, public CountsProducts {
   /// Applies capacity to each chunk of tokens; in padded mode with the counts of all ranks.
   std::vector<TokenAssignments> assign_chunks(const Routing& routing, const TokenContext& context,
                                               const Capacity& capacity) const;
-  /// True if rows skip the exchange: this rank has all units, and `payload` keeps the rows' dtype.
-  bool is_local() const;
   /// Returns each token's output, [T, D], without an exchange.
   torch::Tensor run_local(const torch::Tensor& x_TD, const TokenAssignments& assignments);
   /// Returns each token's output, [T, D], with rows exchanged along `pending`'s routes.

@@ -56,13 +56,6 @@ std::vector<int64_t> best_steps(const std::string& folder, int64_t most, bool re
   return steps;
 }
 
-void check_call(const char* call, const std::string& path, int result) {
-  if (result < 0 && result != -ENOENT) {
-    throw StorageError(
-        fmt::format("{} '{}': {}", call, path, std::generic_category().message(-result)));
-  }
-}
-
 /// Renamed first, so that no part of a checkpoint ever has a checkpoint's name.
 void remove_checkpoint(FileSystem& files, const std::string& folder, int64_t step) {
   const std::string doomed = fmt::format("{}/.old-{}", folder, step_folder(step));
@@ -180,13 +173,15 @@ void remove_leftovers(FileSystem& files, const std::string& folder) {
 
 void remove_folder(FileSystem& files, const std::string& path) {
   if (!name_exists(path)) return;
-  if (link_target(path) || !is_folder(path)) {
-    return check_call("remove", path, files.remove_file(path));
-  }
+  if (link_target(path) || !is_folder(path)) return remove_path(files, path);
   for (const std::string& name : UntrustedFolder(path).names()) {
     remove_folder(files, path + "/" + name);
   }
-  check_call("remove", path, files.remove_directory(path));
+  const int result = files.remove_directory(path);
+  if (result < 0 && result != -ENOENT) {
+    throw StorageError(
+        fmt::format("remove '{}': {}", path, std::generic_category().message(-result)));
+  }
 }
 
 }  // namespace shoal

@@ -45,10 +45,9 @@ struct BufferRules {
 
 /// The communicator that is called and the buffers it accepts; CPU buffers by default.
 struct Caller {
-  Caller(const Communicator& comm) : comm(comm) {}
-  Caller(const Communicator& comm, const BufferRules& rules) : comm(comm), rules(rules) {}
+  Caller(const Communicator& comm, const BufferRules& rules = {}) : comm(comm), rules(rules) {}
   const Communicator& comm;
-  BufferRules rules = {};
+  BufferRules rules;
 };
 
 // Each throws TORCH_CHECK if the arguments of its collective do not fit the group or each other:

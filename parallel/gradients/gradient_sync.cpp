@@ -189,14 +189,6 @@ void GradientSync::reduce() {
   for (Bucket& bucket : buckets_) bucket.sum.wait();
 }
 
-int64_t GradientSync::num_calls() const {
-  int64_t calls = 0;
-  for (const auto& replicas : replicas_) {
-    calls += replicas->counters().all_reduce + replicas->counters().reduce_scatter;
-  }
-  return calls;
-}
-
 std::vector<const Communicator*> GradientSync::communicators() const {
   std::vector<const Communicator*> result;
   for (const auto& replicas : replicas_) result.push_back(replicas.get());

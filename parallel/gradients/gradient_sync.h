@@ -76,11 +76,8 @@ class GradientSync {
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  int64_t num_buckets() const { return static_cast<int64_t>(buckets_.size()); }
   /// Returns the number of this step's buckets whose sums are in flight or done.
   int64_t num_started() const { return static_cast<int64_t>(next_); }
-  /// Returns the number of all-reduces and reduce-scatters since construction.
-  int64_t num_calls() const;
   /// Returns the communicators that sum gradients, one per group.
   std::vector<const Communicator*> communicators() const;
 

@@ -138,7 +138,7 @@ void OptimizerShards::sum(torch::Tensor values_PN) {
     std::vector<int64_t> matrices, pieces;
     for (const Transfer& transfer : transfers) {
       matrices.push_back(static_cast<int64_t>(transfer.matrix));
-      pieces.push_back(static_cast<int64_t>(cuts.matrices[transfer.matrix].piece));
+      pieces.push_back(static_cast<int64_t>(transfer.piece));
     }
     const torch::Tensor matrix = send_to(matrices, values_PN.device());
     const torch::Tensor piece = send_to(pieces, values_PN.device());
@@ -181,12 +181,9 @@ std::vector<torch::Tensor> OptimizerShards::gather(const std::vector<torch::Tens
       const int64_t numel = std::accumulate(cut.lengths.begin(), cut.lengths.end(), int64_t{0});
       wholes[cut.piece] = torch::empty({numel}, flats_.front().options());
     }
-    const auto own_piece = [&](const Transfer& transfer) {
-      return pieces[cuts.matrices[transfer.matrix].piece];
-    };
+    const auto own_piece = [&](const Transfer& transfer) { return pieces[transfer.piece]; };
     const auto part = [&](const Transfer& transfer) {
-      return wholes[cuts.matrices[transfer.matrix].piece].narrow(0, transfer.begin,
-                                                                 transfer.length);
+      return wholes[transfer.piece].narrow(0, transfer.begin, transfer.length);
     };
     move_elements(cuts, own_pieces(cuts), own_piece, in, part);
   }
@@ -197,12 +194,9 @@ void OptimizerShards::scatter(const std::vector<torch::Tensor>& wholes,
                               const std::vector<torch::Tensor>& pieces) {
   for (const Cuts& cuts : cuts_) {
     const auto part = [&](const Transfer& transfer) {
-      return wholes[cuts.matrices[transfer.matrix].piece].narrow(0, transfer.begin,
-                                                                 transfer.length);
+      return wholes[transfer.piece].narrow(0, transfer.begin, transfer.length);
     };
-    const auto own_piece = [&](const Transfer& transfer) {
-      return pieces[cuts.matrices[transfer.matrix].piece];
-    };
+    const auto own_piece = [&](const Transfer& transfer) { return pieces[transfer.piece]; };
     move_elements(cuts, owned_pieces(cuts), part, own_pieces(cuts), own_piece);
   }
 }
@@ -215,8 +209,8 @@ std::vector<OptimizerShards::Transfer> OptimizerShards::own_pieces(const Cuts& c
     const auto place = own - cut.owner;
     if (place < 0 || place >= static_cast<int64_t>(cut.lengths.size())) continue;
     const auto length = cut.lengths.begin() + place;
-    transfers.push_back(
-        {m, std::accumulate(cut.lengths.begin(), length, int64_t{0}), *length, cut.owner});
+    transfers.push_back({m, cut.piece, std::accumulate(cut.lengths.begin(), length, int64_t{0}),
+                         *length, cut.owner});
   }
   std::stable_sort(transfers.begin(), transfers.end(),
                    [](const Transfer& a, const Transfer& b) { return a.peer < b.peer; });
@@ -230,7 +224,8 @@ std::vector<OptimizerShards::Transfer> OptimizerShards::owned_pieces(const Cuts&
     if (cut.owner != cuts.replicas->rank()) continue;
     int64_t begin = 0;
     for (size_t i = 0; i < cut.lengths.size(); ++i) {
-      transfers.push_back({m, begin, cut.lengths[i], cut.owner + static_cast<int64_t>(i)});
+      transfers.push_back(
+          {m, cut.piece, begin, cut.lengths[i], cut.owner + static_cast<int64_t>(i)});
       begin += cut.lengths[i];
     }
   }

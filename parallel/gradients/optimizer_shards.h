@@ -88,7 +88,7 @@ class OptimizerShards : public StateShards {
   /// Elements of a cut matrix, from `begin` on, that move between this rank and `peer`. Transfers
   /// are sorted by peer, then by matrix, as an all-to-all needs them.
   struct Transfer {
-    size_t matrix;
+    size_t matrix, piece;  ///< index of the matrix, and of this rank's piece of it
     int64_t begin, length, peer;
   };
   /// The bucket and the slot that hold a parameter.

@@ -5,10 +5,6 @@
 
 namespace shoal {
 
-StepTensors::StepTensors(const GradientSync& sync, const OptimizerShards* shards,
-                         const Optimizer& optimizer)
-    : sync_(sync), shards_(shards), optimizer_(optimizer) {}
-
 std::pair<const ParameterGroup*, const Parameter*> StepTensors::find(
     const std::string& name) const {
   for (const ParameterGroup& group : sync_.groups()) {
@@ -17,14 +13,6 @@ std::pair<const ParameterGroup*, const Parameter*> StepTensors::find(
     }
   }
   TORCH_CHECK(false, name, " is not trained");
-}
-
-const Parameter& StepTensors::parameter(const std::string& name) const {
-  return *find(name).second;
-}
-
-Communicator& StepTensors::replicas(const std::string& name) const {
-  return *find(name).first->replicas;
 }
 
 OptimizerShards::Range StepTensors::gradient(const std::string& name) const {

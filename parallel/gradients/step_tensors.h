@@ -20,10 +20,11 @@ namespace shoal {
 class StepTensors {
  public:
   /// All arguments outlive this object. `shards`: null without sharded optimizer state.
-  StepTensors(const GradientSync& sync, const OptimizerShards* shards, const Optimizer& optimizer);
+  StepTensors(const GradientSync& sync, const OptimizerShards* shards, const Optimizer& optimizer)
+      : sync_(sync), shards_(shards), optimizer_(optimizer) {}
 
   /// Weights may be changed in place after the update, alike on all ranks with a copy.
-  const Parameter& parameter(const std::string& name) const;
+  const Parameter& parameter(const std::string& name) const { return *find(name).second; }
 
   /// Returns the range of the summed gradient that this rank holds, 1-D; all of it without
   /// sharding. May be changed in place before the norm is taken.
@@ -35,7 +36,7 @@ class StepTensors {
   const torch::Tensor& whole_gradient(const std::string& name) const;
 
   /// Returns the communicator of the ranks that hold copies of the parameter.
-  Communicator& replicas(const std::string& name) const;
+  Communicator& replicas(const std::string& name) const { return *find(name).first->replicas; }
 
   /// Returns the names of the kinds of optimizer state, such as "m" and "v" for AdamW.
   std::vector<std::string> state_kinds() const { return optimizer_.state_kinds(); }

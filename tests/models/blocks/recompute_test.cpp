@@ -169,7 +169,7 @@ std::vector<torch::Tensor> shared_gradients(RankGrid& grid, bool recomputes,
     loss.backward();
   }
   if (test.overlaps) {
-    EXPECT_EQ(sync.num_started(), sync.num_buckets());
+    EXPECT_EQ(sync.num_started(), std::ssize(sync.buckets()));
   }
   sync.reduce();
   std::vector<torch::Tensor> gradients;
