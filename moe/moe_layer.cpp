@@ -319,6 +319,4 @@ torch::Tensor MoeLayer::run_exchanged(const torch::Tensor& x_TD,
   return shared_ ? y_TD + shared_TD : y_TD;
 }
 
-void MoeLayer::after_step() { router_->after_step(grid_->tensor_world()); }
-
 }  // namespace shoal

@@ -73,7 +73,7 @@ class MoeLayer : public MoeStage, public CountsProducts {
            const BuildContext& context, const std::optional<MlpInits>& inits = {});
   /// Runs the layer; B may be 0. Collective over expert and world ranks, backward too.
   MoeOutput forward(const torch::Tensor& x_BRD, const StepContext& step);
-  void after_step() override;
+  void after_step() override { router_->after_step(grid_->tensor_world()); }
   MoeStageInfo info() const override;
   /// Adds the matrix products of `rows` tokens, for FLOP counts. Dropped choices count too.
   void list_products(double rows, ProductList& list) const override;

@@ -27,10 +27,6 @@ TokenContext make_token_context(const StepContext& step, uint64_t layer, int64_t
   return context;
 }
 
-torch::Tensor TokenContext::take_tokens(const torch::Tensor& rows) const {
-  return row_T.defined() ? rows.index_select(0, row_T) : rows;
-}
-
 torch::Tensor TokenContext::put_back(const torch::Tensor& x_TD) const {
   if (!row_T.defined()) return x_TD;
   return x_TD.new_zeros({num_samples() * rows_per_sample, x_TD.size(1)}).index_copy(0, row_T, x_TD);

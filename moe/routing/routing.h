@@ -28,7 +28,9 @@ struct TokenContext {
   /// or samples if samples differ in length (returns 1).
   int64_t items_per_sample() const { return step.length_b.defined() ? 1 : rows_per_sample; }
   /// Removes padding: [b R, ...] -> [T, ...], differentiable.
-  torch::Tensor take_tokens(const torch::Tensor& rows) const;
+  torch::Tensor take_tokens(const torch::Tensor& rows) const {
+    return row_T.defined() ? rows.index_select(0, row_T) : rows;
+  }
   /// Inverts take_tokens, with zeros for padding: [T, D] -> [b R, D], differentiable.
   torch::Tensor put_back(const torch::Tensor& x_TD) const;
 };

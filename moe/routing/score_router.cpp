@@ -118,19 +118,11 @@ void ScoreRouter::check_without_capacity(const std::string& path, Problems& prob
                "has no effect in a layer without capacity, which drops nothing; use false");
 }
 
-bool ScoreRouter::needs_balance_loss() const {
-  return takes_balance_losses() && options_.bias.rate == 0;
-}
-
 std::vector<UsualLoss> ScoreRouter::usual_losses(bool scores_only) const {
   if (!needs_balance_loss()) return {};
   if (scores_only) return {{"kl_uniform", 0.01, ScopeKind::kGlobal}};
   if (has_noise()) return {{"importance", 0.005}, {"load", 0.005}};
   return {{"switch", 0.01}};
-}
-
-bool ScoreRouter::weights_sum_to_one() const {
-  return options_.weights.normalise != Normalise::kNone && options_.weights.scale == 1.0;
 }
 
 torch::Tensor ScoreRouter::logits(const torch::Tensor& x_TD) const {

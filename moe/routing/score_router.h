@@ -135,13 +135,17 @@ class ScoreRouter : public Router {
   void after_step(Communicator& world) override;
   bool has_noise() const override { return options_.noise != RouterNoise::kNone; }
   /// False with router.bias.rate > 0.
-  bool needs_balance_loss() const override;
+  bool needs_balance_loss() const override {
+    return takes_balance_losses() && options_.bias.rate == 0;
+  }
   /// With a bias that is updated: none. With noise: the importance and load losses of V-MoE and
   /// Sparse-MLP (Riquelme et al. 2021; Lou et al. 2021). Without noise: Switch Transformer's (Fedus
   /// et al. 2022). With `scores_only`, in layers that compute every token by all units: the loss of
   /// the document "Adaptive Sparse Attention MoE Architecture".
   std::vector<UsualLoss> usual_losses(bool scores_only) const override;
-  bool weights_sum_to_one() const override;
+  bool weights_sum_to_one() const override {
+    return options_.weights.normalise != Normalise::kNone && options_.weights.scale == 1.0;
+  }
   void check(const std::string& path, Problems& problems) const override;
   void check_scores_only(const std::string& path, Problems& problems) const override;
   void check_without_capacity(const std::string& path, Problems& problems) const override;

@@ -145,8 +145,6 @@ void GradientSync::zero_grad() {
   }
 }
 
-void GradientSync::start_with_backward() { starts_early_ = true; }
-
 void GradientSync::on_ready(size_t bucket_index, size_t slot_index) {
   if (!starts_early_) return;
   Bucket& filled = buckets_[bucket_index];

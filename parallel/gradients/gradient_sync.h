@@ -66,7 +66,7 @@ class GradientSync {
   /// Optional; call before the last micro-step's backward pass. That pass then starts the sum of
   /// each bucket as soon as the bucket and all earlier ones are complete, so that communication
   /// overlaps with the rest of the pass. The sums are the same, bit for bit.
-  void start_with_backward();
+  void start_with_backward() { starts_early_ = true; }
   /// Starts the remaining sums and waits for all. Call after the last micro-step's backward pass.
   /// Afterwards each parameter's gradient (with `shards`: this rank's shard of each bucket) is the
   /// sum over its replicas and all micro-steps. Collective over every group's replicas.

@@ -18,13 +18,26 @@ class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
 
-  torch::Tensor pack(const torch::Tensor& weight_mn) const override;  ///< gathers values from S
-  torch::Tensor unpack(const torch::Tensor& values) const override;   ///< scatters them to S
-  torch::Tensor value_gradient(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const final;
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
+    return weight_mn.view({-1}).index_select(0, place_);
+  }
+  torch::Tensor unpack(const torch::Tensor& values) const override {
+    return torch::zeros({rows() * columns()}, values.options())
+        .index_copy_(0, place_, values)
+        .view({rows(), columns()});
+  }
+  torch::Tensor value_gradient(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const final {
+    return has_work(x_Tn) ? dots(x_Tn, dy_Tm) : torch::zeros({num_weights()}, x_Tn.options());
+  }
 
  protected:
   torch::Tensor product(const torch::Tensor& x, const torch::Tensor& values,
-                        const torch::Tensor& bias, bool is_transposed) const final;
+                        const torch::Tensor& bias, bool is_transposed) const final {
+    const int64_t width = is_transposed ? columns() : rows();
+    torch::Tensor y = has_work(x) ? plain_product(x, values, is_transposed)
+                                  : torch::zeros({x.size(0), width}, x.options());
+    return bias.defined() ? y.add_(bias) : y;
+  }
   /// x (P S Q)ᵀ [T, m] or, if is_transposed, x P S Q [T, n], for at least one token and weight.
   virtual torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
                                       bool is_transposed) const = 0;

@@ -5,7 +5,7 @@
 
 #include "sparse/patterns/diagonal.h"
 
-// m outputs  n inputs  P diagonals  D weights of each
+// m outputs  n inputs  P diagonals  D weights of each  z blocks
 namespace shoal {
 
 torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn) {
@@ -19,7 +19,7 @@ torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn) {
   return is_on_P.nonzero().view({-1});
 }
 
-torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size) {
+BlockIndex::BlockIndex(const torch::Tensor& mask_mn, int64_t size) {
   TORCH_CHECK(is_block_size(size) && mask_mn.size(0) % size == 0 && mask_mn.size(1) % size == 0,
               "sparse layout: blocks of ", size, " do not fit ", mask_mn.sizes(), " weights");
   const torch::Tensor grid =
@@ -27,7 +27,14 @@ torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size) {
   const torch::Tensor is_on = grid.any(3).any(1);
   TORCH_CHECK(is_on.equal(grid.all(3).all(1)), "sparse layout: a mask of ", mask_mn.sizes(),
               " weights is not made of whole blocks of ", size);
-  return is_on;
+  const torch::Tensor places = is_on.nonzero();
+  row_z = places.select(1, 0).contiguous();
+  column_z = places.select(1, 1).contiguous();
+  by_output = {starts_of(row_z, is_on.size(0)), column_z.to(torch::kInt32),
+               at::arange(row_z.size(0), row_z.options().dtype(torch::kInt32))};
+  const torch::Tensor block = column_z.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  by_input = {starts_of(column_z.index_select(0, block), is_on.size(1)),
+              row_z.index_select(0, block).to(torch::kInt32), block.to(torch::kInt32)};
 }
 
 SparsePlaces::SparsePlaces(const SparseOrder& order, const torch::Device& device) {

@@ -3,10 +3,11 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "sparse/kernels/sparse_layout.h"
 
-// m outputs  n inputs
+// m outputs  n inputs  z blocks
 namespace shoal {
 
 /// Offsets o of the diagonals that a mask [m, n] has, int64, ascending: for m >= n diagonal o is
@@ -14,9 +15,15 @@ namespace shoal {
 /// (sparse/patterns/diagonal.h). TORCH_CHECK that the mask consists of whole diagonals.
 torch::Tensor offsets_that_are_on(const torch::Tensor& mask_mn);
 
-/// Block mask, bool [m / size, n / size], of a contiguous mask of size x size blocks. TORCH_CHECK
+/// Blocks that are on in a contiguous mask [m, n] of size x size blocks, on its device. TORCH_CHECK
 /// that the mask consists of whole blocks and that a kernel supports the size.
-torch::Tensor blocks_that_are_on(const torch::Tensor& mask_mn, int64_t size);
+struct BlockIndex {
+  BlockIndex(const torch::Tensor& mask_mn, int64_t size);
+
+  torch::Tensor row_z, column_z;  ///< int64, by rows
+  /// Starts of block rows, columns and numbers of blocks: of the matrix, of its transpose; int32.
+  std::vector<torch::Tensor> by_output, by_input;
+};
 
 /// Column of x for each input of S, and column of y for each output, in a permuted product P S Q:
 /// int32 on a device; undefined: not permuted.

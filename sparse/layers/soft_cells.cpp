@@ -49,10 +49,6 @@ SoftCells::SoftCells(SparseLayer layer, double temperature)
       temperature_u_(torch::full({layer_.num_matrices()}, temperature, options())),
       score_uC_(first_scores()) {}
 
-torch::TensorOptions SoftCells::options() const {
-  return layer_.parameter.tensor.detach().options();
-}
-
 torch::Tensor SoftCells::first_scores() const {
   const int64_t cells = layer_.pattern->num_cells();
   return torch::full({layer_.num_matrices(), cells}, 1.0 / static_cast<double>(cells), options())

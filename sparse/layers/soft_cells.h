@@ -58,7 +58,7 @@ class SoftCells : public WeightForm, public Stateful {
   void fit_to(const SavedNames& saved) override;
 
  private:
-  torch::TensorOptions options() const;
+  torch::TensorOptions options() const { return layer_.parameter.tensor.detach().options(); }
   torch::Tensor first_scores() const;
 
   SparseLayer layer_;

@@ -24,9 +24,19 @@ struct SparseLayer {
 
   int64_t num_matrices() const { return parameter.is_stacked() ? parameter.tensor.size(0) : 1; }
   /// Returns matrix `index` of a tensor with the parameter's shape, as a view [outputs, inputs].
-  torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const;
+  torch::Tensor matrix(const torch::Tensor& like_parameter, int64_t index) const {
+    const torch::Tensor one = parameter.is_stacked() ? like_parameter[index] : like_parameter;
+    const torch::Tensor matrix = one.view({one.size(0), -1});
+    return is_transposed ? matrix.t() : matrix;
+  }
   /// Broadcasts values per cell of each matrix, [u, C], to the parameter's shape.
-  torch::Tensor expand(const torch::Tensor& value_uC) const;
+  torch::Tensor expand(const torch::Tensor& value_uC) const {
+    const torch::Tensor result = torch::empty(parameter.tensor.sizes(), value_uC.options());
+    for (int64_t i = 0; i < num_matrices(); ++i) {
+      matrix(result, i).copy_(pattern->expand(value_uC[i]));
+    }
+    return result;
+  }
   /// Name of matrix `index` in logs and checkpoints. In a stack, with the expert's global number.
   std::string name_of(int64_t index) const { return name_of_row(parameter, index); }
 };

@@ -27,8 +27,6 @@ void SparseProduct::set_mask(const torch::Tensor& mask) {
   weights_changed();
 }
 
-bool SparseProduct::is_on() const { return is_taken() && !is_dense_; }
-
 SparseOrder SparseProduct::order() const {
   if (layer_.permutation == nullptr) return {};
   const torch::Tensor index_n = layer_.permutation->index()[0];

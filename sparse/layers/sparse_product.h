@@ -42,7 +42,7 @@ class SparseProduct : public LinearProduct {
   /// break-even density, and without a soft permutation. For logs; a layer asks is_on().
   bool is_taken() const { return is_ever_faster_ && !is_soft(); }
   /// True if the layer must call multiply(): is_taken(), unless set_dense(true) holds.
-  bool is_on() const override;
+  bool is_on() const override { return is_taken() && !is_dense_; }
   /// x [..., n], stored weight [m, n], not permuted yet, and bias [m] or undefined -> [..., m].
   /// Uses the dense product for numbers of tokens for which it is faster.
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,

@@ -38,8 +38,6 @@ int64_t Permutation::Place::dim() const {
   return (axis == PermutationAxis::kInputs) == is_transposed ? -2 : -1;
 }
 
-int64_t Permutation::Place::size() const { return parameter.tensor.size(dim()); }
-
 Permutation::Permutation(const Place& place)
     : place_(place),
       num_matrices_(place.parameter.is_stacked() ? place.parameter.tensor.size(0) : 1) {
@@ -97,8 +95,6 @@ torch::Tensor Permutation::index() const {
   const torch::Tensor begin_G1 = at::arange(groups_, index_uGs.options()).mul(side()).unsqueeze(1);
   return (index_uGs + begin_G1).flatten(1);
 }
-
-void Permutation::harden() { set_index(index()); }
 
 void Permutation::set_index(const torch::Tensor& index_un) {
   index_un_ = index_un;

@@ -48,7 +48,7 @@ class Permutation : public WeightForm, public Stateful {
     PermutationAxis axis = PermutationAxis::kInputs;
 
     /// n, the number of permuted rows or columns.
-    int64_t size() const;
+    int64_t size() const { return parameter.tensor.size(dim()); }
     /// Dimension of n in the parameter, counted from the end: -1 or -2.
     int64_t dim() const;
   };
@@ -65,7 +65,7 @@ class Permutation : public WeightForm, public Stateful {
   /// keyed by (seed, matrix). `groups` must suit the family (SoftFamily::misfit).
   void soften(int64_t groups, double mix, uint64_t seed, std::shared_ptr<const SoftFamily> family);
   /// Makes the permutation hard: the nearest permutation of each matrix (SoftFamily::index).
-  void harden();
+  void harden() { set_index(index()); }
   /// Sets a hard permutation p [u, n]; each row is a permutation of 0 to n - 1.
   void set_index(const torch::Tensor& index_un);
 

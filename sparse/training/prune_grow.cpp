@@ -53,17 +53,9 @@ torch::Tensor PruneGrow::draw_mask(const SparseLayer& layer) const {
   return mask;
 }
 
-bool PruneGrow::is_due(int64_t step, const SparseLayer& layer) const {
-  return layer.pattern->can_change() && is_due(step);
-}
-
 Stream PruneGrow::stream(const SparseLayer& layer, int64_t index, int64_t step) const {
   return {seed_, Purpose::kSparsePattern, hash_name(layer.name_of(index)),
           static_cast<uint64_t>(step)};
-}
-
-bool PruneGrow::needs_whole_gradient(int64_t step, const SparseLayer& layer) const {
-  return rule_->needs_gradient() && is_due(step, layer);
 }
 
 std::vector<std::string> PruneGrow::needs_whole_gradients(int64_t step) {

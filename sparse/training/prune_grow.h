@@ -61,7 +61,9 @@ class PruneGrow : public StepRule {
 
  private:
   bool is_due(int64_t step) const { return !masks_.rest_at(step) && rule_->is_due(step); }
-  bool is_due(int64_t step, const SparseLayer& layer) const;
+  bool is_due(int64_t step, const SparseLayer& layer) const {
+    return layer.pattern->can_change() && is_due(step);
+  }
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
   bool is_stopped(size_t layer, int64_t index) const;
   CellState cells_of(size_t layer, int64_t index, int64_t step) const;
@@ -80,7 +82,9 @@ class PruneGrow : public StepRule {
   void replace_mask(size_t layer_index, const torch::Tensor& mask, StepTensors& tensors);
   /// Throws CommError if replicas of a matrix have different masks. Collective.
   void check_replicas(size_t layer_index, int64_t step, StepTensors& tensors) const;
-  bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const;
+  bool needs_whole_gradient(int64_t step, const SparseLayer& layer) const {
+    return rule_->needs_gradient() && is_due(step, layer);
+  }
 
   SparseMasks& masks_;
   const std::vector<SparseLayer>& layers_;  ///< of the masks

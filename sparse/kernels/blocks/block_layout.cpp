@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "runtime/device/real_types.h"
-#include "sparse/kernels/blocks/block_index.h"
 #include "sparse/kernels/blocks/block_program.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/layout_index.h"

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "runtime/device/operator.h"
-#include "sparse/kernels/blocks/block_index.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/layout_index.h"
 
