@@ -27,8 +27,7 @@ UnitPlacement UnitPlacement::by_cost(const std::vector<double>& cost_U, int64_t 
   for (const double cost : cost_U) TORCH_CHECK(std::isfinite(cost) && cost >= 0, "cost ", cost);
   std::vector<size_t> order(cost_U.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return cost_U[a] > cost_U[b]; });
+  std::ranges::stable_sort(order, std::greater{}, [&](size_t unit) { return cost_U[unit]; });
   std::vector<double> cost_of_rank(static_cast<size_t>(num_ranks), 0.0);
   std::vector<int64_t> rank_of_unit(cost_U.size());
   for (const size_t unit : order) {

@@ -190,8 +190,7 @@ bool needs_gradient(const Tensor& rows, const Tensor& row_weight, const ExpertWe
   inputs.push_back(rows);
   if (row_weight.defined()) inputs.push_back(row_weight);
   return at::GradMode::is_enabled() &&
-         std::any_of(inputs.begin(), inputs.end(),
-                     [](const Tensor& tensor) { return tensor.requires_grad(); });
+         std::ranges::any_of(inputs, [](const Tensor& tensor) { return tensor.requires_grad(); });
 }
 
 void check_layers(const ExpertWeights& weights, int64_t num_experts, int64_t width) {

@@ -252,8 +252,7 @@ Manifest CheckpointWriter::make_manifest(const std::vector<std::string>& reports
     const ManifestFile file{layouts_[i].name, layouts_[i].file_bytes(), json.at("blocks")};
     add_shard(manifest, layouts_[i], {file, json.at("tensors")});
   }
-  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(manifest.tensors, {}, &ManifestTensor::name);
   return manifest;
 }
 

@@ -155,8 +155,7 @@ void check_tensor(const Manifest& manifest, const ManifestTensor& tensor) {
 
 template <typename Item>
 void check_order(const std::vector<Item>& items) {
-  const auto wrong = std::adjacent_find(
-      items.begin(), items.end(), [](const auto& a, const auto& b) { return !(a.name < b.name); });
+  const auto wrong = std::ranges::adjacent_find(items, std::greater_equal{}, &Item::name);
   if (wrong == items.end()) return;
   refuse(fmt::format("'{}' and the name after it are out of order or equal", wrong->name));
 }
@@ -313,8 +312,7 @@ Manifest read_lines(std::string_view text) {
 
 template <typename Item>
 const Item* find_by_name(const std::vector<Item>& sorted, std::string_view name) {
-  const auto found = std::lower_bound(sorted.begin(), sorted.end(), name,
-                                      [](const auto& a, std::string_view b) { return a.name < b; });
+  const auto found = std::ranges::lower_bound(sorted, name, std::less{}, &Item::name);
   return found != sorted.end() && found->name == name ? &*found : nullptr;
 }
 

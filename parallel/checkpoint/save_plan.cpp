@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -59,19 +60,17 @@ SavePlan plan_save(const std::vector<std::string>& lists) {
   }
   std::vector<const Held*> by_size;
   for (const auto& [name, item] : held) by_size.push_back(&item);
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [](const Held* a, const Held* b) { return a->bytes > b->bytes; });
+  std::ranges::stable_sort(by_size, std::greater{}, &Held::bytes);
   SavePlan plan(lists.size());
   std::vector<uint64_t> load(lists.size(), 0);
   for (const Held* item : by_size) {
-    const size_t rank = *std::min_element(item->holders.begin(), item->holders.end(),
-                                          [&](size_t a, size_t b) { return load[a] < load[b]; });
+    const auto load_of = [&](size_t holder) { return load[holder]; };
+    const size_t rank = *std::ranges::min_element(item->holders, {}, load_of);
     load[rank] += item->bytes;
     plan[rank].push_back(item->entry);
   }
   for (auto& entries : plan) {
-    std::sort(entries.begin(), entries.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });
+    std::ranges::sort(entries, {}, &SafetensorsEntry::name);
   }
   return plan;
 }

@@ -74,9 +74,8 @@ std::vector<RankBinding> gather_bindings(Communicator& control, const RankBindin
 }
 
 bool share_gpus(const std::vector<RankBinding>& bindings) {
-  const RanksOfGpus ranks_of_gpu = ranks_of_gpus(bindings);
-  return std::any_of(ranks_of_gpu.begin(), ranks_of_gpu.end(),
-                     [](const auto& entry) { return entry.second.size() > 1; });
+  return std::ranges::any_of(ranks_of_gpus(bindings),
+                             [](const auto& entry) { return entry.second.size() > 1; });
 }
 
 void check_bindings(const std::vector<RankBinding>& bindings, bool share_gpu) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <functional>
 #include <unordered_set>
 #include <utility>
 
@@ -66,9 +67,8 @@ GradientSync::GradientSync(std::vector<ParameterGroup> groups, Communicator& wor
     add_buckets(group, world, bucket_bytes);
   }
   // A bucket is filled once the parameter that was registered first has its gradient.
-  std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
-    return a.slots.back().place > b.slots.back().place;
-  });
+  const auto first_place = [](const Bucket& bucket) { return bucket.slots.back().place; };
+  std::ranges::stable_sort(buckets_, std::greater{}, first_place);
   set_hooks();
 }
 

@@ -76,8 +76,7 @@ void OptimizerShards::add_matrix(const GradientSync::Bucket& bucket, const Matri
 }
 
 OptimizerShards::Cuts& OptimizerShards::cuts_of(Communicator* replicas) {
-  const auto found = std::find_if(cuts_.begin(), cuts_.end(),
-                                  [&](const Cuts& cuts) { return cuts.replicas == replicas; });
+  const auto found = std::ranges::find(cuts_, replicas, &Cuts::replicas);
   return found != cuts_.end() ? *found : cuts_.emplace_back(Cuts{replicas, {}});
 }
 
@@ -212,8 +211,7 @@ std::vector<OptimizerShards::Transfer> OptimizerShards::own_pieces(const Cuts& c
     transfers.push_back({m, cut.piece, std::accumulate(cut.lengths.begin(), length, int64_t{0}),
                          *length, cut.owner});
   }
-  std::stable_sort(transfers.begin(), transfers.end(),
-                   [](const Transfer& a, const Transfer& b) { return a.peer < b.peer; });
+  std::ranges::stable_sort(transfers, {}, &Transfer::peer);
   return transfers;
 }
 
@@ -229,8 +227,7 @@ std::vector<OptimizerShards::Transfer> OptimizerShards::owned_pieces(const Cuts&
       begin += cut.lengths[i];
     }
   }
-  std::stable_sort(transfers.begin(), transfers.end(),
-                   [](const Transfer& a, const Transfer& b) { return a.peer < b.peer; });
+  std::ranges::stable_sort(transfers, {}, &Transfer::peer);
   return transfers;
 }
 
