@@ -37,9 +37,8 @@ std::optional<MlpForm> ExpertBank::mlp_form() const {
 ExpertWeights ExpertBank::formed_weights() const {
   ExpertWeights weights = weights_;
   for (size_t i = 0; i < forms_.size(); ++i) {
-    if (!forms_[i]) continue;
     torch::Tensor& weight = weights.*ExpertWeights::members()[i];
-    weight = forms_[i]->apply(weight);
+    weight = formed(weight, forms_[i].get());
   }
   return weights;
 }

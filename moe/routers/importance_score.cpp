@@ -6,9 +6,6 @@
 // T tokens  U units
 namespace shoal {
 
-ImportanceScoreRouter::ImportanceScoreRouter(const Options& options, const Context& context)
-    : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
-
 std::vector<UsualLoss> ImportanceScoreRouter::usual_losses(bool scores_only) const {
   const bool is_noiseless = needs_balance_loss() && !scores_only && !has_noise();
   if (is_noiseless) return {{"importance", 0.005}};

@@ -30,7 +30,8 @@ class ImportanceScoreRouter : public TopKRouter {
           field("eval_drop", &Options::eval_drop, "the same in evaluation", in_range(0, below(1)))};
     }
   };
-  ImportanceScoreRouter(const Options& options, const Context& context);
+  ImportanceScoreRouter(const Options& options, const Context& context)
+      : TopKRouter(options.top_k, context), drop_(options.drop), eval_drop_(options.eval_drop) {}
 
   /// Default losses: `importance` and, with noise, `load` (Lou et al. 2021); none with a selection
   /// bias. If `scores_only` (all units compute every token, weighted by its scores): `kl_uniform`.

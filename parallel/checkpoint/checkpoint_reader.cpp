@@ -63,9 +63,6 @@ std::string read_manifest_text(const std::string& path) {
   return file.read(0, file.size());
 }
 
-CheckpointReader::CheckpointReader(const std::string& path)
-    : CheckpointReader(path, read_manifest_text(path)) {}
-
 CheckpointReader::CheckpointReader(const std::string& path, std::string_view manifest_text)
     : folder_(path), manifest_(parse_manifest(manifest_text, path + "/" + kManifestName)) {
   check_step_of_folder(path, manifest_.step);
@@ -151,10 +148,6 @@ std::string CheckpointReader::wrong_tensors(size_t file) const {
     return crc == tensor->crc;
   });
   return name_some("; wrong tensors: ", tensors);
-}
-
-void CheckpointReader::verify_data() const {
-  for (size_t i = 0; i < files_.size(); ++i) verify_file(i);
 }
 
 void CheckpointReader::verify_file(size_t index) const {

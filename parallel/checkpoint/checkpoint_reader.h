@@ -21,7 +21,8 @@ class CheckpointReader {
  public:
   /// Opens the checkpoint and checks everything but the tensors' bytes: the names and sizes of the
   /// files in the folder, and the shards' headers against the manifest.
-  explicit CheckpointReader(const std::string& path);
+  explicit CheckpointReader(const std::string& path)
+      : CheckpointReader(path, read_manifest_text(path)) {}
   /// Opens the checkpoint with a manifest text read before, such as by rank 0.
   CheckpointReader(const std::string& path, std::string_view manifest_text);
 
@@ -30,7 +31,9 @@ class CheckpointReader {
   Manifest manifest() && { return std::move(manifest_); }
 
   /// Checks every byte of every shard against the checksums.
-  void verify_data() const;
+  void verify_data() const {
+    for (size_t i = 0; i < files_.size(); ++i) verify_file(i);
+  }
   /// Reads a tensor of manifest() into `out`, of tensor.bytes bytes, and checks it.
   void read(const ManifestTensor& tensor, char* out) const;
   /// Passes a tensor's bytes to `sink` in pieces, in order; checks them after the last.

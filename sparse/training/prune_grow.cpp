@@ -106,10 +106,6 @@ void PruneGrow::after_update(int64_t step, StepTensors& tensors) {
   }
 }
 
-bool PruneGrow::is_stopped(size_t layer, int64_t index) const {
-  return !stopped_.empty() && stopped_[layer][index].item<bool>();
-}
-
 CellState PruneGrow::cells_of(size_t layer_index, int64_t index, int64_t step) const {
   const SparseLayer& layer = layers_[layer_index];
   const Pattern& pattern = *layer.pattern;

@@ -65,7 +65,9 @@ class PruneGrow : public StepRule {
     return layer.pattern->can_change() && is_due(step);
   }
   Stream stream(const SparseLayer& layer, int64_t index, int64_t step) const;
-  bool is_stopped(size_t layer, int64_t index) const;
+  bool is_stopped(size_t layer, int64_t index) const {
+    return !stopped_.empty() && stopped_[layer][index].item<bool>();
+  }
   CellState cells_of(size_t layer, int64_t index, int64_t step) const;
   CellCounts counts(const Pattern& pattern, int64_t step, const CellState& cells) const;
   /// The masks between this step's drops and its growth, if the rule reads_kept(); else empty.
