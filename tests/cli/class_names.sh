@@ -50,6 +50,12 @@ shows 'source: image_folder'
 shows 'classes: auto   # 4 found: blue to yellow'
 expect 0 answered new --backbone mixer --path shards
 shows 'source: tar_shards'
+cp -r folder 'my: photos # 3'
+expect 0 answered new --backbone mixer --path 'my: photos # 3'
+shows 'source: image_folder'
+cp output spaced.yaml
+expect 0 answered check spaced.yaml
+[ "$(tail -n 1 output)" = good ] || fail "$(cat output)"
 expect 2 answered new --backbone mixer --path renamed/val
 shows 'no source knows the files in this folder'
 
