@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -17,7 +16,6 @@
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"
-#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {
@@ -26,12 +24,10 @@ using Json = nlohmann::ordered_json;
 using Tokens = std::vector<int64_t>;
 
 std::string read_prompt(const std::string& file) {
-  std::ifstream stream = open_unless_pipe(file == "-" ? kStandardInput : file);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.is_open() || stream.bad()) {
-    throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
-  }
-  return text;
+  const std::shared_ptr<std::istream> stream = open_input(file);
+  stream->peek();  // fails where reading does; an empty file only ends
+  if (stream->fail()) throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
+  return {std::istreambuf_iterator<char>(*stream), {}};
 }
 
 std::vector<std::string> read_prompts(const GenerateArguments& arguments) {

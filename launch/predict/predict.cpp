@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "launch/evaluate/predictions.h"
 #include "launch/job/failure.h"
 #include "launch/pages/picture.h"
+#include "launch/predict/prompt.h"
 #include "launch/weights/load_weights.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"
@@ -30,11 +30,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// An image file, or a line of text.
+/// An image file, a line of text, or what cannot be read.
 struct PredictInput {
   std::string file;
   std::string line = {};  ///< number of the line; "": the whole file
-  std::string text = {};  ///< of the line
+  std::string text = {};  ///< of the line; without one: why the file or folder cannot be read
 
   std::string place() const { return line.empty() ? file : file + ":" + line; }
 };
@@ -44,15 +44,18 @@ void add_inputs_of(const std::string& word, bool are_images, std::vector<Predict
   std::error_code unknown;
   if (are_images && word != "-") {
     if (!fs::is_directory(word, unknown)) return inputs.push_back({word});
-    for (const ImageEntry& image : images_of_folder(word, {})) {
-      inputs.push_back({(fs::path(word) / image.path).string()});
+    try {
+      for (const ImageEntry& image : images_of_folder(word, {})) {
+        inputs.push_back({(fs::path(word) / image.path).string()});
+      }
+    } catch (const DataError& error) {
+      inputs.push_back({word, "", error.what()});
     }
     return;
   }
-  std::ifstream file = open_unless_pipe(word);
-  std::istream& stream = word == "-" ? std::cin : file;
+  const std::shared_ptr<std::istream> stream = open_input(word);
   std::string line;
-  for (int64_t number = 1; std::getline(stream, line); ++number) {
+  for (int64_t number = 1; std::getline(*stream, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     if (are_images) {
@@ -61,7 +64,7 @@ void add_inputs_of(const std::string& word, bool are_images, std::vector<Predict
       inputs.push_back({word, std::to_string(number), line});
     }
   }
-  if (stream.bad() || (word != "-" && !file.is_open())) inputs.push_back({word});  // read() refuses
+  if (!stream->eof()) inputs.push_back({word, "", "cannot be read"});
 }
 
 /// Finds the inputs on rank 0 for all ranks. Collective.
@@ -72,11 +75,7 @@ std::vector<PredictInput> find_inputs(const std::vector<std::string>& words, boo
                            ? "name image files, folders of them, or - for paths on standard input"
                            : "name files of text, or - for standard input; each line is a sample";
     std::vector<PredictInput> inputs;
-    try {
-      for (const std::string& word : words) add_inputs_of(word, are_images, inputs);
-    } catch (const DataError& error) {
-      throw Error(ExitCode::kUsage, error.what(), hint);
-    }
+    for (const std::string& word : words) add_inputs_of(word, are_images, inputs);
     if (inputs.empty()) throw Error(ExitCode::kUsage, "predict: no inputs are given", hint);
     Json list = Json::array();
     for (const auto& [file, line, text] : inputs) list.push_back({file, line, text});
@@ -113,12 +112,15 @@ class InputSamples final : public SampleSet {
   /// Prints why an input cannot be read, and returns a blank sample for it.
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     try {
-      return images_ ? read_image(at(index).file) : read_line(at(index));
+      const PredictInput& input = at(index);
+      if (input.line.empty() && !input.text.empty()) throw DataError(input.text);
+      return images_ ? read_image(input.file) : read_line(input);
     } catch (const DataError& error) {
       const std::lock_guard lock(mutex_);
       failed_.insert(index);
-      const std::string place = images_ ? "" : at(index).place() + ": ";  // images name their own
-      std::cerr << fmt::format("left out: {}{}\n", place, error.what());
+      const std::string what = error.what(), place = at(index).place();
+      const bool names_it = what.starts_with(at(index).file);
+      std::cerr << fmt::format("left out: {}{}\n", names_it ? "" : place + ": ", what);
     }
     Sample blank{.shape = shape_.image.value_or(ImageShape{})};
     if (images_) blank.pixel_CHW.resize(static_cast<size_t>(blank.shape.bytes()));
@@ -141,7 +143,6 @@ class InputSamples final : public SampleSet {
   }
 
   Sample read_line(const PredictInput& input) const {
-    if (input.line.empty()) throw DataError("cannot be read");
     const std::optional<Sample> sample = source_.sample_of_line(input.text);
     if (sample) return *sample;
     throw ConfigError("data.source: predict reads images or lines of text, and " + shape_.source +

@@ -2,10 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+#include <iostream>
+
 #include "launch/weights/load_weights.h"
 #include "runtime/base/error.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
+
+std::shared_ptr<std::istream> open_input(const std::string& path) {
+  const bool is_standard = path == "-" || path == "/dev/stdin";
+  if (is_standard) return {std::shared_ptr<void>(), &std::cin};  // owned by nobody
+  return std::make_shared<std::ifstream>(open_unless_pipe(path));
+}
 
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {
   auto* text_model = dynamic_cast<TextModel*>(model.task.get());

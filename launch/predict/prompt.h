@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +13,9 @@
 
 namespace shoal {
 
-/// Path of what a command line calls "-".
-inline constexpr const char* kStandardInput = "/dev/stdin";
+/// Opens a file for reading, for "-" and /dev/stdin standard input, which may be a socket. The
+/// stream is in failed state if that fails or the path is a named pipe.
+std::shared_ptr<std::istream> open_input(const std::string& path);
 
 /// Returns the model of a checkpoint's language model. Throws ConfigError for another task's.
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe);

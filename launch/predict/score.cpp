@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,7 +15,6 @@
 #include "launch/predict/prompt.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"
-#include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"
 
 // W windows of a block
@@ -52,11 +50,7 @@ class LineReader {
  public:
   LineReader(const std::string& path, const OpenedCheckpoint& opened, const DataSource& source,
              int64_t context)
-      : path_(path),
-        opened_(opened),
-        source_(source),
-        context_(context),
-        file_(open_unless_pipe(path == "-" ? kStandardInput : path)) {}
+      : path_(path), opened_(opened), source_(source), context_(context), file_(open_input(path)) {}
 
   std::vector<Json> answers;  ///< to the lines last read
 
@@ -66,7 +60,8 @@ class LineReader {
     constexpr size_t kMostLines = 1024;
     answers.clear();
     Json windows = Json::array();
-    for (std::string text; !failure_ && answers.size() < kMostLines && std::getline(file_, text);) {
+    for (std::string text;
+         !failure_ && answers.size() < kMostLines && std::getline(*file_, text);) {
       ++number_;
       try {
         add(Json::parse(text, nullptr, /*allow_exceptions=*/false), windows);
@@ -75,7 +70,7 @@ class LineReader {
         failure_ = std::make_exception_ptr(Error(error.code(), what, error.hint()));
       }
     }
-    if (!file_.is_open() || file_.bad()) throw DataError(path_ + ": cannot be read");
+    if (file_->fail() && !file_->eof()) throw DataError(path_ + ": cannot be read");
     if (failure_ && answers.empty()) std::rethrow_exception(failure_);
     // Neighbours of one length need no padding.
     std::stable_sort(windows.begin(), windows.end(),
@@ -139,7 +134,7 @@ class LineReader {
   const OpenedCheckpoint& opened_;
   const DataSource& source_;
   int64_t context_;
-  std::ifstream file_;
+  std::shared_ptr<std::istream> file_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::exception_ptr failure_;
   int64_t number_ = 0;

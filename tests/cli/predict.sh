@@ -148,9 +148,22 @@ for count in 1 2; do
   grep -q 'error\[E13\] 3 of 5 inputs could not be read' messages.txt || fail "$(cat messages.txt)"
 done
 mkdir empty
-expect 2 "$program" predict run empty
-grep -q 'name image files, folders of them' output || fail "$(cat output)"
+printf 'empty\nval/red/2.png\n' >paths.txt
+for count in 1 2; do
+  code=0
+  ranks "$count" predict run val/red/1.png empty - <paths.txt >good.txt 2>messages.txt || code=$?
+  [ "$code" = 13 ] || fail "a folder without images ends with $code: $(cat messages.txt)"
+  [ "$(cut -d' ' -f1 good.txt | tr '\n' ' ')" = 'val/red/1.png val/red/2.png ' ] ||
+    fail "$(cat good.txt messages.txt)"
+  grep -q '^left out: empty: no image' messages.txt || fail "$(cat messages.txt)"
+  grep -q 'error\[E13\] 2 of 4 inputs could not be read' messages.txt || fail "$(cat messages.txt)"
+done
+expect 13 "$program" predict run empty
+grep -q '1 of 1 input could not be read' output || fail "$(cat output)"
+python3 "$here/socket_input.py" paths.txt "$program" predict run - >good.txt 2>messages.txt || true
+grep -q '^val/red/2.png ' good.txt || fail "no paths from a socket: $(cat messages.txt)"
 expect 2 "$program" predict run
+grep -q 'name image files, folders of them' output || fail "$(cat output)"
 expect 2 "$program" predict run - </dev/null
 expect 2 "$program" predict run val/red/1.png --top-k 0
 expect 10 "$program" predict run val/red/1.png data.imagesize=4

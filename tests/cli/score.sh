@@ -92,6 +92,25 @@ done
 same answers.jsonl <(score run questions.jsonl --best)
 ranks 2 score run - <questions.jsonl >ranks.jsonl
 same answers.jsonl ranks.jsonl
+for input in - /dev/stdin; do
+  python3 "$here/socket_input.py" questions.jsonl "$program" score run "$input" >socket.jsonl \
+    2>messages.txt || fail "from a socket: $(cat messages.txt)"
+  same answers.jsonl socket.jsonl
+done
+
+# Loads that are replayed are those of the checkpoint's step.
+for layer in 0 1; do
+  printf '{"step":%d,"layer":"blocks.'$layer'.moe","load":[%s]}\n' 1 1,0,0 3 0,1,0
+done >loads.jsonl
+forced() {
+  score forced questions.jsonl --override "model.moe.router={name: forced, k: 1, $1}" ||
+    fail "$(cat messages.txt)"
+}
+forced 'load: replay, file: loads.jsonl' >replayed.jsonl
+forced 'load: one, unit: 1' >of_step.jsonl
+forced 'load: one, unit: 0' >of_start.jsonl
+same replayed.jsonl of_step.jsonl
+(same replayed.jsonl of_start.jsonl) 2>messages.txt && fail "the units do not matter"
 
 # Greedy is what `generate` writes.
 text=$("$program" generate run --prompt 'the cat' --tokens 4 --temperature 0 --json |
