@@ -82,8 +82,8 @@ bool is_older_than_boot(const std::string& path) {
 /// True if the owner of the lock file is alive; nullopt if only its own host can tell.
 std::optional<bool> is_alive(const LockOwner& owner, const LockOwner& self,
                              const std::string& path) {
-  const bool is_on_this_kernel = owner.host == self.host && owner.boot == self.boot;
-  if (is_on_this_kernel) return owner.started >= 0 && start_ticks(owner.pid) == owner.started;
+  if (owner.shares_kernel_with(self))
+    return owner.started >= 0 && start_ticks(owner.pid) == owner.started;
   if (owner.ran_before_reboot_of(self) && is_older_than_boot(path)) return false;
   return std::nullopt;
 }
@@ -121,15 +121,19 @@ std::string LockOwner::describe() const {
   return fmt::format("process {} on host '{}'", pid, host);
 }
 
+bool LockOwner::shares_kernel_with(const LockOwner& other) const {
+  return host == other.host && boot == other.boot;
+}
+
 // Two machines may share a host name, and container images a machine id.
 bool LockOwner::ran_before_reboot_of(const LockOwner& other) const {
   return host == other.host && !machine.empty() && machine == other.machine && boot != other.boot;
 }
 
-bool has_live_lock(const std::string& folder, const LockOwner& self) {
+std::optional<LockOwner> live_owner(const std::string& folder, const LockOwner& self) {
   const std::string path = folder + "/.lock";
   const std::optional<LockOwner> owner = LockOwner::parse(text_of_file(path));
-  return owner && is_alive(*owner, self, path).value_or(true);
+  return owner && is_alive(*owner, self, path).value_or(true) ? owner : std::nullopt;
 }
 
 RunLock::RunLock(const std::string& folder, FileSystem& files, const Tell& tell,

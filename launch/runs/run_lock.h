@@ -26,6 +26,8 @@ struct LockOwner {
   static std::optional<LockOwner> parse(const std::string& text);
   std::string text() const;
   std::string describe() const;  ///< "process 123 on host 'a'"
+  /// True if both run on one host since the same boot, so that one can look for the other.
+  bool shares_kernel_with(const LockOwner& other) const;
   /// True if both ran on one machine, which was rebooted in between.
   bool ran_before_reboot_of(const LockOwner& other) const;
 };
@@ -73,9 +75,9 @@ class RunLock {
   void extend_lease();
 };
 
-/// True if the folder's lock names a process of this host that runs, or one of another host, of
-/// which nothing is known. Changes nothing, so that no job that takes the lock meanwhile is
-/// refused.
-bool has_live_lock(const std::string& folder, const LockOwner& self = LockOwner::self());
+/// The owner of the folder's lock if it runs, or is of another host, of which nothing is known.
+/// Changes nothing, so that no job that takes the lock meanwhile is refused.
+std::optional<LockOwner> live_owner(const std::string& folder,
+                                    const LockOwner& self = LockOwner::self());
 
 }  // namespace shoal

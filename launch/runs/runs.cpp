@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -54,8 +55,10 @@ void read_end_of_metrics(const std::string& path, Json& run) {
   } while (begin > 0 && !metric.empty() && run["score"].is_null());
 }
 
-/// Adds what the records of a run or attempt say. Their names end in `attempt`.
-void read_records(const std::string& attempt, Json& run) {
+/// Adds what the records of a run or attempt say. Their names end in `attempt`; `changed`: time of
+/// the last write, in seconds since 1970.
+void read_records(const std::string& attempt, int64_t changed, Json& run) {
+  constexpr int64_t kMostSilence = 3600;  // a job writes to its lock every few seconds
   const std::string path = run["path"];
   std::vector<std::string> problems;
   const Json env = read_object(path + "/env.json" + attempt, problems);
@@ -73,8 +76,12 @@ void read_records(const std::string& attempt, Json& run) {
                            value_at(summary, "first_step") >= value_at(start, "step");
   if (has_summary) run["step"] = steps;
   if (has_summary) run["time"] = value_at(summary, "seconds");
+  const auto job = attempt.empty() ? live_owner(path) : std::nullopt;
+  const bool is_elsewhere = job && !job->shares_kernel_with(LockOwner::self());
+  const bool is_silent = is_elsewhere && std::time(nullptr) - changed > kMostSilence;
   run["state"] = !attempt.empty()                                                     ? "superseded"
-                 : has_live_lock(path)                                                ? "running"
+                 : is_silent                                                          ? "stale"
+                 : job                                                                ? "running"
                  : !problems.empty()                                                  ? "?"
                  : has_summary && exit_code == static_cast<int>(ExitCode::kOk)        ? "done"
                  : has_summary && exit_code == static_cast<int>(ExitCode::kPreempted) ? "stopped"
@@ -82,6 +89,7 @@ void read_records(const std::string& attempt, Json& run) {
                  : has_summary || run["checkpoint"] == ""                             ? "failed"
                                                                                       : "weights";
   if (run["state"] == "failed" && has_summary) run["note"] = "exit code " + json_text(exit_code);
+  if (is_elsewhere) run["note"] = job->describe();
   if (!problems.empty()) run["note"] = join_words(problems, "; ");
 }
 
@@ -135,7 +143,7 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
     run["checkpoint"] = files.checkpoint;
     run["note"] = is_readable ? "" : failed.message();
     if (files.begun > 0) run["time"] = files.changed - files.begun;
-    if (is_readable) read_records(attempt, run);
+    if (is_readable) read_records(attempt, files.changed, run);
     runs.push_back(run);
   }
 }
@@ -169,11 +177,18 @@ bool fits(const Json& run, const std::string& word) {
   return cell(run, word.substr(0, equals)) == word.substr(equals + 1);
 }
 
+/// Refuses a key that runs do not have.
+void require_key(const std::string& option, const std::string& key) {
+  std::vector<std::string> keys = kColumns;
+  keys.insert(keys.end(), {"path", "checkpoint"});
+  if (std::ranges::count(keys, key) == 0) refuse_unknown("unknown " + option, key, keys);
+}
+
 /// Sorts runs by a key; those without a value come last.
 void sort_runs(const std::string& given, std::vector<Json>& runs) {
   const bool is_reversed = given.starts_with('-');
   const std::string key = given.substr(is_reversed ? 1 : 0);
-  if (std::ranges::count(kColumns, key) == 0) refuse_unknown("unknown --sort", key, kColumns);
+  require_key("--sort", key);
   std::ranges::stable_sort(runs, [&](const Json& a, const Json& b) {
     if (a[key].is_null() || b[key].is_null()) return a[key].is_null() < b[key].is_null();
     return is_reversed ? b[key] < a[key] : a[key] < b[key];
@@ -210,7 +225,7 @@ ExitCode prune(const std::vector<Json>& runs, bool removes, std::ostream& out) {
     std::string result = "kept", reason;
     try {
       if (!is_attempt) reason = why_not_a_run(path);
-      if (has_live_lock(path)) reason = "a job works on it";
+      if (live_owner(path)) reason = "a job works on it";
       if (reason.empty()) result = removes ? "removed" : "would remove";
       if (reason.empty() && removes) {
         remove_listed(path, is_attempt ? name.substr(name.rfind(kAttempt)) : "");
@@ -238,6 +253,8 @@ ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
     find_runs(folder, folders.size() > 1 ? folder : "", runs);
   }
   for (const std::string& word : arguments.words) {
+    const size_t equals = word.find('=');
+    if (equals != word.npos) require_key("--filter", word.substr(0, equals));
     std::erase_if(runs, [&](const Json& run) { return !fits(run, word); });
   }
   sort_runs("name", runs);

@@ -115,20 +115,20 @@ TEST_F(RunLockTest, IsRespectedWithoutTheKernelsLockWhileTheProcessLives) {
 }
 
 TEST_F(RunLockTest, IsLiveWhileItsOwnerMayRun) {
-  EXPECT_FALSE(has_live_lock(scratch_.path()));
+  EXPECT_FALSE(live_owner(scratch_.path()));
   {
     const auto lock = acquire();
-    EXPECT_TRUE(has_live_lock(scratch_.path()));
+    EXPECT_TRUE(live_owner(scratch_.path()));
   }
   LockOwner owner = LockOwner::self();
   owner.started -= 1;
   write_file(path_, owner.text());
-  EXPECT_FALSE(has_live_lock(scratch_.path()));
+  EXPECT_FALSE(live_owner(scratch_.path()));
   owner.host = "elsewhere";
   write_file(path_, owner.text());
-  EXPECT_TRUE(has_live_lock(scratch_.path()));
+  EXPECT_TRUE(live_owner(scratch_.path()));
   write_file(path_, "host");
-  EXPECT_FALSE(has_live_lock(scratch_.path()));
+  EXPECT_FALSE(live_owner(scratch_.path()));
 }
 
 TEST_F(RunLockTest, OfAnotherHostIsRespectedWhileItsLeaseGrows) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -130,9 +131,37 @@ TEST_F(Runs, HaveTheStateThatSummaryLockAndCheckpointsGive) {
   EXPECT_EQ(state("damaged"), "?");
   EXPECT_EQ(state("running"), "running");
   EXPECT_EQ(state("running_elsewhere"), "running");
+  EXPECT_THAT(print({}), HasSubstr("on host 'elsewhere'"));
   EXPECT_EQ(state("killed"), "crashed");
   EXPECT_THAT(print({}), HasSubstr("summary.json: no JSON object"));
   EXPECT_THAT(print({}), HasSubstr("exit code 30"));
+}
+
+TEST_F(Runs, AreStaleWhereAJobOfAnotherHostHasWrittenNothingForAnHour) {
+  LockOwner owner = LockOwner::self();
+  owner.host = "elsewhere";
+  const auto make = [&](const std::string& name, std::chrono::minutes age) {
+    const std::string run = make_run(name);
+    write_file(run + "/.lock", owner.text());
+    for (const auto& entry : fs::directory_iterator(run)) {
+      fs::last_write_time(entry, fs::file_time_type::clock::now() - age);
+    }
+    return run;
+  };
+  make("live", std::chrono::minutes(55));
+  const std::string silent = make("silent", std::chrono::minutes(65));
+  owner = LockOwner::self();
+  make("here", std::chrono::minutes(65));
+  EXPECT_EQ(state("live"), "running");
+  EXPECT_EQ(state("silent"), "stale");
+  EXPECT_EQ(state("here"), "running");
+  std::ostringstream out;
+  runs({.folders = {root_.path()}, .prunes = true, .removes = true}, out);
+  EXPECT_EQ(out.str(), "");
+  write_file(silent + "/env.json.attempt-1", kEnv);
+  runs({.folders = {root_.path()}, .prunes = true, .removes = true}, out);
+  EXPECT_THAT(out.str(), HasSubstr("kept         silent.attempt-1"));
+  EXPECT_TRUE(fs::exists(silent + "/env.json.attempt-1") && fs::exists(silent + "/env.json"));
 }
 
 TEST_F(Runs, ListSupersededAttemptsBesideTheRunThatKeepsTheirRecords) {
@@ -205,6 +234,14 @@ TEST_F(Runs, AreFilteredByNameAndColumn) {
   EXPECT_THAT(names("name", {"vit", "state=done"}), ElementsAre("vit/a"));
   EXPECT_THAT(names("name", {"ranks=2", "mix"}), ElementsAre("mixer"));
   EXPECT_THAT(names("name", {"state=failed"}), ElementsAre());
+  EXPECT_THAT(names("name", {"path=" + root_.file("mixer")}), ElementsAre("mixer"));
+  try {
+    runs({.folders = {root_.path()}, .words = {"vit", "stat=done"}}, out_);
+    ADD_FAILURE() << "filtered by nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_STREQ(error.what(), "unknown --filter 'stat'; did you mean 'state'?");
+  }
 }
 
 /// Folders of all that may be pruned, and of what must stay.
