@@ -29,7 +29,7 @@ struct CheckpointFacts {
 
 /// One value of resolved.yaml, the recipe that a run wrote with all defaults.
 struct RecipeValue {
-  std::string path, text;  ///< dotted key, and value
+  std::string path, text;  ///< dotted key, and value as YAML
   std::string origin;      ///< where it was set: file and line, command line, default; "": unknown
 };
 

@@ -136,9 +136,10 @@ TEST(RecipeValues, HaveTheOriginsThatStandBehindThem) {
   for (const RecipeValue& value : values) {
     texts.push_back(value.path + "=" + value.text + "|" + value.origin);
   }
-  EXPECT_THAT(texts, ElementsAre("run.name=a # b|mine.yaml:3", "run.seed=1|",
-                                 "data.files=[x, y # z]|", "losses[0].name=importance|command line",
-                                 "losses[0].weight=0.005|default", "empty={}|"));
+  EXPECT_THAT(texts,
+              ElementsAre("run.name=\"a # b\"|mine.yaml:3", "run.seed=1|",
+                          "data.files=[x, \"y # z\"]|", "losses[0].name=importance|command line",
+                          "losses[0].weight=0.005|default", "empty={}|"));
   EXPECT_THAT(recipe_values("[1, 2"), IsEmpty());
   EXPECT_THAT(recipe_values(""), IsEmpty());
 }
