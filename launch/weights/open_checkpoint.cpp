@@ -72,13 +72,21 @@ std::vector<std::string> find_paths(LoadedRecipe& loaded, const std::string& sta
   return lines;
 }
 
+/// Calls `read`; the error of a damaged checkpoint then names an older one. Collective.
+template <class Read>
+auto read_checkpoint(const std::string& path, const Read& read) try {
+  return read();
+} catch (const CheckpointError& error) {
+  throw naming_older(error, path);
+}
+
 /// All but the grid. Collective.
 OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
                              Communicator& guard) {
   OpenedCheckpoint opened;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
-  opened.manifest = read_manifest(opened.path, guard);
+  opened.manifest = read_checkpoint(opened.path, [&] { return read_manifest(opened.path, guard); });
   const Recipe stored = stored_recipe(opened.manifest);
   Recipe own = stored;
   // Which numbers imported weights were trained with, a stand-in for their data does not tell.
@@ -160,7 +168,9 @@ OpenedCheckpoint open_checkpoint_alone(const CheckpointChoice& choice,
 int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   require_own_seed(opened.manifest, opened.recipe, model);
   Communicator& world = *opened.grid.world;
-  load_weights(opened.path, weights_to_run(model, opened.break_evens), world, opened.raw_weights);
+  read_checkpoint(opened.path, [&] {
+    load_weights(opened.path, weights_to_run(model, opened.break_evens), world, opened.raw_weights);
+  });
   const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
   if (!other.empty()) {
     const std::string what = "the model is not the one that the weights were trained in:" + other;

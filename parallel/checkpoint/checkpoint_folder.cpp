@@ -90,12 +90,29 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
   return best.empty() ? std::nullopt : std::optional(path_of(folder, best.front()));
 }
 
+CheckpointError naming_older(const CheckpointError& error, const std::string& path) {
+  const std::string folder = parent_path(path);
+  std::vector<int64_t> steps = list_checkpoints(folder);
+  const auto ignore = [](int64_t, const Error&) {};
+  std::string hint = error.hint();
+  for (; !steps.empty() && hint.empty(); steps.pop_back()) {
+    const std::string older = path_of(folder, steps.back());
+    const bool is_older = older < path;  // names sort by step
+    if (is_older && is_usable(older, steps.back(), /*reads_data=*/false, ignore)) {
+      hint = fmt::format("use the next older one, '{}'", older);
+    }
+  }
+  return CheckpointError(error.what(), hint);
+}
+
 std::string resolve_checkpoint(const std::string& given, bool best, bool pass_unreadable,
                                const Warn& warn) {
   const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
+  std::string found;
   const Passed passed = [&](int64_t, const Error& error) {
-    const bool is_damaged = error.code() == ExitCode::kCheckpoint;
-    if (is_damaged ? !best : !pass_unreadable) throw;
+    const auto* damage = dynamic_cast<const CheckpointError*>(&error);
+    if (damage != nullptr && !best) throw naming_older(*damage, found);
+    if (damage == nullptr && !pass_unreadable) throw;
     if (warn) warn(fmt::format("passing over a checkpoint: {}", error.what()));
   };
   for (const std::string& folder : {path + "/ckpt", path}) {
@@ -104,7 +121,7 @@ std::string resolve_checkpoint(const std::string& given, bool best, bool pass_un
     std::reverse(steps.begin(), steps.end());
     if (best) steps = best_steps(folder, 1, pass_unreadable, passed);
     for (const int64_t step : steps) {
-      const std::string found = path_of(folder, step);
+      found = path_of(folder, step);
       if (best || !pass_unreadable || is_usable(found, step, /*reads_data=*/true, passed)) {
         return found;
       }

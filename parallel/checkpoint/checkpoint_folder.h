@@ -40,6 +40,10 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
+/// The error of a damaged checkpoint; unless it has a hint, with the next older checkpoint beside
+/// it of which all but tensors' bytes is sound.
+CheckpointError naming_older(const CheckpointError& error, const std::string& path);
+
 /// Returns the paths of all checkpoints that a user's `path` means, by step: all of a run's folder
 /// or of its `ckpt`, or the checkpoint itself. Throws CheckpointError if a run has none.
 std::vector<std::string> list_checkpoint_paths(const std::string& path);

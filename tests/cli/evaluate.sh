@@ -26,6 +26,22 @@ ranks 2 eval averaged --json --raw-weights >evaluation.json || fail "eval --raw-
 expect 12 ranks 2 train "$tiny" run.root=. run.name=averaged run.on_existing=resume
 grep -q 'train.average' output || fail "the key is not named: $(cat output)"
 
+# Where the newest checkpoint is damaged, the next older one is named.
+expect 0 "$program" train "$tiny" run.root=. run.name=rotten train.duration=4step \
+  checkpoint.every=2step parallel.expert_ranks=1
+shards=(rotten/ckpt/step-00000004/*.safetensors)
+printf '\377\376' >>"${shards[0]}"
+for command in 'eval rotten' 'ckpt digest rotten --override'; do
+  expect 20 "$program" $command
+  grep -q "step-00000004.*; use the next older one, 'rotten/ckpt/step-00000002'" output ||
+    fail "'$command' names no older one: $(cat output)"
+done
+echo '{}' >rotten/ckpt/step-00000004/manifest.json
+expect 20 ranks 2 eval rotten
+grep -q "step-00000004.*; use the next older one, 'rotten/ckpt/step-00000002'" output ||
+  fail "no older one: $(cat output)"
+expect 0 "$program" eval rotten/ckpt/step-00000002
+
 # A processor without bfloat16 evaluates what one with it has trained.
 narrow() { "$program" train "$tiny" run.root=. run.name=narrow train.duration=2step \
   parallel.expert_ranks=1 train.precision=bfloat16; }

@@ -88,6 +88,27 @@ TEST_F(CheckpointFolder, ResolvesRunsAndFoldersAndTheBest) {
   EXPECT_EQ(resolve_checkpoint(run_, true), ckpt_ + "/step-00000020");
 }
 
+TEST_F(CheckpointFolder, NamesTheNextOlderCheckpointWhereTheNewestIsDamaged) {
+  for (const int64_t step : {10, 20, 30, 40}) save(step);
+  rot(40);
+  const auto hint = [this] {
+    try {
+      resolve_checkpoint(run_, false, /*pass_unreadable=*/true);
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("step-00000040"));
+      return error.hint();
+    }
+    return std::string("none is damaged");
+  };
+  EXPECT_EQ(hint(), "use the next older one, '" + ckpt_ + "/step-00000030'");
+  write_file(ckpt_ + "/step-00000030/manifest.json", "no manifest");
+  EXPECT_EQ(hint(), "use the next older one, '" + ckpt_ + "/step-00000020'");
+  for (const char* older : {"10", "20", "30"}) {
+    std::filesystem::remove_all(ckpt_ + "/step-000000" + older);
+  }
+  EXPECT_EQ(hint(), "");
+}
+
 TEST_F(CheckpointFolder, KeepsTheLastTheBestAndTheResumeSource) {
   for (const int64_t step : {10, 20, 30, 40, 50}) save(step, step == 20 ? 0.9 : 0.5);
   remove_old_checkpoints(files_, ckpt_, {50, 2, 1, 10});
