@@ -1,10 +1,14 @@
 #include "runtime/device/process_parts.h"
 
 namespace shoal {
+namespace {
 
-ProcessParts& process_parts() {
-  static ProcessParts parts;
-  return parts;
-}
+constinit ProcessParts registered_parts;
+
+}  // namespace
+
+const ProcessParts& process_parts() { return registered_parts; }
+
+void register_process_parts(const ProcessParts& parts) { registered_parts = parts; }
 
 }  // namespace shoal

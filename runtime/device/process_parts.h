@@ -15,10 +15,12 @@ struct ProcessParts {
   bool (*misses_onednn)() = [] { return false; };
 };
 
-/// The parts of this process.
-ProcessParts& process_parts();
+/// The parts that this process has registered.
+const ProcessParts& process_parts();
+/// Registers the parts of this process, before it makes tensors or threads.
+void register_process_parts(const ProcessParts& parts);
 
-/// Takes all parts: CPU tensors reuse memory and malloc keeps more (recycle_tensor_memory),
+/// Registers all parts: CPU tensors reuse memory and malloc keeps more (recycle_tensor_memory),
 /// denormals are flushed to zero, and float32 matrix products of LibTorch come from oneDNN where
 /// that is faster (runtime/products/sgemm.h). Call first in main(). Defined in shoal_process.
 void use_process_parts();

@@ -6,11 +6,11 @@
 namespace shoal {
 
 void use_process_parts() {
-  process_parts() = {[] {
-                       flush_denormals();
-                       recycle_tensor_memory();
-                     },
-                     sgemm_library, misses_onednn};
+  const auto set_up = [] {
+    flush_denormals();
+    recycle_tensor_memory();
+  };
+  register_process_parts({set_up, sgemm_library, misses_onednn});
 }
 
 }  // namespace shoal
