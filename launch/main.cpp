@@ -84,12 +84,21 @@ std::string override_of(const TypedOption& option) {
   return key + "=" + (option.value.empty() || sets ? "VALUE" : option.value);
 }
 
+/// True if the command takes words that set keys of its recipe.
+bool takes_keys(const CLI::App& command) {
+  return std::ranges::any_of(command.get_options(), [](const CLI::Option* option) {
+    return option->get_type_name().ends_with("KEY=VALUE");
+  });
+}
+
 /// Suggests the launcher, or a command's own option, for the number of ranks; "" for other options.
 std::string rank_hint(const CLI::App& command, const TypedOption& option) {
   const Words names{"n",         "np",   "ranks",    "num-ranks", "nproc", "nproc_per_node",
                     "num_ranks", "gpus", "num-gpus", "num_gpus",  "world", "world_size"};
   if (std::ranges::find(names, option.name) == names.end()) return "";
   if (command.get_option_no_throw("--world") != nullptr) return "; did you mean '--world'?";
+  const Words on_ranks{"train", "eval", "predict", "generate", "score", "doctor"};
+  if (std::ranges::find(on_ranks, command.get_name()) == on_ranks.end()) return "";
   return "; the launcher starts the ranks: launch/run -n " +
          (option.value.empty() ? "N" : option.value) + " " + command.get_name() + " ...";
 }
@@ -102,11 +111,10 @@ std::string option_hint(const CLI::App& command, const Words& words) {
   }
   for (const std::string& word : command.remaining()) {
     if (!word.starts_with('-')) continue;
-    const bool takes_keys = command.get_option_no_throw("overrides") != nullptr;
     const TypedOption option = typed_option(word, words);
-    const std::string ranks = takes_keys ? rank_hint(command, option) : "";
+    const std::string ranks = rank_hint(command, option);
     if (!ranks.empty()) return ranks;
-    const std::string meant = takes_keys ? override_of(option) : "";
+    const std::string meant = takes_keys(command) ? override_of(option) : "";
     return meant.empty() ? did_you_mean(word.substr(0, word.find('=')), options)
                          : "; keys of recipes are set without dashes: " + meant;
   }

@@ -74,6 +74,12 @@ told 2 "keys of recipes are set without dashes: run.seed=3" check "$tiny" --seed
 told 2 "the launcher starts the ranks: launch/run -n 2 train ..." train "$tiny" --ranks 2
 told 2 "the launcher starts the ranks: launch/run -n 4 eval ..." eval run -n 4
 told 2 "did you mean '--world'?" check "$tiny" --ranks 2
+for command in 'predict run x.png' 'score run q.jsonl' 'generate run' 'inspect run'; do
+  told 2 "keys of recipes are set without dashes: optimizer.lr=1e-3" $command --lr 1e-3
+done
+for command in 'predict run x.png' 'score run q.jsonl' 'generate run' doctor; do
+  told 2 "the launcher starts the ranks: launch/run -n 2 ${command%% *} ..." $command --ranks 2
+done
 printed "Shoal trains" help
 printed "shoal train [OPTIONS] recipe" help train
 told 2 "did you mean 'train'?" help trian
