@@ -31,11 +31,24 @@ std::multimap<double, fs::path> drawn_files(const fs::path& folder, int64_t seed
                   "add files to it, or take the folder away");
 }
 
+/// True if `inner` is `outer` or lies within.
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  return *inner.lexically_relative(outer).begin() != "..";
+}
+
 }  // namespace
 
 ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
   const fs::path folder = fs::canonical(arguments.folder);
-  NewFolder made(arguments.out.empty() ? folder.string() + "_split" : arguments.out);
+  const std::string given = arguments.out.empty() ? folder.string() + "_split" : arguments.out;
+  if (const fs::path out_path = fs::weakly_canonical(fs::absolute(given));
+      is_within(out_path, folder) || is_within(folder, out_path)) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("--out: one of '{}' and '{}' lies within the other", given, folder.string()),
+        "choose a folder outside of it");
+  }
+  NewFolder made(given);
   std::map<std::string, int64_t> num_files;  // by part
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path name = entry.path().filename();

@@ -35,19 +35,15 @@ TokenizeOptions read_options(const TokenizeArguments& arguments) {
   if (known.find(arguments.tokenizer) == nullptr) {
     refuse_unknown("--tokenizer: unknown tokenizer", arguments.tokenizer, known.names());
   }
-  config::Source command_line;
-  command_line.name = "command line";
-  command_line.is_command_line = true;
-  const config::Position place{std::make_shared<config::Source>(std::move(command_line))};
-  config::Node section;
+  const config::Position place{std::make_shared<config::Source>(
+      config::Source{.name = "command line", .is_command_line = true})};
+  config::Node section, node;
   section.kind = config::Node::Kind::kMap;
-  section.position = place;
+  node.kind = config::Node::Kind::kScalar;
+  section.position = node.position = place;
   const auto add = [&](const std::string& key, const std::string& value) {
-    config::Node node;
-    node.kind = config::Node::Kind::kScalar;
     node.text = value;
-    node.position = place;
-    section.entries.push_back({key, place, std::move(node)});
+    section.entries.push_back({key, place, node});
   };
   add(std::string(Tokenizer::kNameKey), arguments.tokenizer);
   for (const auto& [key, value] : arguments.options) add(key, value);
@@ -104,6 +100,12 @@ ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
   const TokenizeOptions options = read_options(arguments);
   const auto tokenizer = Registry<Tokenizer>::create(
       options.tokenizer, {.special_tokens = options.format.special_tokens});
+  if (options.format.special_tokens == SpecialTokens::kEncode &&
+      tokenizer->special_tokens().empty()) {
+    throw Error(ExitCode::kUsage,
+                "--special-tokens encode: tokenizer " + tokenizer->identity() + " has none",
+                "leave it out; their texts are encoded like other text");
+  }
   const auto start = std::chrono::steady_clock::now();
   PosixFileSystem files;
   const TokenFileInfo info =

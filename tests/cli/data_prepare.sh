@@ -60,6 +60,12 @@ listed photos_split | diff - <(listed again/here) || fail "another split of the 
 expect 0 answered data split photos --valid 10% --seed 2 --out other
 ! diff -q <(listed photos_split) <(listed other) >/dev/null || fail "the seed changes nothing"
 
+for out in photos/split photos/new/split photos . ./photos/../photos/cat/split; do
+  expect 2 answered data split photos --valid 10% --out "$out"
+  shows 'lies within the other'
+done
+find photos -type f | sort | diff before - || fail "the folder has been changed"
+[ ! -e photos/new ] || fail "left behind: $(ls photos)"
 expect 21 answered data split photos --valid 10%
 expect 2 answered data split photos --valid 10
 shows 'expected a share such as 10%'

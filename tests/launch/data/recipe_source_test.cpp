@@ -42,5 +42,18 @@ TEST(CheckStride, IsForWindowsOfAStream) {
   EXPECT_EQ(problem(with("evaluate.every=1ep"), Sentences()), "");
 }
 
+// An evaluation of sets needs no training data.
+TEST(SetSources, AreNotComparedWithClassesThatAreNotKnownYet) {
+  const auto sources = [](const std::string& classes) {
+    const Recipe recipe = testing::equality_recipe(
+        {"data={source: image_folder, path: absent, image_size: 8, classes: " + classes + "}",
+         "evaluate.sets.photos={source: image_folder, path: photos, image_size: 8, classes: 3}"});
+    return make_set_sources(recipe, *make_source(recipe), {}).size();
+  };
+  EXPECT_EQ(sources("auto"), 1u);
+  EXPECT_EQ(sources("3"), 1u);
+  EXPECT_THROW(sources("4"), ConfigError);
+}
+
 }  // namespace
 }  // namespace shoal
