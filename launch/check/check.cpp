@@ -8,12 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/check/check_recipe.h"
-#include "launch/check/expressivity.h"
 #include "launch/check/memory_estimate.h"
 #include "launch/check/recipe_notes.h"
 #include "launch/job/launch_info.h"
-#include "launch/machine/core_use.h"
-#include "launch/machine/machine_memory.h"
+#include "launch/machine/machine_facts.h"
 #include "launch/recipe/recipe.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
@@ -199,7 +197,43 @@ void print_memory(const CheckedRecipe& checked, int64_t world, const MemoryEstim
   out << "\n";
 }
 
+/// Prints the bounds as a table with a row per setting, like that of PA-DST, appendix C.1.
+void print_expressivity(const std::vector<Expressivity>& settings, std::ostream& out) {
+  out << fmt::format("{:<22}  {:>26}  {:>20}  {}\n", "expressivity", "directions, first layers",
+                     "log10 linear regions", "all directions from layer");
+  for (const Expressivity& one : settings) {
+    std::string directions;
+    const size_t shown = std::min<size_t>(4, one.bound.directions.size());
+    for (size_t l = 0; l < shown; ++l) {
+      directions += fmt::format("{}{}", l > 0 ? " " : "", one.bound.directions[l]);
+    }
+    out << fmt::format(
+        "{:<22}  {:>26}  {:>20.1f}  {}\n", one.setting, directions, one.bound.log10_regions,
+        one.bound.layers_to_catch_up ? std::to_string(*one.bound.layers_to_catch_up) : "none");
+  }
+}
+
 }  // namespace
+
+std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers) {
+  std::vector<RegionLayer> masked;
+  int64_t inputs = 0;
+  for (const SparseLayerInfo& layer : layers) {
+    if (layer.name.find("mlp.") == std::string::npos || layer.copies > 1) continue;
+    if (masked.empty()) inputs = layer.columns;
+    masked.push_back({layer.rows, layer.span});
+  }
+  if (masked.empty()) {
+    throw ConfigError(
+        "sparsity.layers: no MLP of this model is sparse, and --expressivity counts "
+        "linear regions of MLPs");
+  }
+  std::vector<RegionLayer> free = masked;
+  for (RegionLayer& layer : free) layer.span.reset();
+  return {{"dense or free masks", bound_regions(inputs, free, RegionMixing::kNone)},
+          {"these masks", bound_regions(inputs, masked, RegionMixing::kNone)},
+          {"these masks, permuted", bound_regions(inputs, masked, RegionMixing::kPermuted)}};
+}
 
 ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   const CheckedRecipe checked =

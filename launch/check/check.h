@@ -3,9 +3,13 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/yaml/recipe_document.h"
+#include "sparse/linear_regions.h"
+#include "sparse/sparse_plan.h"
 
 namespace shoal {
 
@@ -25,5 +29,19 @@ struct CheckArguments {
 /// data, memory or GPU, in JSON `ready` and `obstacles`; this is no failure. Throws ConfigError:
 /// exit 10 for mistakes in the recipe, 11 if the ranks do not fit.
 ExitCode check(const CheckArguments& arguments, std::ostream& out);
+
+/// Lower bound on the number of linear regions of a model's MLPs, for one kind of masks.
+struct Expressivity {
+  std::string setting;  ///< "dense or free masks", "these masks", "these masks, permuted"
+  RegionBound bound;
+};
+
+/// Shows how much expressivity structured sparsity masks leave to a model: a ReLU MLP cuts its
+/// input space into linear regions, the more the better. Takes the sparse MLP layers among
+/// `layers`, except stacks of experts, as one ReLU MLP. Returns bounds for dense or free
+/// (unstructured) masks, for its own masks, and for these with a permutation before each layer.
+/// Throws ConfigError if no MLP layer is sparse. Source: PA-DST ("Efficient Dynamic Structured
+/// Sparse Training with Learned Shuffles"), appendix C.
+std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& layers);
 
 }  // namespace shoal

@@ -17,10 +17,8 @@
 #include <vector>
 
 #include "launch/job/rank_facts.h"
-#include "launch/machine/core_use.h"
 #include "launch/machine/doctor.h"
 #include "launch/machine/machine_facts.h"
-#include "launch/machine/machine_memory.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
 #include "runtime/device/process_parts.h"

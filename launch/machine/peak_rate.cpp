@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/machine/core_use.h"
 #include "launch/machine/machine_facts.h"
 
 namespace shoal {

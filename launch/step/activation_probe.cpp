@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "launch/machine/machine_memory.h"
+#include "launch/machine/machine_facts.h"
 #include "launch/step/session.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/rank_grid.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "launch/machine/core_use.h"
+#include "launch/machine/machine_facts.h"
 #include "launch/machine/peak_rate.h"
 #include "parallel/comm/communicator.h"
 

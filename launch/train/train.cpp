@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "launch/check/check_recipe.h"
-#include "launch/check/memory_check.h"
+#include "launch/check/memory_estimate.h"
 #include "launch/check/recipe_notes.h"
 #include "launch/check/topology.h"
 #include "launch/data/open_split.h"
@@ -21,7 +21,7 @@
 #include "launch/job/rank_devices.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
-#include "launch/machine/machine_memory.h"
+#include "launch/machine/machine_facts.h"
 #include "launch/model/build_model.h"
 #include "launch/model/score_rule.h"
 #include "launch/recipe/recipe.h"

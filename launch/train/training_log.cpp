@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/machine/machine_memory.h"
+#include "launch/machine/machine_facts.h"
 #include "launch/train/recurrence.h"
 #include "moe/moe_metrics.h"
 #include "runtime/base/error.h"

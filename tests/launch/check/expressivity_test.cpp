@@ -1,4 +1,4 @@
-#include "launch/check/expressivity.h"
+#include "launch/check/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

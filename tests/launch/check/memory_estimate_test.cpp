@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/check/memory_check.h"
 #include "runtime/device/tensor_memory.h"
 #include "tests/support/scratch_folder.h"
 

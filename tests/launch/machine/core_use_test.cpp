@@ -1,4 +1,4 @@
-#include "launch/machine/core_use.h"
+#include "launch/machine/machine_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "launch/check/check_recipe.h"
-#include "launch/check/memory_check.h"
 #include "launch/check/memory_estimate.h"
 #include "launch/data/recipe_source.h"
 #include "moe/moe_layer.h"

@@ -1,4 +1,4 @@
-#include "launch/machine/machine_memory.h"
+#include "launch/machine/machine_facts.h"
 
 #include <gtest/gtest.h>
 
