@@ -23,7 +23,6 @@
 #include "launch/job/launch_info.h"
 #include "launch/machine/doctor.h"
 #include "launch/recipe/recipes.h"
-#include "launch/recipe/show.h"
 #include "launch/train/train.h"
 #include "runtime/base/text.h"
 #include "runtime/options/registry.h"

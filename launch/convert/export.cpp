@@ -190,7 +190,7 @@ std::string describe_model(const Recipe& recipe, const DataSource& source) {
 }
 
 WeightOrigin origin_of(const Manifest& manifest) {
-  WeightOrigin origin{manifest.recipe, manifest.step,
+  WeightOrigin origin{manifest.recipe, std::to_string(manifest.step),
                       build_info().version + " " + build_info().git_revision, ""};
   if (const ManifestValue* tokenizer = manifest.find_value(kDataTokenizer)) {
     origin.tokenizer = std::get<std::string>(tokenizer->value);
@@ -212,7 +212,8 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);
   const DataShape data = source->shape();
-  ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform()};
+  ModelToExport exported{recipe.model.backbone, recipe.task, data, source->image_transform(),
+                         source->class_names()};
   if (format) check_exportable(*format, exported, reader.path());
   const BuiltModel model = build_model(recipe, data);
   const FoldedWeights folded(recipe, model, reader);

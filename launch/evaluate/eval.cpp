@@ -110,19 +110,22 @@ EvalData open_eval_data(const OpenedCheckpoint& opened, const LaunchInfo& launch
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
   EvalData opened_data{open_valid(recipe, source, choose_workers(launch)), {}};
-  OpenSplit& data = opened_data.data;
-  data.warn = [](const std::string& line) { std::cerr << "warning: " << line << "\n"; };
-  if (opened.grid.world->rank() == 0) {
-    for (const std::string& line : data.samples->notes()) std::cerr << "note: " << line << "\n";
-    for (const std::string& line : data.samples->warnings()) data.warn(line);
-  }
-  require_own_tokenizer(opened.manifest, data.tokenizer);
+  const auto tell = [&opened](OpenSplit& split, const std::string& place) {
+    split.warn = [place](const std::string& line) {
+      std::cerr << "warning: " << place << line << "\n";
+    };
+    if (opened.grid.world->rank() == 0) {
+      for (const std::string& line : split.samples->notes()) {
+        std::cerr << "note: " << place << line << "\n";
+      }
+      for (const std::string& line : split.samples->warnings()) split.warn(line);
+    }
+    require_own_tokenizer(opened.manifest, split.tokenizer);
+  };
+  tell(opened_data.data, "");
   opened_data.sets =
-      open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
-  for (OpenSet& set : opened_data.sets) {
-    set.data.warn = data.warn;
-    require_own_tokenizer(opened.manifest, set.data.tokenizer);
-  }
+      open_sets(recipe, make_set_sources(recipe, *source, environment), opened_data.data.workers);
+  for (OpenSet& set : opened_data.sets) tell(set.data, "evaluate.sets." + set.name + ": ");
   return opened_data;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -34,13 +35,15 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-/// Gives a task new references from data.train, evenly spaced, unless it keeps those it has.
-/// Collective. False if interrupted.
-/// Throws DataError on every rank if data.train cannot be opened or is empty.
-bool add_references(References& references, const EvaluationParts& parts,
-                    const Interrupted& interrupted) {
-  references.set_own_samples(0);
-  if (!parts.renews_references || references.most_samples() == 0) return true;
+/// Tells the task which of its references are samples of a split.
+using TellOwn = std::function<void(const OpenSplit& split)>;
+
+/// Gives a task new references from data.train, evenly spaced, if it has some. Collective. nullopt
+/// if interrupted. Throws DataError on every rank if data.train cannot be opened or is empty.
+std::optional<TellOwn> add_references(const EvaluationParts& parts,
+                                      const Interrupted& interrupted) {
+  References* references = parts.task.references();
+  if (references == nullptr || references->most_samples() == 0) return [](const OpenSplit&) {};
   std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
     if (parts.train_data != nullptr) return;
@@ -50,20 +53,74 @@ bool add_references(References& references, const EvaluationParts& parts,
                     "name files that hold some, or set task.references: 0");
   });
   const OpenSplit& train = opened ? *opened : *parts.train_data;
-  const int64_t size = train.samples->size();
-  const bool is_own = !train.fingerprint.empty() && train.fingerprint == parts.data.fingerprint &&
-                      size == parts.data.samples->size();
-  references.clear();
-  references.set_own_samples(is_own ? size : 0);
-  const auto samples = spread_samples(*train.samples, references.most_samples());
+  references->clear();
+  const auto samples = spread_samples(*train.samples, references->most_samples());
   EvalLoader loader(*samples, loader_settings(parts.recipe, train, parts.grid));
   int64_t batches = 0;
   while (const std::optional<Batch> batch = loader.next()) {
-    if (interrupted && interrupted()) return false;
-    references.add(*batch);
+    if (interrupted && interrupted()) return std::nullopt;
+    references->add(*batch);
     if (parts.progress) parts.progress("references", ++batches, loader.num_batches());
   }
-  return true;
+  std::map<int64_t, int64_t> reference_at;  // by place in the files
+  for (int64_t i = 0; i < samples->size(); ++i) reference_at.emplace(samples->place(i), i);
+  return [references, reference_at, files = train.fingerprint](const OpenSplit& split) {
+    std::vector<int64_t> own;
+    const bool is_same = !files.empty() && split.fingerprint == files;
+    for (int64_t i = 0; is_same && i < split.samples->size(); ++i) {
+      const auto reference = reference_at.find(split.samples->place(i));
+      own.push_back(reference == reference_at.end() ? -1 : reference->second);
+    }
+    references->set_own(std::move(own));
+  };
+}
+
+/// Evaluates the task on parts.data alone, with the references that it has.
+std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, int64_t step,
+                                         RouterAgreement* agreement,
+                                         const Interrupted& interrupted) {
+  LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
+  if (parts.each_batch) settings.cut.group = 1;
+  EvalLoader loader(*parts.data.samples, settings);
+  std::vector<NamedSum> totals;
+  std::vector<MoeStats> layers;
+  std::vector<PictureColumn> pictures;
+  int64_t samples = 0, batches = 0;
+  bool is_first = parts.most_pictures > 0;
+  if (agreement != nullptr) agreement->begin_evaluation();
+  while (std::optional<Batch> batch = loader.next()) {
+    if (interrupted && interrupted()) return std::nullopt;
+    batch->context.step = step;
+    const torch::Tensor place_b = batch->context.sample_b;
+    if (parts.each_batch) batch->context.sample_b = torch::zeros_like(place_b);
+    const EvalOutput output = parts.task.evaluate(*batch);
+    add_sums(output.sums, totals);
+    add(layers, output.moe);
+    samples += batch->context.sample_b.size(0);
+    if (agreement != nullptr) agreement->add(output.moe);
+    if (parts.each_batch) parts.each_batch(place_b, *batch, output);
+    if (std::exchange(is_first, false)) {
+      const int64_t most = std::min(parts.most_pictures, batch->context.samples_in_micro);
+      pictures = gather_pictures(parts, *batch, 0, most);
+    }
+    if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
+  }
+  parts.grid.throw_if_failed();
+  const RouterAgreement::Counts own =
+      agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
+  // Summed in the same all-reduce, then removed.
+  totals.push_back({"samples", static_cast<double>(samples)});
+  totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
+  std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
+  const NamedSum same = totals.back();
+  totals.pop_back();
+  samples = std::llround(totals.back().sum);
+  totals.pop_back();
+  Evaluation result{parts.task.metrics(totals), samples};
+  result.moe = std::move(routing);
+  result.pictures = std::move(pictures);
+  if (same.weight > 0) result.router_agreement = same.sum / same.weight;
+  return result;
 }
 
 }  // namespace
@@ -208,58 +265,20 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  References* references = parts.task.references();
-  if (references && !add_references(*references, parts, interrupted)) return std::nullopt;
-  LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
-  if (parts.each_batch) settings.cut.group = 1;
-  EvalLoader loader(*parts.data.samples, settings);
-  std::vector<NamedSum> totals;
-  std::vector<MoeStats> layers;
-  std::vector<PictureColumn> pictures;
-  int64_t samples = 0, batches = 0;
-  bool is_first = parts.most_pictures > 0;
-  if (agreement != nullptr) agreement->begin_evaluation();
-  while (std::optional<Batch> batch = loader.next()) {
-    if (interrupted && interrupted()) return std::nullopt;
-    batch->context.step = step;
-    const torch::Tensor place_b = batch->context.sample_b;
-    if (parts.each_batch) batch->context.sample_b = torch::zeros_like(place_b);
-    const EvalOutput output = parts.task.evaluate(*batch);
-    add_sums(output.sums, totals);
-    add(layers, output.moe);
-    samples += batch->context.sample_b.size(0);
-    if (agreement != nullptr) agreement->add(output.moe);
-    if (parts.each_batch) parts.each_batch(place_b, *batch, output);
-    if (std::exchange(is_first, false)) {
-      const int64_t most = std::min(parts.most_pictures, batch->context.samples_in_micro);
-      pictures = gather_pictures(parts, *batch, 0, most);
-    }
-    if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
-  }
-  parts.grid.throw_if_failed();
-  const RouterAgreement::Counts own =
-      agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
-  // Summed in the same all-reduce, then removed.
-  totals.push_back({"samples", static_cast<double>(samples)});
-  totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
-  std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
-  const NamedSum same = totals.back();
-  totals.pop_back();
-  samples = std::llround(totals.back().sum);
-  totals.pop_back();
-  Evaluation result{parts.task.metrics(totals), samples};
-  result.moe = std::move(routing);
-  result.pictures = std::move(pictures);
-  if (same.weight > 0) result.router_agreement = same.sum / same.weight;
+  const std::optional<TellOwn> tell_own = add_references(parts, interrupted);
+  if (!tell_own) return std::nullopt;
+  (*tell_own)(parts.data);
+  std::optional<Evaluation> result = evaluate_split(parts, step, agreement, interrupted);
+  if (!result) return std::nullopt;
   for (const OpenSet& set : parts.sets) {
-    EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid, parts.train_data};
+    (*tell_own)(set.data);
+    EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid};
     own.progress = parts.progress;
-    own.renews_references = false;
-    const auto of_set = evaluate(own, step, nullptr, interrupted);
+    const auto of_set = evaluate_split(own, step, nullptr, interrupted);
     if (!of_set) return std::nullopt;
-    add_set_metrics(set.name, of_set->metrics, of_set->samples, result.metrics);
+    add_set_metrics(set.name, of_set->metrics, of_set->samples, result->metrics);
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

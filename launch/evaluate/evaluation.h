@@ -50,7 +50,6 @@ struct EvaluationParts {
   int64_t most_pictures = 0;
   Progress progress = {};
   std::span<const OpenSet> sets = {};  ///< evaluated after the data
-  bool renews_references = true;       ///< false: the task keeps those of the evaluation before
   /// Called on all ranks after each batch; `place_b`: places of this rank's samples in the split.
   /// If set, each sample is computed apart: in a routing group of its own, and with the random
   /// numbers of a first sample, so that its outputs do not depend on other samples.

@@ -28,10 +28,10 @@ void put_class(Json& row, const std::string& key, size_t index, const ClassNames
   if (index < names.size()) row[key + "_name"] = names[index];
 }
 
-Json sample_row(size_t sample, size_t label, const OpenSplit& data, const ClassNames& names) {
-  Json row{{"sample", sample}};
-  if (const std::string file = data.samples->name(static_cast<int64_t>(sample)); !file.empty())
-    row["file"] = file;
+Json sample_row(size_t guess, size_t label, const OpenSplit& data, const ClassNames& names) {
+  const auto index = static_cast<int64_t>(guess);
+  Json row{{"sample", data.samples->place(index)}};
+  if (const std::string file = data.samples->name(index); !file.empty()) row["file"] = file;
   put_class(row, "label", label, names);
   return row;
 }

@@ -28,7 +28,7 @@ struct Predictions {
     double probability = 0.0;  ///< of the predicted class
   };
   std::vector<Guess> guesses;  ///< of the samples in order
-  /// A line of JSON for each sample: "sample" (its place in the split), "file" (if it has one),
+  /// A line of JSON for each sample: "sample" (its place in data.valid), "file" (if it has one),
   /// "label", "label_name" (if known), "top" (five classes), "probability" (of the label).
   std::string lines;
 };

@@ -4,25 +4,12 @@
 #include <utility>
 
 #include "runtime/data/augment.h"
+#include "runtime/options/automatic_values.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {
-
-/// The normalisation among a source's options; null if it has none.
-NormaliseOptions* find_normalise(const config::Type& type, void* options) {
-  for (const config::FieldInfo& field : type.fields) {
-    void* member = field.member(options);
-    if (&field.type() == &config::type_of<NormaliseOptions>()) {
-      return static_cast<NormaliseOptions*>(member);
-    }
-    NormaliseOptions* found =
-        field.rules.is_inlined ? find_normalise(field.type(), member) : nullptr;
-    if (found != nullptr) return found;
-  }
-  return nullptr;
-}
 
 /// Adds the entries of `own` that `section` lacks, below shared sections too; not below a choice of
 /// another member, which has other keys.
@@ -72,15 +59,12 @@ config::Node typed_part(const config::Node& section) {
 }  // namespace
 
 bool fix_normalisation(DataOptions& data) {
-  if (data.source.is_empty()) return false;
-  NormaliseOptions* normalise =
-      find_normalise(data.source.member()->options_type(), data.source.erased_options());
+  auto* normalise = config::find_options<NormaliseOptions>(config::type_of<DataOptions>(), &data);
   if (normalise == nullptr || (normalise->mean && normalise->std)) return false;
   try {
-    const auto source = Registry<DataSource>::create(data.source, {});
-    const ChannelStats stats = source->image_transform().value().stats;
-    *normalise = {stats.mean, stats.std};
-    return true;
+    const auto images = Registry<DataSource>::create(data.source, {})->image_transform();
+    if (images) *normalise = {images->stats.mean, images->stats.std};
+    return images.has_value();
   } catch (const ConfigError&) {
     return false;
   }

@@ -262,7 +262,8 @@ struct EvaluateOptions {
         field(
             "sets", &EvaluateOptions::sets,
             "further validation sets by name, {NAME: {…}}: of each the keys of `data` in which it "
-            "differs; its split `valid` is evaluated, with metrics NAME.METRIC"),
+            "differs; its split `valid` is evaluated, with metrics NAME.METRIC",
+            changes_scores()),
         field("score", &EvaluateOptions::score,
               "metric that selects the best checkpoint, NAME.METRIC of a set; auto: the task's, on "
               "data.valid",

@@ -8,8 +8,11 @@
 #include <string_view>
 #include <system_error>
 
+#include "launch/recipe/recipe.h"
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
+#include "runtime/options/config_reader.h"
+#include "runtime/options/config_writer.h"
 
 namespace shoal {
 namespace {
@@ -118,6 +121,18 @@ ExitCode recipes(const std::string& folder, const std::vector<std::string>& word
   throw Error(ExitCode::kUsage,
               "no recipe has '" + join_words(words, " ") + "' in its path or first sentence",
               "see shoal recipes");
+}
+
+ExitCode show(const ShowArguments& arguments, std::ostream& out) {
+  LoadedRecipe loaded =
+      config::load_options<Recipe>(arguments.source, config::UnsetVariable::kKeep);
+  if (!arguments.minimal) loaded.found = find_classes(loaded.options);
+  const config::Type& type = config::type_of<Recipe>();
+  config::Node tree = arguments.minimal ? config::to_minimal_node(type, &loaded.options)
+                                        : config::to_node(type, &loaded.options);
+  config::keep_unset_variables(tree, loaded.document.root);
+  out << config::emit(tree, origins_of(loaded));
+  return ExitCode::kOk;
 }
 
 std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/yaml/recipe_document.h"
 
 namespace shoal {
 
@@ -21,5 +22,14 @@ std::vector<std::string> nearest_recipes(const std::string& path, const std::str
 /// Returns the folder of recipes of the program at path `program`: `configs` of its source tree, or
 /// `share/shoal/configs` beside its `bin`, if installed. Throws Error (exit 2) if there is neither.
 std::string find_recipes_folder(const std::string& program);
+
+/// `shoal show RECIPE [key=value …] [--minimal]`.
+struct ShowArguments {
+  config::RecipeSource source;  ///< file and overrides
+  bool minimal = false;         ///< only values that differ from the defaults
+};
+
+/// Prints a valid recipe with includes, overrides and defaults applied, and each value's origin.
+ExitCode show(const ShowArguments& arguments, std::ostream& out);
 
 }  // namespace shoal

@@ -21,7 +21,9 @@
 #include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/checkpoint/state_list.h"
+#include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/build_info.h"
+#include "runtime/base/text.h"
 #include "runtime/data/class_options.h"
 #include "runtime/options/config_writer.h"
 
@@ -133,6 +135,24 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   return true;
 }
 
+/// The classes of a head that model.init_from takes; empty without such a head, or if not known.
+/// Collective.
+std::vector<std::string> initial_classes(const Recipe& recipe, Communicator& world) {
+  constexpr const char* kHead = "head.weight";
+  const std::optional<InitFrom>& init_from = recipe.model.init_from;
+  if (!init_from) return {};
+  const bool takes_head =
+      init_from->take.empty() || std::ranges::any_of(init_from->take, [](const auto& pattern) {
+        return matches_glob(kHead, pattern);
+      });
+  const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from->from); });
+  const Manifest manifest = read_manifest(path, world);
+  Recipe stored = stored_recipe(manifest, path);
+  const ClassOptions* classes = class_options_of(stored.data.source);
+  if (!takes_head || classes == nullptr || manifest.find_tensor(kHead) == nullptr) return {};
+  return classes->class_names;
+}
+
 }  // namespace
 
 std::string load_initial_weights(Session& session, const Recipe& recipe) {
@@ -143,23 +163,36 @@ std::string load_initial_weights(Session& session, const Recipe& recipe) {
   return source;
 }
 
-void keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_unreadable) {
+std::string keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_unreadable) {
   const RunOptions& run = loaded.options.run;
   ClassOptions* own = class_options_of(loaded.options.data.source);
-  if (run.on_existing != OnExisting::kResume || own == nullptr) return;
-  const auto manifest =
-      read_newest_manifest(fmt::format("{}/{}/ckpt", run.root, run.name), world, pass_unreadable);
-  if (!manifest) return;
-  Recipe stored = stored_recipe(*manifest);
-  const ClassOptions* kept = class_options_of(stored.data.source);
-  if (kept == nullptr) return;
+  if (own == nullptr) return "";
   const auto is_found = [&loaded](const char* key) {
     return std::ranges::any_of(loaded.found,
                                [key](const auto& path) { return path.ends_with(key); });
   };
-  if (is_found(".classes")) own->classes = kept->classes;
-  if (own->class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
+  std::optional<Manifest> resumed;
+  if (run.on_existing == OnExisting::kResume) {
+    resumed = read_newest_manifest(run_path(run) + "/ckpt", world, pass_unreadable);
+  }
+  if (resumed) {
+    Recipe stored = stored_recipe(*resumed);
+    const ClassOptions* kept = class_options_of(stored.data.source);
+    if (kept == nullptr) return "";
+    if (is_found(".classes")) own->classes = kept->classes;
+    if (own->class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
+  } else {
+    const std::vector<std::string> initial = initial_classes(loaded.options, world);
+    if (initial.empty() || own->class_names.empty() || initial == own->class_names) return "";
+    if (!is_found(".class_names") || !std::ranges::is_permutation(initial, own->class_names)) {
+      return "model.init_from takes a head that was trained for other classes than "
+             "data.class_names, or for the same in another order; "
+             "model.init_from.take=[backbone.*] starts with a new one";
+    }
+    own->class_names = initial;
+  }
   share_classes(loaded.options);
+  return "";
 }
 
 CheckpointWriter::Options begin_or_resume(Session& session, const Recipe& recipe,

@@ -232,10 +232,11 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   return clock;
 }
 
-/// Gives a run that is to be resumed the classes of its checkpoint (keep_classes). Collective.
-void keep_own_classes(TrainingJob& job, Communicator& world) {
+/// Gives a run the classes of the checkpoint that it goes on from (keep_classes). Collective.
+void keep_own_classes(TrainingJob& job, Communicator& world, const Tell& tell) {
   CheckedRecipe& checked = job.checked;
-  keep_classes(checked.loaded, world, job.arguments.override_fixed);
+  const std::string other = keep_classes(checked.loaded, world, job.arguments.override_fixed);
+  if (!other.empty()) tell("warning: " + other);
   const auto& environment = job.arguments.source.environment;
   checked.source = make_source(checked.loaded.options, environment);
   checked.sets = make_set_sources(checked.loaded.options, *checked.source, environment);
@@ -265,7 +266,7 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     told.push_back(line);
   };
   job.stage = "opening the data";
-  keep_own_classes(job, *grid.world);
+  keep_own_classes(job, *grid.world, tell);
   const JobData data = open_data(recipe, {job.checked.source, job.checked.sets},
                                  choose_workers(job.launch), *grid.world, console);
   job.stage = "building the model";

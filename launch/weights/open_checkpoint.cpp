@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <iostream>
+#include <map>
 #include <utility>
 
 #include "launch/job/rank_devices.h"
@@ -54,21 +55,31 @@ std::vector<std::string> find_paths(LoadedRecipe& loaded, const std::string& sta
   std::vector<std::string> lines;
   const std::string here = working_directory();
   if (started_in.empty() || started_in == here) return lines;
-  const auto find = [&](const std::string& key, std::string& path) {
-    const config::Position given = config::find_position(loaded.document.root, key);
-    const bool is_typed = given.source && given.source->is_command_line;
-    const bool is_in_data_path = key.find(".train.") != key.npos || key.find(".valid.") != key.npos;
-    if (is_typed || is_in_data_path || path.starts_with('/') || data_file_exists(path)) return;
-    const std::string there = started_in + "/" + path;
-    const bool is_found = data_file_exists(there);
-    lines.push_back(
-        fmt::format("{}: '{}' is not in the working directory {}, {} {}, where the run was started",
-                    key, path, here, is_found ? "but in" : "nor in", started_in));
-    if (is_found) path = there;
+  std::map<std::string, std::string> found;  // sets share paths with `data`
+  const auto find_in = [&](const std::string& section, const config::Type& type, void* object) {
+    visit_paths(type, object, "", false, [&](const std::string& inner, std::string& path) {
+      const bool is_in_data_path = inner.starts_with("train.") || inner.starts_with("valid.");
+      if (is_in_data_path || path.starts_with('/') || data_file_exists(path)) return;
+      const std::string key = config::join_path(section, inner), there = started_in + "/" + path;
+      if (const auto shared = found.find(path); shared != found.end()) path = shared->second;
+      const config::Position given = config::find_position(loaded.document.root, key);
+      const bool is_typed = given.source && given.source->is_command_line;
+      if (is_typed || path.starts_with('/')) return;
+      const bool is_found = data_file_exists(there);
+      lines.push_back(fmt::format(
+          "{}: '{}' is not in the working directory {}, {} {}, where the run was started", key,
+          path, here, is_found ? "but in" : "nor in", started_in));
+      if (!is_found) return;
+      found[path] = there;
+      path = there;
+    });
   };
-  visit_paths(config::type_of<DataOptions>(), &loaded.options.data, "data", false, find);
-  visit_paths(config::type_of<Choice<Backbone>>(), &loaded.options.model.backbone, "model", false,
-              find);
+  Recipe& recipe = loaded.options;
+  find_in("data", config::type_of<DataOptions>(), &recipe.data);
+  for (auto& [name, data] : recipe.evaluate.sets) {
+    find_in("evaluate.sets." + name, config::type_of<DataOptions>(), &data);
+  }
+  find_in("model", config::type_of<Choice<Backbone>>(), &recipe.model.backbone);
   return lines;
 }
 
@@ -101,11 +112,13 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
   }
   opened.recipe = std::move(changed.loaded.options);
   if (guard.rank() == 0 && opened.recipe.data.source.name() != own.data.source.name()) {
-    std::cerr << fmt::format(
-        "note: data.source={} keeps of the checkpoint's data: {}\n{}",
-        opened.recipe.data.source.name(),
-        changed.kept.empty() ? "nothing" : join_words(changed.kept),
-        is_unknown ? "warning: imported weights do not tell data.normalise; set it\n" : "");
+    std::cerr << fmt::format("note: data.source={} keeps of the checkpoint's data: {}\n",
+                             opened.recipe.data.source.name(),
+                             changed.kept.empty() ? "nothing" : join_words(changed.kept));
+  }
+  DataOptions data = opened.recipe.data;
+  if (guard.rank() == 0 && is_unknown && fix_normalisation(data)) {
+    std::cerr << "warning: imported weights do not tell data.normalise; set it\n";
   }
   opened.raw_weights = choice.raw_weights;
   opened.override_model = choice.override_model;

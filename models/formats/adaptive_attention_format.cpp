@@ -13,7 +13,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/size_limits.h"
 #include "runtime/base/text.h"
-#include "runtime/data/images/shapes.h"
 
 // D width  N tokens  P patch
 namespace shoal {
@@ -50,10 +49,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
     set_heads_and_keys(weights.config(), model, stem.image_size, recipe);
     recipe.backbone = Choice<Backbone>("adaptive_attention", model);
     recipe.task = Choice<Task>("denoise");
-    ShapesSource::Options data;
-    data.image_size = stem.image_size;
-    data.images.normalise = {.mean = {{0, 0, 0}}, .std = {{1, 1, 1}}};
-    recipe.data = Choice<DataSource>("shapes", data);
+    recipe.data = images_to_name(stem, {{"normalise", {{"mean", {0, 0, 0}}, {"std", {1, 1, 1}}}}});
     return recipe;
   }
 

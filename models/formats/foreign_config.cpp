@@ -115,6 +115,19 @@ std::optional<std::vector<double>> ForeignConfig::numbers(std::string_view key) 
   return numbers;
 }
 
+std::vector<std::string> ForeignConfig::texts(std::string_view key) const {
+  std::vector<std::string> texts;
+  const nlohmann::json* value = find(key);
+  for (size_t i = 0; value != nullptr && i < value->size(); ++i) {
+    const nlohmann::json::json_pointer place("/" + std::to_string(i));
+    const bool is_text =
+        value->is_structured() && value->contains(place) && value->at(place).is_string();
+    if (!is_text) return {};
+    texts.push_back(value->at(place));
+  }
+  return texts;
+}
+
 std::string ForeignConfig::written(std::string_view key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return "";

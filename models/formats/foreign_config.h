@@ -42,6 +42,8 @@ class ForeignConfig {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<std::vector<double>> numbers(std::string_view key) const;
+  /// The texts of a list, or of an object by its keys "0", "1"…; empty for any other value.
+  std::vector<std::string> texts(std::string_view key) const;
   /// The value as JSON text, truncated if long; "" if the key is missing.
   std::string written(std::string_view key) const;
   /// The object at a key; empty if the key is missing.

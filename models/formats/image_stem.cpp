@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
+
+#include "runtime/options/config_reader.h"
 
 namespace shoal {
 namespace {
@@ -33,6 +37,14 @@ ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name
   }
   mistakes.throw_if_any(fmt::format("'{}' is not supported:", weights.path()));
   return {shape[1], shape[2], shape[0], side * shape[2]};
+}
+
+Choice<DataSource> images_to_name(const ImageStem& stem, nlohmann::ordered_json keys) {
+  keys["source"] = "image_folder";
+  keys["path"] = "FOLDER";
+  keys["image_size"] = stem.image_size;
+  return config::load_options_text<DataOptions>(keys.dump(), "the data of imported weights")
+      .options.source;
 }
 
 }  // namespace shoal

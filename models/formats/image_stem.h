@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "models/formats/foreign_weights.h"
+#include "runtime/data/data_source.h"
 
 namespace shoal {
 
@@ -16,5 +18,9 @@ struct ImageStem {
 /// patches. Throws Error (exit 12) unless images and patches are square and have 3 channels.
 ImageStem read_image_stem(const ForeignWeights& weights, const std::string& name,
                           int64_t num_patches);
+
+/// A data source for imported weights, image_folder, whose data.path users replace. `keys`: further
+/// keys of `data`.
+Choice<DataSource> images_to_name(const ImageStem& stem, nlohmann::ordered_json keys);
 
 }  // namespace shoal

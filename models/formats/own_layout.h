@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,7 +19,7 @@ inline constexpr std::string_view kOwnLayout = "safetensors";
 /// Origin of exported weights, stored in the file's metadata.
 struct WeightOrigin {
   std::string recipe;     ///< of the checkpoint, as YAML
-  int64_t step = 0;       ///< of the checkpoint
+  std::string step;       ///< of the checkpoint
   std::string shoal;      ///< version and revision of the exporting program
   std::string tokenizer;  ///< Tokenizer::identity(); empty: unknown
 };
@@ -29,8 +28,7 @@ struct WeightOrigin {
 /// `shoal_step`, `shoal_version` and, if known, `shoal_tokenizer`.
 std::map<std::string, std::string> to_metadata(const WeightOrigin& origin);
 
-/// Reads the origin back. Throws Error (exit 12) for a file without a recipe, CheckpointError for a
-/// step that is not a number.
+/// Reads the origin back. Throws Error (exit 12) for a file without a recipe.
 WeightOrigin origin_of(const ForeignWeights& weights);
 
 /// Pairs each weight of the model with itself: foreign names equal Shoal's names.

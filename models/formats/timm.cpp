@@ -5,20 +5,41 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "runtime/data/images/shapes.h"
+#include "runtime/data/class_options.h"
 
 namespace shoal::timm {
+namespace {
+
+/// Names of the classes, by timm or by Hugging Face's Transformers; empty without such names.
+std::vector<std::string> read_class_names(const ForeignConfig& config) {
+  std::vector<std::string> names = config.texts("label_names");
+  if (names.empty()) names = config.section("pretrained_cfg").texts("label_names");
+  if (names.empty()) names = config.texts("id2label");
+  const bool are_numbers = !names.empty() && names.front() == "LABEL_0";
+  return are_numbers ? std::vector<std::string>() : names;
+}
+
+}  // namespace
 
 void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const ImageStem& stem) {
   recipe.task = Choice<Task>("classify");
-  ShapesSource::Options data;
-  data.image_size = stem.image_size;
-  data.classes = weights.shape_of("head.weight", 2)[0];
+  const int64_t classes = weights.shape_of("head.weight", 2)[0];
+  nlohmann::ordered_json data{{"classes", classes}};
   const ForeignConfig pretrained = weights.config().section("pretrained_cfg");
-  data.images.normalise.mean = pretrained.numbers("mean");
-  data.images.normalise.std = pretrained.numbers("std");
-  recipe.data = Choice<DataSource>("shapes", data);
+  for (const char* key : {"mean", "std"}) {
+    if (const auto numbers = pretrained.numbers(key)) data["normalise"][key] = *numbers;
+  }
+  const std::vector<std::string> names = read_class_names(weights.config());
+  if (std::ssize(names) == classes && unfit_name(names).empty()) {
+    data["class_names"] = names;
+  } else if (!names.empty()) {
+    recipe.assumed_keys.push_back(
+        {"data.class_names",
+         fmt::format("none, as config.json has no {} different names", classes)});
+  }
+  recipe.data = images_to_name(stem, std::move(data));
 }
 
 void check_model_args(const ForeignConfig& config, const std::vector<std::string>& known,
@@ -94,10 +115,11 @@ std::string write_config(const ModelToExport& model, const std::string& architec
     pretrained["mean"] = model.images->stats.mean;
     pretrained["std"] = model.images->stats.std;
   }
-  const nlohmann::ordered_json config{
+  nlohmann::ordered_json config{
       {"architecture", architecture}, {"num_classes", model.data.classes},
       {"num_features", width},        {"global_pool", model_args.at("global_pool")},
       {"model_args", model_args},     {"pretrained_cfg", pretrained}};
+  if (!model.class_names.empty()) config["label_names"] = model.class_names;
   return config.dump(2) + "\n";
 }
 

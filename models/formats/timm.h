@@ -14,10 +14,9 @@
 /// (`architecture`, `num_classes`, `model_args`, `pretrained_cfg`), stem and head.
 namespace shoal::timm {
 
-/// Sets the task to `classify` and the data source to `shapes`, synthetic images of geometric
-/// shapes. The source is a placeholder that users replace by data.source=…. Image size and number
-/// of classes are those of the weights; mean and deviation are read from config.json if it has
-/// them. Throws Error (exit 12) if there is no head.weight.
+/// Sets the task to `classify` and the data to images_to_name. Image size and number of classes are
+/// those of the weights; mean, deviation and names of the classes are read from config.json if it
+/// has them. Throws Error (exit 12) if there is no head.weight.
 void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const ImageStem& stem);
 
 /// Adds a mistake for each key of `model_args` not in `known`, since it may change the model.

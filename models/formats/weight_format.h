@@ -59,6 +59,7 @@ struct ModelToExport {
   const Choice<Task>& task;
   DataShape data;
   std::optional<ImageTransform> images = {};  ///< preprocessing of its images
+  std::vector<std::string> class_names = {};  ///< by label; empty: not known
   std::string dtype = "float32";              ///< of the exported tensors
 };
 

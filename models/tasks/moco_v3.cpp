@@ -204,8 +204,10 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear() override { neighbours_.clear(), own_samples_ = 0; }
-  void set_own_samples(int64_t samples) override { own_samples_ = samples; }
+  void clear() override { neighbours_.clear(), own_.clear(); }
+  void set_own(std::vector<int64_t> reference_of_sample) override {
+    own_ = std::move(reference_of_sample);
+  }
   void add(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     neighbours_.add(backbone_->forward(input_of(batch), batch.context).pooled_bD, batch.label_b,
@@ -239,11 +241,8 @@ class MocoV3 : public Task, public References {
 
   /// For NearestNeighbours::classify.
   torch::Tensor own_references(const torch::Tensor& sample_b) const {
-    if (own_samples_ == 0) return {};
-    const int64_t count = neighbours_.size();
-    const torch::Tensor next_b = (sample_b * count + (own_samples_ - 1)).floor_divide(own_samples_);
-    const torch::Tensor is_own_b = (next_b * own_samples_).floor_divide(count) == sample_b;
-    return next_b.masked_fill(is_own_b.logical_not(), -1);
+    if (own_.empty()) return {};
+    return torch::tensor(own_, sample_b.options()).index_select(0, sample_b);
   }
 
   torch::Tensor query_of(const torch::Tensor& feature_bD, bool is_training) {
@@ -282,7 +281,7 @@ class MocoV3 : public Task, public References {
   std::shared_ptr<Backbone> backbone_, key_backbone_;
   ProjectionHead projector_{nullptr}, predictor_{nullptr}, key_projector_{nullptr};
   NearestNeighbours neighbours_;
-  int64_t own_samples_ = 0;  ///< of set_own_samples
+  std::vector<int64_t> own_;  ///< of set_own
 };
 
 const Registration<Task, MocoV3> registered_moco_v3{

@@ -15,7 +15,8 @@ namespace {
 
 const AutomaticValues<ClassOptions> automatic_class_options;
 
-/// The first name that repeats or cannot be written in a recipe; "" if there is none.
+}  // namespace
+
 std::string unfit_name(std::vector<std::string> names) {
   std::ranges::sort(names);
   for (size_t i = 0; i < names.size(); ++i) {
@@ -25,22 +26,6 @@ std::string unfit_name(std::vector<std::string> names) {
   }
   return "";
 }
-
-ClassOptions* find_class_options(const config::Type& type, void* object) {
-  if (&type == &config::type_of<ClassOptions>()) return static_cast<ClassOptions*>(object);
-  if (type.kind == config::Kind::kChoice) {
-    auto& choice = const_cast<config::ChoiceValue&>(type.choice(object));
-    if (choice.is_empty()) return nullptr;
-    return find_class_options(choice.member()->options_type(), choice.erased_options());
-  }
-  ClassOptions* found = nullptr;
-  for (const config::FieldInfo& field : type.fields) {
-    if (found == nullptr) found = find_class_options(field.type(), field.member(object));
-  }
-  return found;
-}
-
-}  // namespace
 
 void ClassOptions::validate(Problems& problems) const {
   const std::string unfit = unfit_name(class_names);
@@ -79,6 +64,12 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
         .push_back(fmt::format("{}: has {} of the {} classes of data.classes", place, found.size(),
                                *options.classes));
   }
+  if (const std::string unfit = unfit_name(found); names.empty() && !unfit.empty()) {
+    labels.warnings.push_back(
+        fmt::format("{}: its classes are numbers without names, since {} repeats, or is not plain "
+                    "UTF-8 text; rename it",
+                    place, quoted_excerpt(unfit)));
+  }
   if (found.empty() || names.empty()) return labels;
   std::map<std::string, int64_t> label_of;
   for (const std::string& name : names) label_of.emplace(name, std::ssize(label_of));
@@ -99,7 +90,7 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
 }
 
 ClassOptions* class_options_of(Choice<DataSource>& source) {
-  return find_class_options(config::type_of<Choice<DataSource>>(), &source);
+  return config::find_options<ClassOptions>(config::type_of<Choice<DataSource>>(), &source);
 }
 
 }  // namespace shoal

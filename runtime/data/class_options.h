@@ -11,6 +11,9 @@
 
 namespace shoal {
 
+/// The first name that repeats or cannot be written in a recipe; "" if there is none.
+std::string unfit_name(std::vector<std::string> names);
+
 /// Keys of sources whose files can name classes. A label is the place of its class in class_names,
 /// whatever order the files have.
 struct ClassOptions {

@@ -54,6 +54,8 @@ class SampleSet {
   /// change with the epoch, such as windows of a text; evaluation reads epoch 0. Deterministic.
   /// Several threads may call it at once. Throws: DataError that names file and record.
   virtual Sample read(int64_t index, int64_t epoch) const = 0;
+  /// The place of record `index` in its split, of which this set may hold a part.
+  virtual int64_t place(int64_t index) const { return index; }
   /// The file of record `index` for display, such as a path; "" if it has none of its own.
   virtual std::string name(int64_t /*index*/) const { return ""; }
   /// Counts of a text, from which bits per byte and word perplexity follow. May read all files.

@@ -22,6 +22,9 @@ class SampleSubset final : public SampleSet {
   Sample read(int64_t index, int64_t epoch) const override {
     return all_->read(indices_[static_cast<size_t>(index)], epoch);
   }
+  int64_t place(int64_t index) const override {
+    return all_->place(indices_[static_cast<size_t>(index)]);
+  }
   std::string name(int64_t index) const override {
     return all_->name(indices_[static_cast<size_t>(index)]);
   }

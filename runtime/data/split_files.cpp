@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <system_error>
 
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
@@ -21,6 +22,12 @@ std::vector<std::string> paths_in(const std::string& folder,
     paths.push_back((std::filesystem::path(folder) / file).lexically_normal().string());
   }
   return paths;
+}
+
+std::string without_links(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path found = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path : found.string();
 }
 
 std::vector<std::string> both(std::vector<std::string> first,

@@ -13,6 +13,9 @@ namespace shoal {
 /// Returns the path of each file: `folder` and its name, joined and normalised.
 std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& files);
 
+/// The absolute path with links resolved, as far as it exists.
+std::string without_links(const std::string& path);
+
 /// `first`, followed by `second`.
 std::vector<std::string> both(std::vector<std::string> first,
                               const std::vector<std::string>& second);

@@ -31,19 +31,25 @@ void resolve(ResolvedOn when, const Type& type, void* object) {
   }
 }
 
-void resolve_all(ResolvedOn when, const Type& type, void* object) {
+void visit_all(const Type& type, void* object,
+               const std::function<void(const Type& type, void* object)>& visit) {
   if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
     for (std::size_t i = 0; i < type.size(object); ++i) {
-      resolve_all(when, type.element(), const_cast<void*>(type.at(object, i)));
+      visit_all(type.element(), const_cast<void*>(type.at(object, i)), visit);
     }
   }
   if (type.kind == Kind::kChoice) {
     auto& choice = const_cast<ChoiceValue&>(type.choice(object));
     if (choice.is_empty()) return;
-    resolve_all(when, choice.member()->options_type(), choice.erased_options());
+    visit_all(choice.member()->options_type(), choice.erased_options(), visit);
   }
-  for (const FieldInfo& field : type.fields) resolve_all(when, field.type(), field.member(object));
-  resolve(when, type, object);
+  for (const FieldInfo& field : type.fields) visit_all(field.type(), field.member(object), visit);
+  visit(type, object);
+}
+
+void resolve_all(ResolvedOn when, const Type& type, void* object) {
+  visit_all(type, object,
+            [when](const Type& inner, void* options) { resolve(when, inner, options); });
 }
 
 }  // namespace shoal::config

@@ -83,18 +83,6 @@ SplitPlace place_of(const ImageFolderOptions& options, Split split) {
   return split == Split::kTrain ? place(options.train) : place(options.valid);
 }
 
-/// The place with links resolved, as absolute paths, as far as these exist.
-SplitPlace without_links(SplitPlace place) {
-  const auto resolve = [](std::string& path) {
-    std::error_code failed;
-    const fs::path found = fs::weakly_canonical(path, failed);
-    if (!failed) path = found.string();
-  };
-  resolve(place.folder);
-  if (place.list) resolve(*place.list);
-  return place;
-}
-
 /// Whether all images of a folder are a split, and the other split's folder is it or inside it.
 bool holds(const SplitPlace& all, const SplitPlace& other) {
   return !all.list &&
@@ -200,9 +188,21 @@ class ImageFolderSource : public DataSource {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
   /// Reports overlap: equal folder and list, or one split's folder (no list) contains the other's.
+  /// Also reports class folders of another number than data.classes.
   void check_training(Problems& problems) const override {
-    const SplitPlace train = without_links(place_of(options_, Split::kTrain));
-    const SplitPlace valid = without_links(place_of(options_, Split::kValid));
+    for (const Split split : {Split::kTrain, Split::kValid}) {
+      const SplitPlace place = place_of(options_, split);
+      std::error_code unknown;
+      if (place.list || !fs::is_directory(place.folder, unknown)) continue;
+      const std::string mismatch =
+          class_count_mismatch(place.folder, class_folders(place.folder), options_.classes);
+      if (!mismatch.empty()) return problems.add("classes", mismatch);
+    }
+    SplitPlace train = place_of(options_, Split::kTrain), valid = place_of(options_, Split::kValid);
+    for (SplitPlace* place : {&train, &valid}) {
+      place->folder = without_links(place->folder);
+      if (place->list) place->list = without_links(*place->list);
+    }
     if (train != valid && !holds(train, valid) && !holds(valid, train)) return;
     problems.add(options_.valid.list ? "valid.list" : "valid.folder",
                  "these images are trained on as well; name others");

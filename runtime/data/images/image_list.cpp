@@ -18,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostFolders = 16;
+constexpr const char* kFoldersHint =
+    "data.path with data.train.folder and data.valid.folder must name folders of images; for files "
+    "of another layout set data.source";
 
 struct FolderNames {
   std::vector<std::string> folders, images;
@@ -39,9 +42,7 @@ FolderNames names_in(const fs::path& folder) {
     }
   }
   if (failed) {
-    throw DataError(
-        folder.string() + ": cannot be listed: " + failed.message(),
-        "data.path with data.train.folder and data.valid.folder must name folders of images");
+    throw DataError(folder.string() + ": cannot be listed: " + failed.message(), kFoldersHint);
   }
   std::sort(names.folders.begin(), names.folders.end());
   std::sort(names.images.begin(), names.images.end());
@@ -83,12 +84,8 @@ std::vector<ImageEntry> images_of_classes(const fs::path& root, const ClassOptio
   }
   const std::vector<int64_t> label_of =
       label_classes(names.folders, classes, root.string(), Split::kValid).label_of;
-  if (label_of.empty() && std::ssize(names.folders) != classes.classes) {
-    throw DataError(
-        fmt::format("{}: {}, and data.classes is {}", root.string(),
-                    counted(std::ssize(names.folders), "class folder"), *classes.classes),
-        "set data.classes to the number of folders, or to none if they are not classes");
-  }
+  const std::string mismatch = class_count_mismatch(root.string(), names.folders, classes);
+  if (!mismatch.empty()) throw DataError(mismatch, "");
   ImageFinder finder(root);
   for (size_t i = 0; i < names.folders.size(); ++i) {
     const std::string& name = names.folders[i];
@@ -135,6 +132,18 @@ std::string image_ending(std::string_view name) {
   return is_image ? ending : "";
 }
 
+std::string class_count_mismatch(const std::string& folder,
+                                 const std::vector<std::string>& class_folders,
+                                 const ClassOptions& classes) {
+  const bool is_named = !class_folders.empty() && !classes.class_names.empty();
+  const int64_t found = std::ssize(class_folders), wanted = classes.classes.value_or(0);
+  if (is_named || wanted == 0 || found == wanted) return "";
+  return fmt::format(
+      "{}: {}, and data.classes is {}; set it to the number of folders, or to none if they are not "
+      "classes",
+      folder, counted(found, "class folder"), wanted);
+}
+
 std::vector<std::string> class_folders(const std::string& folder) {
   return names_in(folder).folders;
 }
@@ -144,9 +153,8 @@ std::vector<ImageEntry> images_of_folder(const std::string& folder, const ClassO
   ImageFinder finder(folder);
   finder.add({}, 0, 0);
   if (finder.entries.empty()) {
-    throw DataError(
-        folder + ": no image (.jpg, .jpeg, .png) in it or its subfolders",
-        "data.path with data.train.folder and data.valid.folder must name folders of images");
+    throw DataError(folder + ": no image (.jpg, .jpeg, .png) in it or its subfolders",
+                    kFoldersHint);
   }
   return std::move(finder.entries);
 }

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -88,11 +87,7 @@ std::vector<std::string> without_shard_links(const TarShardsOptions& options, Sp
     paths = shard_paths(options, split);
   } catch (const DataError&) {  // open() tells
   }
-  for (std::string& path : paths) {
-    std::error_code failed;
-    const fs::path found = fs::weakly_canonical(path, failed);
-    if (!failed) path = found.string();
-  }
+  for (std::string& path : paths) path = without_links(path);
   return paths;
 }
 
@@ -162,10 +157,10 @@ class TarShardsSet final : public SampleSet {
   Sample read(int64_t index, int64_t /*epoch*/) const override {
     return corrupt_.read(index, [this](int64_t image) { return decode(image); });
   }
-  /// "SHARD/MEMBER".
+  /// The file that was packed; "SHARD/MEMBER" if the shard has no index that names it.
   std::string name(int64_t index) const override {
     const auto [shard, sample] = find(index);
-    return shard.path() + "/" + sample.name;
+    return sample.file.empty() ? shard.path() + "/" + sample.name : sample.file;
   }
 
  private:

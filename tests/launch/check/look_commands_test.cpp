@@ -14,7 +14,6 @@
 #include "launch/check/recipe_notes.h"
 #include "launch/recipe/keys.h"
 #include "launch/recipe/recipes.h"
-#include "launch/recipe/show.h"
 #include "models/task.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"

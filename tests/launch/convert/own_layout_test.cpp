@@ -143,7 +143,7 @@ TEST_F(OwnLayout, SaysWhatMadeIt) {
   train({}, 2);
   export_run();
   const WeightOrigin origin = origin_of(ForeignWeights(out_));
-  EXPECT_EQ(origin.step, 2);
+  EXPECT_EQ(origin.step, "2");
   EXPECT_THAT(origin.shoal, HasSubstr("0."));
   EXPECT_EQ(origin.tokenizer, "");
   EXPECT_EQ(origin.recipe, testing::read_file(out_ + "/recipe.yaml"));
