@@ -22,14 +22,19 @@ expect 0 "$program" eval run 'data.valid.files=[train.bin]' --json
 grep -q '"samples":64' output || fail "not evaluated on the training file: $(cat output)"
 
 # Relative paths of a checkpoint are also looked for where its training was started.
-mkdir away set
+mkdir away set other
 cp ./*.bin set
-expect 0 "$program" "${small[@]}" run.name=started data.path=set
+cp ./*.bin other
+expect 0 "$program" "${small[@]}" run.name=started data.path=set \
+  'evaluate.sets={train: {path: other}}'
 grep -q "\"folder\": \"$PWD\"" started/env.json || fail "$(cat started/env.json)"
 away() { (cd away && "$program" "$@"); }
 told="note: data.path: 'set' is not in the working directory $PWD/away,"
 expect 0 away eval ../started
 grep -qF "$told but in $PWD, where the run was started" output || fail "$(cat output)"
+grep -qF "note: evaluate.sets.train.path: 'other' is not in the working directory $PWD/away, but in" \
+  output || fail "the path of a set is not looked for: $(cat output)"
+expect 0 away eval ../started evaluate.sets.few.valid.samples=9
 expect 13 away eval ../started data.path=set
 ! grep -q 'where the run was started' output || fail "a path of the command line is looked for: $(cat output)"
 mv set moved

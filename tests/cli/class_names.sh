@@ -45,6 +45,8 @@ assert unknown["parameters"] == unknown["parameters_headless"] == known["paramet
 PYTHON
 expect 0 answered check "$tiny" "$(data image_folder nowhere)"
 shows 'the head is not counted'
+expect 10 answered check "$tiny" "$(data image_folder folder)" data.classes=5
+shows 'data.classes=5: folder/train: 4 class folders, and data.classes is 5'
 expect 0 answered new --backbone mixer --path folder
 shows 'source: image_folder'
 shows 'classes: auto   # 4 found: blue to yellow'
@@ -77,6 +79,23 @@ expect 0 train tar_shards shards run.on_existing=resume train.duration=30step
 shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
+# A run that starts from its head labels by its order, or is told that the classes are others.
+start() { # start NAME KEY=VALUE…
+  train image_folder folder model.init_from=run train.duration=1step run.name="$@"
+}
+expect 0 start ordered
+shows 'in another order than data.class_names'
+grep -qF "class_names: $order" ordered/resolved.yaml || fail "$(cat ordered/resolved.yaml)"
+other='warning: model.init_from takes a head that was trained for other classes'
+expect 0 start by_recipe 'data.class_names=[blue, green, red, yellow]'
+shows "$other"
+mv folder/train/red folder/train/crimson && mv folder/val/red folder/val/crimson
+expect 0 start renamed_one
+shows "$other"
+expect 0 start without_head 'model.init_from={from: run, take: [backbone.*]}'
+grep -qF "$other" output && fail "warned of a head that is not taken: $(cat output)"
+mv folder/train/crimson folder/train/red && mv folder/val/crimson folder/val/red
+
 # A run that began without names, as those of older versions, goes on with the same labels.
 cp -r shards nameless && rm nameless/*/*.index
 expect 75 train tar_shards nameless data.classes=4 run.name=older run.stop_after=10step \
@@ -105,6 +124,10 @@ cp -r folder fewer && rm -r fewer/*/blue fewer/*/red
 expect 0 evaluate "${as_folder[@]}" data.path=fewer
 top1 0.9 1
 grep -qF 'fewer/val: has 2 of the 4 classes' stderr || fail "$(cat stderr)"
+expect 0 evaluate --predictions predictions.jsonl \
+  'evaluate.sets.few={source: image_folder, path: fewer}'
+grep -qF 'note: evaluate.sets.few: fewer/val: has 2 of the 4 classes' stderr || fail "$(cat stderr)"
+grep -qF '"file":"green/3.png"' predictions.jsonl || fail "$(head -3 predictions.jsonl)"
 expect 13 evaluate "${as_folder[@]}" data.path=renamed
 grep -qF "renamed/val: its class 'crimson' is not in data.class_names" stderr || fail "$(cat stderr)"
 expect 0 ranks 2 eval imported --json

@@ -56,6 +56,10 @@ grep -q 'the recipe has changed' output && fail "nothing changed: $(cat output)"
 expect 0 ranks 2 "${train[@]}" train.duration=40step run.on_existing=resume evaluate.score=top5
 grep -q 'evaluate.score *checkpoint: noisy.loss *recipe: top5' output || fail "$(cat output)"
 grep -q 'do not compare' output || fail "$(cat output)"
+expect 0 ranks 2 "${train[@]}" train.duration=50step run.on_existing=resume evaluate.score=top5 \
+  evaluate.sets.noisy.noise=0.3
+grep -q 'evaluate.sets.noisy.noise *checkpoint: 0.4 *recipe: 0.3' output || fail "$(cat output)"
+grep -q 'do not compare' output || fail "$(cat output)"
 
 # Mistakes have a place.
 expect 10 "$program" check "$tiny" "$sets" evaluate.score=noisy.tpo1

@@ -28,7 +28,13 @@ END
 
 expect 12 answered import theirs --as timm_mixer ours
 grep -qF "append model.gelu=" output || fail "model.gelu is not asked for: $(cat output)"
-expect 0 answered import theirs --as timm_mixer ours model.gelu=erf
+expect 0 answered import theirs --as timm_mixer bare model.gelu=erf
+expect 13 answered eval bare
+for told in 'FOLDER/val: cannot be listed' 'data.path with data.train.folder' 'set data.source' \
+  'imported weights do not tell data.normalise'; do
+  grep -qF "$told" output || fail "its data are not asked for: $(cat output)"
+done
+expect 0 answered import theirs --as timm_mixer ours model.gelu=erf data.source=shapes
 expect 0 answered ckpt verify ours
 expect 0 answered inspect ours --tensors
 expect 0 "$program" eval ours --json data.valid.samples=16

@@ -52,6 +52,17 @@ TEST_F(ExportWeights, ExportsImportAgainWithTheConfigTheyWrote) {
   EXPECT_THAT(first, AllOf(HasSubstr("heads: 2"), HasSubstr("gelu: tanh")));
 }
 
+TEST_F(ExportWeights, NamesOfClassesGoBackToTimm) {
+  save(timm_vit(), kVitConfig);
+  import("timm_vit", {"data.class_names=[cat, dog, cow, hen, fly]"});
+  export_back("timm");
+  const auto config = nlohmann::json::parse(testing::read_file(folder_.file("back/config.json")));
+  EXPECT_EQ(config.at("label_names").dump(), R"(["cat","dog","cow","hen","fly"])");
+  import("timm_vit");
+  export_back("timm");
+  EXPECT_THAT(testing::read_file(folder_.file("back/config.json")), Not(HasSubstr("label_names")));
+}
+
 TEST_F(ExportWeights, PaddingOfTheVocabularyIsOursAlone) {
   save(hf_gpt2(), kGptConfig);
   import("gpt2", {"model.pad_vocabulary=96"});

@@ -1,4 +1,5 @@
 #include <ATen/ops/equal.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ TEST_F(ImportWeights, RecipeSaysWhatTheWeightsTell) {
   EXPECT_THAT(recipe(), AllOf(HasSubstr("backbone: vit"), HasSubstr("patch: 8"),
                               HasSubstr("width: 6"), HasSubstr("depth: 1"), HasSubstr("heads: 2"),
                               HasSubstr("hidden: 10"), HasSubstr("pool: cls")));
-  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: shapes"), HasSubstr("image_size: 16"),
+  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: image_folder"), HasSubstr("image_size: 16"),
                               HasSubstr("classes: 5"), HasSubstr("0.25")));
   save(hf_gpt2(), kGptConfig);
   import("gpt2", {"model.pad_vocabulary=64", "data.train.files=[a.txt]"});
@@ -141,10 +142,33 @@ TEST_F(ImportWeights, AnotherDataSourceTakesThePlaceOfTheFormats) {
               HasSubstr("model.moe: timm has no layout"));
 }
 
+TEST_F(ImportWeights, ClassesHaveTheNamesOfTheConfig) {
+  const auto names_of = [this](const std::string& entry) {
+    save(timm_mixer(), R"({"architecture": "mixer_b16_224", )" + entry + "}");
+    ::testing::internal::CaptureStderr();
+    import("timm_mixer");
+    const std::string names = recipe().substr(recipe().find("class_names: "));
+    return names.substr(0, names.find('\n')) + ::testing::internal::GetCapturedStderr();
+  };
+  const std::string list = "class_names: [n01, n02, n03, a b, e]";
+  EXPECT_EQ(names_of(R"("label_names": ["n01", "n02", "n03", "a b", "e"])"), list);
+  EXPECT_EQ(names_of(R"("pretrained_cfg": {"label_names": ["n01", "n02", "n03", "a b", "e"]})"),
+            list);
+  EXPECT_EQ(names_of(R"("id2label": {"1": "n02", "0": "n01", "2": "n03", "4": "e", "3": "a b"})"),
+            list);
+  EXPECT_EQ(names_of(R"("id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2",
+                                     "3": "LABEL_3", "4": "LABEL_4"})"),
+            "class_names: []");
+  for (const char* other : {R"(["a", "b"])", R"(["a", "b", "c", "d", "a"])"}) {
+    EXPECT_THAT(names_of(fmt::format(R"("label_names": {})", other)),
+                AllOf(HasSubstr("class_names: []"), HasSubstr("note: data.class_names: none")));
+  }
+}
+
 TEST_F(ImportWeights, AnotherImageSourceKeepsClassesSizeAndNormalisation) {
   save(timm_vit(), kVitConfig);
-  import("timm_vit", {"data.source=image_folder"});
-  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: image_folder"), HasSubstr("classes: 5"),
+  import("timm_vit", {"data.source=shapes"});
+  EXPECT_THAT(recipe(), AllOf(HasSubstr("source: shapes"), HasSubstr("classes: 5"),
                               HasSubstr("image_size: 16"), HasSubstr("0.25")));
 }
 

@@ -220,6 +220,22 @@ TEST(PredictionsRanks, AreCollectedInOrderOnTheFirst) {
   });
 }
 
+TEST(Predictions, NameSamplesByTheirPlaceInTheSplit) {
+  RankGrid grid = testing::self_grid();
+  EvaluatedApart own(grid, {}, all_places());
+  own.data = open_valid(testing::equality_recipe({"evaluate.samples=2"}), own.data.source);
+  Predictions got;
+  EvaluationParts parts = own.parts();
+  parts.each_batch = collect_predictions(parts, got);
+  evaluate(parts, 0);
+  const int64_t first = own.data.samples->place(0), last = own.data.samples->place(1);
+  EXPECT_GT(last, 1);
+  EXPECT_THAT(got.lines, HasSubstr(fmt::format("{{\"sample\":{},", first)));
+  EXPECT_THAT(got.lines, HasSubstr(fmt::format("\n{{\"sample\":{},", last)));
+  const auto json = count_confusions({{0, 0, 0.9}, {1, 2, 0.8}}, own.data);
+  EXPECT_EQ(json["mistakes"][0].value("sample", int64_t{-1}), last);
+}
+
 TEST(Predictions, CountsAreThoseOfScikitLearnsExample) {
   // sklearn.metrics.confusion_matrix's documentation: y_true = [2, 0, 2, 2, 0, 1], y_pred =
   // [0, 0, 2, 2, 0, 2] gives [[2, 0, 0], [0, 0, 1], [1, 0, 2]].

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/options/config_keys.h"
+#include "tests/support/equality_recipe.h"
 
 namespace shoal {
 namespace {
@@ -32,6 +33,7 @@ constexpr std::array kExpected{
     Expected{"evaluate.stride", OnResume::kWarned},
     Expected{"evaluate.samples", OnResume::kWarned},
     Expected{"evaluate.score", OnResume::kWarned},
+    Expected{"evaluate.sets", OnResume::kWarned},
     Expected{"evaluate", OnResume::kFree},
     Expected{"checkpoint", OnResume::kFree},
     Expected{"parallel", OnResume::kFree},
@@ -108,7 +110,7 @@ TEST(ResumeRules, AreThoseOfTheFieldsOfEachKey) {
     const ResumeRule rule = rules_of_key(recipe, path).resume;
     EXPECT_EQ(rule.on_resume, expected_rule(key.path)) << key.path;
     const bool is_evaluated = key.path == "evaluate.stride" || key.path == "evaluate.samples" ||
-                              key.path == "evaluate.score";
+                              key.path == "evaluate.score" || key.path == "evaluate.sets";
     EXPECT_EQ(rule.changes_scores, config::is_at_or_below(key.path, "data.valid") || is_evaluated)
         << key.path;
     num_other += rule.on_resume != OnResume::kFixed ? 1 : 0;
@@ -139,6 +141,21 @@ TEST(ResumeRules, ScoresCompareUnlessAKeyOfEvaluationsChanges) {
   const ChangedKey lr{{"optimizer.lr", "1", "2"}, {{OnResume::kWarned}}};
   EXPECT_FALSE(changes_scores({lr}));
   EXPECT_TRUE(changes_scores({lr, {{"evaluate.stride", "1", "2"}, {{OnResume::kWarned, true}}}}));
+}
+
+TEST(ResumeRules, OtherSetsChangeScores) {
+  const auto with_sets = [](const std::string& sets) {
+    return testing::equality_recipe({"evaluate.sets=" + sets});
+  };
+  const Recipe one = with_sets("{noisy: {noise: 0.4}}");
+  EXPECT_TRUE(differences_of(one, one).empty());
+  for (const char* other : {"{}", "{noisy: {noise: 0.5}}", "{noisy: {noise: 0.4}, more: {}}"}) {
+    const auto warned = check_resume(differences_of(one, with_sets(other)), false);
+    EXPECT_TRUE(changes_scores(warned)) << other;
+  }
+  const Recipe away = with_sets("{a: {source: image_folder, path: x}}");
+  EXPECT_FALSE(
+      changes_scores(differences_of(away, with_sets("{a: {source: image_folder, path: moved}}"))));
 }
 
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {

@@ -12,6 +12,7 @@
 #include "launch/evaluate/evaluation.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/data/loader/loader.h"
+#include "runtime/data/sample_subset.h"
 #include "runtime/files/safetensors.h"
 #include "sparse/sparse_model.h"
 #include "tests/support/config_error.h"
@@ -199,6 +200,54 @@ TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
   EXPECT_EQ(run.session.task().score().metric, "knn_top1");
   SessionInTraining without(moco({"task.references=0"}));
   EXPECT_EQ(without.session.task().score().metric, "loss");
+}
+
+// A file is evaluated by itself: no sample is a neighbour of its own, also among some that are
+// drawn and in a set; samples of another file have no part in it.
+TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
+  SessionInTraining run(moco({"task.references=20", "task.neighbours=1"}));
+  run.data.fingerprint = "the file";
+  const auto opened = [&run](const char* file, int64_t count) {
+    OpenSplit split = open_split(run.data.source, Split::kTrain);
+    split.fingerprint = file;
+    split.samples = SampleSubset::draw(std::move(split.samples), count, 7);
+    return split;
+  };
+  const OpenSplit all = opened("the file", 1000), other = opened("another", 9);
+  std::vector<OpenSet> sets(1);
+  sets[0] = {"some", opened("the file", 9)};
+  Task& task = run.session.task();
+  const auto right_of = [&](const OpenSplit& split, bool leaves_out) {
+    const torch::NoGradGuard no_grad;
+    task.references()->clear();
+    const auto references = spread_samples(*run.data.samples, 20);
+    EvalLoader train_loader(*references, loader_settings(run.recipe, run.data, run.grid));
+    while (const auto batch = train_loader.next()) task.references()->add(*batch);
+    std::vector<int64_t> own;
+    for (int64_t i = 0; leaves_out && i < split.samples->size(); ++i) {
+      own.push_back(-1);
+      for (int64_t n = 0; n < references->size(); ++n) {
+        if (references->place(n) == split.samples->place(i)) own.back() = n;
+      }
+    }
+    task.references()->set_own(own);
+    EvalLoader loader(*split.samples, loader_settings(run.recipe, split, run.grid));
+    double right = 0.0;
+    while (const auto batch = loader.next())
+      right += testing::sum_of(task.evaluate(*batch), "knn_top1");
+    return right / static_cast<double>(split.samples->size());
+  };
+  const auto knn = [&](const OpenSplit& split) {
+    const Evaluation evaluation =
+        evaluate({task, run.recipe, split, run.grid, &run.data, 0, {}, sets}, 0);
+    EXPECT_DOUBLE_EQ(evaluation.value("some.knn_top1"), right_of(sets[0].data, true));
+    return evaluation.value("knn_top1");
+  };
+  EXPECT_DOUBLE_EQ(knn(all), right_of(all, true));
+  EXPECT_DOUBLE_EQ(knn(sets[0].data), right_of(sets[0].data, true));
+  EXPECT_DOUBLE_EQ(knn(other), right_of(other, false));
+  EXPECT_NE(right_of(all, true), right_of(all, false));
+  EXPECT_NE(right_of(sets[0].data, true), right_of(sets[0].data, false));
 }
 
 /// Sample i has the label i.

@@ -143,6 +143,13 @@ TEST_F(Patience, BeginsWithTheCheckpointsScoreWhereItIsAddedLater) {
   EXPECT_EQ(train("run", {"train.patience=2"}).result.last_step, 10);  // step 6 is the best known
 }
 
+TEST_F(Patience, CountsAnewUnderAnotherScore) {
+  train("run", {"train.patience=2", "run.stop_after=6step"});  // the best is that of step 4
+  EXPECT_EQ(train("run", {"train.patience=2", "evaluate.score=distance"}).result.last_step, 12);
+  train("same", {"train.patience=2", "run.stop_after=6step"});
+  EXPECT_EQ(train("same", {"train.patience=2", "train.log_every=1step"}).result.last_step, 8);
+}
+
 TEST_F(Patience, TakesNoScoreThatIsNotANumber) {
   EXPECT_EQ(train("run", {"train.patience=3", "task.peak=0"}).result.last_step, 6);
 }

@@ -270,6 +270,19 @@ TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
               HasSubstr("other: its class 'bird' is not in data.class_names"));
   set("classes=3");
   EXPECT_THAT(refusal(Split::kTrain), HasSubstr("2 class folders, and data.classes is 3"));
+  EXPECT_THAT(testing::training_mistakes_of(*source()),
+              ElementsAre(HasSubstr("classes: " + scratch_.file("train") + ": 2 class folders")));
+  set("class_names=[bird, cat, dog]");
+  EXPECT_THAT(testing::training_mistakes_of(*source()), IsEmpty()) << "a class less may be there";
+}
+
+TEST_F(ImageFolder, WarnsOfAClassWhoseNameIsNoText) {
+  EXPECT_EQ(source()->class_names().size(), 2u);
+  fs::rename(scratch_.file("train/dog"), scratch_.file("train/d\xffg"));
+  EXPECT_THAT(source()->class_names(), IsEmpty());
+  EXPECT_EQ(source()->shape().classes, 2);
+  EXPECT_THAT(source()->open(Split::kTrain)->warnings(),
+              ElementsAre(HasSubstr("train: its classes are numbers without names, since 'd?g'")));
 }
 
 TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {

@@ -194,6 +194,8 @@ TEST_F(TarShards, AreReadInTheOrderOfTheirNamesOrOfTheRecipe) {
   EXPECT_EQ(values.back() + 1, values[1]) << "the first shard ends before the second begins";
 }
 
+TEST_F(TarShards, NameTheFilesThatWerePacked) { EXPECT_EQ(opened()->name(0), "cat/0.png"); }
+
 TEST_F(TarShards, DecodeAtAReducedSizeWhenTold) {
   set("image_size=4");
   set("decode_side=5");
