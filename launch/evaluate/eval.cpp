@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "launch/evaluate/baseline_evaluation.h"
 #include "launch/evaluate/evaluation.h"
@@ -96,20 +97,15 @@ void write_predictions(const EvalResult& result, const EvalArguments& arguments)
   }
 }
 
-/// The data of an evaluation.
-struct EvalData {
-  OpenSplit data;
-  std::vector<OpenSet> sets;
-};
-
 /// Opens the validation split and the sets, and tells what there is to note of them. Throws as
 /// open_valid, open_sets and require_own_tokenizer.
-EvalData open_eval_data(const OpenedCheckpoint& opened, const LaunchInfo& launch,
-                        const Environment& environment) {
+std::pair<OpenSplit, std::vector<OpenSet>> open_eval_data(const OpenedCheckpoint& opened,
+                                                          const LaunchInfo& launch,
+                                                          const Environment& environment) {
   const Recipe& recipe = opened.recipe;
   const auto source = make_source(recipe, environment);
   check_stride(recipe, *source);
-  EvalData opened_data{open_valid(recipe, source, choose_workers(launch)), {}};
+  OpenSplit data = open_valid(recipe, source, choose_workers(launch));
   const auto tell = [&opened](OpenSplit& split, const std::string& place) {
     split.warn = [place](const std::string& line) {
       std::cerr << "warning: " << place << line << "\n";
@@ -122,11 +118,10 @@ EvalData open_eval_data(const OpenedCheckpoint& opened, const LaunchInfo& launch
     }
     require_own_tokenizer(opened.manifest, split.tokenizer);
   };
-  tell(opened_data.data, "");
-  opened_data.sets =
-      open_sets(recipe, make_set_sources(recipe, *source, environment), opened_data.data.workers);
-  for (OpenSet& set : opened_data.sets) tell(set.data, "evaluate.sets." + set.name + ": ");
-  return opened_data;
+  tell(data, "");
+  auto sets = open_sets(recipe, make_set_sources(recipe, *source, environment), data.workers);
+  for (OpenSet& set : sets) tell(set.data, "evaluate.sets." + set.name + ": ");
+  return {std::move(data), std::move(sets)};
 }
 
 EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launch,
@@ -134,8 +129,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   OpenedCheckpoint opened = open_checkpoint(arguments.checkpoint, launch, environment, guard);
   const Recipe& recipe = opened.recipe;
   RankGrid& grid = opened.grid;
-  const EvalData opened_data = open_eval_data(opened, launch, environment);
-  const OpenSplit& data = opened_data.data;
+  const auto [data, sets] = open_eval_data(opened, launch, environment);
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
   const int64_t num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
@@ -155,7 +149,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
     result.images = draw_evaluation_images(arguments.images, parts, result.step, files);
   }
   result.draw = describe_draw(data);
-  parts.sets = opened_data.sets;
+  parts.sets = sets;
   if (!arguments.predictions.empty() || arguments.confusion) {
     require_classifier(*model.task, recipe, "--predictions or --confusion");
     if (arguments.confusion && data.source->shape().classes > kMostConfusionClasses) {
@@ -171,7 +165,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   }
   console.clear();
   result.num_substituted = count_substituted(*data.samples, *grid.world);
-  for (const OpenSet& set : opened_data.sets) {
+  for (const OpenSet& set : sets) {
     result.num_substituted += count_substituted(*set.data.samples, *grid.world);
   }
   if (arguments.baselines) result.baselines = find_baselines(parts);

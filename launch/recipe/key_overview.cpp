@@ -12,25 +12,10 @@
 namespace shoal::config {
 namespace {
 
-constexpr std::size_t kNameWidth = 16;
-
-/// A name and words behind it, over as many lines as they take.
-void print_words(const std::string& name, const std::vector<std::string>& words,
-                 std::size_t columns, std::ostream& out) {
-  std::string line = name;
-  line.resize(std::max(kNameWidth, name.size() + 2), ' ');
-  bool has_word = false;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string word = words[i] + (i + 1 < words.size() ? "," : "");
-    if (has_word && line.size() + 1 + word.size() > columns) {
-      out << line << "\n";
-      line = std::string(kNameWidth, ' ');
-      has_word = false;
-    }
-    line += (has_word ? " " : "") + word;
-    has_word = true;
-  }
-  out << line << "\n";
+/// A line of a name and words behind it.
+void print_words(std::string name, const std::vector<std::string>& words, std::ostream& out) {
+  name.resize(std::max(kNameWidth, name.size() + 2), ' ');
+  out << name << join_words(words) << "\n";
 }
 
 std::string first_step(const std::string& path) { return path.substr(0, path.find('.')); }
@@ -51,7 +36,7 @@ std::vector<std::string> names_of(const KeyInfo& choice) {
 
 /// `section` and what it holds, below it sections inside by their first step: "train (2 keys)".
 void print_section(const std::vector<KeyInfo>& keys, const std::string& section,
-                   std::size_t columns, std::ostream& out) {
+                   std::ostream& out) {
   std::vector<std::string> words;
   const KeyInfo* lone = nullptr;
   bool is_section = false;
@@ -63,14 +48,14 @@ void print_section(const std::vector<KeyInfo>& keys, const std::string& section,
     }
     is_section = true;
     if (!key.choices.empty() && without_last_step(key.path) == section) {
-      print_words(key.path, names_of(key), columns, out);
+      print_words(key.path, names_of(key), out);
     } else {
       const std::string step = first_step(key.path.substr(section.size() + 1));
       add_new(words, step.substr(0, step.find('[')));
     }
   }
   if (lone != nullptr && !is_section) words.push_back(lone->type);
-  if (!words.empty()) print_words(section, words, columns, out);
+  if (!words.empty()) print_words(section, words, out);
 }
 
 /// A choice inside sections, and where it is.
@@ -130,13 +115,13 @@ std::string section_of(const std::vector<KeyInfo>& keys, const KeyOwner& owner,
 
 }  // namespace
 
-void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out) {
+void print_overview(const std::vector<KeyInfo>& keys, std::ostream& out) {
   std::vector<std::string> sections;
   for (const KeyInfo& key : keys) add_new(sections, first_step(key.path));
-  for (const std::string& section : sections) print_section(keys, section, columns, out);
+  for (const std::string& section : sections) print_section(keys, section, out);
   out << "\ninside them:\n";
   for (const InnerChoice& choice : inner_choices(keys)) {
-    print_words(choice.name, choice.members, columns, out);
+    print_words(choice.name, choice.members, out);
   }
 }
 

@@ -10,9 +10,10 @@ namespace shoal::config {
 
 /// Prints the overview of `shoal keys`: for each section of a recipe (a run's YAML file) its keys
 /// and choices, then the choices in nested sections. A choice, such as `router`, is a key that
-/// selects an implementation (member), such as top_k; a member may add keys. Lines have at most
-/// `columns`, unless one word is longer.
-void print_overview(const std::vector<KeyInfo>& keys, std::size_t columns, std::ostream& out);
+/// selects an implementation (member), such as top_k; a member may add keys. Names take kNameWidth
+/// characters, what they hold stands behind them.
+void print_overview(const std::vector<KeyInfo>& keys, std::ostream& out);
+inline constexpr std::size_t kNameWidth = 16;
 
 /// Prints the keys that the member `owner` adds, one line each; a nested section takes one line
 /// with the number of its keys. Returns the number of lines.

@@ -76,13 +76,12 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
 }
 
 /// Lines of at most `columns` where blanks allow; what follows a cut is indented.
-std::string wrapped(const std::string& text, std::size_t columns) {
-  constexpr std::size_t kIndent = 4;
+std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent_by = 4) {
   std::istringstream lines(text);
   std::string result;
   for (std::string line; std::getline(lines, line);) {
     const std::size_t own = std::min(line.find_first_not_of(' '), line.size());
-    const std::string indent(own + kIndent, ' ');
+    const std::string indent(own + indent_by, ' ');
     while (line.size() > columns) {
       const std::size_t first = line.find_first_not_of(' ');
       std::size_t cut = line.rfind(' ', columns);
@@ -120,7 +119,9 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
     out << "\nshoal keys NAME documents a key, or a section, in full\n";
     return;
   }
-  config::print_overview(all, columns, out);
+  std::ostringstream overview;
+  config::print_overview(all, overview);
+  out << wrapped(overview.str(), columns, config::kNameWidth);
   print_hints(out);
 }
 

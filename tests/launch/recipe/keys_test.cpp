@@ -67,6 +67,11 @@ TEST(Keys, FitATerminal) {
   }
 }
 
+TEST(Keys, ContinueLinesOfTheOverviewBehindTheNames) {
+  EXPECT_THAT(printed_keys({.columns = 40}), HasSubstr("\ncheckpoint      every, keep_last,\n"
+                                                       "                keep_best\n"));
+}
+
 TEST(Keys, AreFoundByWhatOtherProgramsCallThem) {
   EXPECT_THAT(printed_keys({.name = "dim"}),
               AllOf(HasSubstr("unknown key 'dim'; "), HasSubstr("model.width   (backbone ")));
