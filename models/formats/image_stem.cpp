@@ -43,7 +43,7 @@ Choice<DataSource> images_to_name(const ImageStem& stem, nlohmann::ordered_json 
   keys["source"] = "image_folder";
   keys["path"] = "FOLDER";
   keys["image_size"] = stem.image_size;
-  return config::load_options_text<DataOptions>(keys.dump(), "the data of imported weights")
+  return config::load_options_text<DataOptions>(keys.dump(1), "the data of imported weights")
       .options.source;
 }
 

@@ -36,7 +36,7 @@ grep -qF "note: evaluate.sets.train.path: 'other' is not in the working director
   output || fail "the path of a set is not looked for: $(cat output)"
 expect 0 away eval ../started evaluate.sets.few.valid.samples=9
 expect 13 away eval ../started data.path=set
-! grep -q 'where the run was started' output || fail "a path of the command line is looked for: $(cat output)"
+! grep -qF "$told" output || fail "a path of the command line is looked for: $(cat output)"
 mv set moved
 expect 13 away eval ../started
 grep -qF "$told nor in $PWD, where the run was started" output || fail "$(cat output)"

@@ -194,9 +194,9 @@ class ImageFolderSource : public DataSource {
       const SplitPlace place = place_of(options_, split);
       std::error_code unknown;
       if (place.list || !fs::is_directory(place.folder, unknown)) continue;
-      const std::string mismatch =
-          class_count_mismatch(place.folder, class_folders(place.folder), options_.classes);
-      if (!mismatch.empty()) return problems.add("classes", mismatch);
+      const std::vector<std::string> folders = class_folders(place.folder);
+      const std::string mismatch = class_count_mismatch(place.folder, folders, options_.classes);
+      if (!folders.empty() && !mismatch.empty()) problems.add("classes", mismatch);
     }
     SplitPlace train = place_of(options_, Split::kTrain), valid = place_of(options_, Split::kValid);
     for (SplitPlace* place : {&train, &valid}) {

@@ -51,7 +51,7 @@ class PeakTask final : public Task {
     return {{{"distance", peak_ == 0 ? std::nan("") : distance * count, count}}};
   }
   std::vector<Metric> metrics(const std::vector<NamedSum>& totals) const override {
-    return {{"distance", mean_of(totals, "distance")}};
+    return {{"distance", mean_of(totals, "distance"), Metric::Kind::kLoss}};
   }
   ScoreRule score() const override { return {"distance", /*higher_is_better=*/false}; }
   RateUnit unit() const override { return {"img"}; }
