@@ -289,7 +289,7 @@ set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
 # Minutes, a gigabyte, root, debootstrap and network: only where asked for.
 option(SHOAL_TEST_PACKAGES "Add tests of packages and of the GPU bundle on a fresh Debian, label package" OFF)
 if(SHOAL_TEST_PACKAGES)
-  set(packages fresh_debian)
+  set(packages fresh_debian wheel)
   if(TARGET shoal_cuda AND SHOAL_BENCHMARKS)
     list(APPEND packages gpu_bundle)  # CIFAR10 and WIKITEXT2 name its data
   endif()

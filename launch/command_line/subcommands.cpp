@@ -47,10 +47,21 @@ void refuse_missing(const std::string& path) {
                   path, join_words(near, "' or '")));
 }
 
+/// The path of a recipe; the name of one that comes with Shoal will do, unless a file here has it.
+std::string path_of_recipe(const std::string& given) {
+  std::error_code failed;
+  for (const char* ending : {"", ".yaml"}) {
+    if (std::filesystem::exists(given + ending, failed)) return given;
+  }
+  const std::string shipped = recipe_named(given, find_recipes_folder(own_program()));
+  return shipped.empty() ? given : shipped;
+}
+
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
-  command.add_option("recipe", source.path, "recipe file, YAML")
+  command.add_option("recipe", source.path, "recipe file, YAML, or the name of a shipped recipe")
       ->type_name("RECIPE")
+      ->transform(path_of_recipe)
       ->required()
       ->check([](const std::string& path) {
         if (path.empty()) return std::string("must name a file");

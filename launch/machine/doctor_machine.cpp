@@ -1,5 +1,7 @@
 #include <ATen/Version.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <mpi.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <istream>
 #include <iterator>
 #include <optional>
@@ -99,8 +102,16 @@ Finding space(const std::string& name, const std::string& path, double wanted_by
           human_bytes(bytes) + " free in " + path, is_enough ? "" : fix};
 }
 
+/// " in FOLDER": where the loaded library is that holds an address.
+std::string place_of(const void* address) {
+  Dl_info library{};
+  if (dladdr(address, &library) == 0) return "";
+  return " in " + std::filesystem::path(library.dli_fname).parent_path().string();
+}
+
 Finding mpi() {
-  Finding finding{.name = "mpi", .text = loaded_mpi_version()};
+  const auto* address = reinterpret_cast<const void*>(&MPI_Get_library_version);
+  Finding finding{.name = "mpi", .text = loaded_mpi_version() + place_of(address)};
   if (finding.text.find("Open MPI") == std::string::npos) {
     finding.warn("shoal is tested with Open MPI; put its libraries first in LD_LIBRARY_PATH");
   }
@@ -156,7 +167,9 @@ std::vector<Finding> examine_build() {
   }
   const std::string loaded = loaded_torch_version();
   Finding torch{.name = "libtorch",
-                .text = fmt::format("{}, built with {}", loaded, build.torch_version)};
+                .text = fmt::format("{}{}, built with {}", loaded,
+                                    place_of(reinterpret_cast<const void*>(&at::show_config)),
+                                    build.torch_version)};
   if (major_minor(loaded) != major_minor(build.torch_version)) {
     torch.fail(ExitCode::kVersionSkew, "take that version out of LD_LIBRARY_PATH, or build again");
   }

@@ -16,6 +16,8 @@ expect() {
 expect 2 "did you mean 'check'?" chek r.yaml
 expect 2 "did you mean '--world'?" check r.yaml --wrold 3
 expect 2 "recipe is required" check
+expect 10 "did you mean" check quickstrat
+expect 10 "parallel.expert_ranks" check quickstart parallel.expert_ranks=-1
 expect 2 "--world: must be at least 1 and at most 1e6, found '0'" check r.yaml --world 0
 expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn
