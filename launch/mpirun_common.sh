@@ -197,7 +197,9 @@ run_mpirun() {
     readers+=("$!")
   fi
   find_columns
-  if [ -n "${unstarted:-}" ]; then start_mpirun --quiet "$@"; else start_mpirun "$@"; fi
+  # --quiet in Open MPI 4's words and in 5's, which has no such flag.
+  local quiet=${unstarted:+1}
+  OMPI_MCA_orte_execute_quiet=${quiet:-0} PRTE_MCA_prte_execute_quiet=${quiet:-0} start_mpirun "$@"
   local signal
   for signal in INT TERM HUP USR1 USR2; do
     # shellcheck disable=SC2064

@@ -94,8 +94,9 @@ run_line() {
   case $command in
     # They install packages and build: the tests of launch/setup, and whoever reads this, ran them.
     launch/quickstart* | launch/test*) run_as_written "$where" "${command%% *} --help" ;;
-    # They install: tests/cli/{setup,install}.sh and tests/packages/fresh_debian.sh do; CTest `site` builds it.
+    # They install: tests/cli/{setup,install}.sh and tests/packages/{fresh_debian,wheel}.sh do; CTest `site` builds it.
     launch/setup* | launch/site* | 'cmake --install'* | cpack* | apt* | podman*) ;;
+    launch/package* | 'python3 -m venv'* | 'pip install'* | shoal-run*) ;;
     # Needs a Python with torch: tests/cli/pickle_to_safetensors.sh. The weights are made above.
     launch/pickle_to_safetensors*) [ -e denoiser.safetensors ] ;;
     # Needs Slurm, for which tests/cli/slurm.sh has stand-ins: its command is checked.
