@@ -35,38 +35,30 @@ namespace {
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-/// If the file is missing, throws an error that suggests recipes of a similar name.
-void refuse_missing(const std::string& path) {
+/// The file of a recipe: `path`, or the shipped recipe of that name, as `quickstart` or `gpt2/s`.
+/// If it is missing, throws an error that suggests recipes of a similar name.
+std::string recipe_file(const std::string& path) {
   std::error_code failed;
-  if (std::filesystem::exists(path, failed) || failed) return;
-  const std::vector<std::string> near = nearest_recipes(path, find_recipes_folder(own_program()));
-  if (near.empty()) return;
+  if (path.empty() || std::filesystem::exists(path, failed) || failed) return path;
+  const std::string folder = find_recipes_folder(own_program()), file = path + ".yaml";
+  const std::string shipped = folder + "/" + file;
+  if (std::filesystem::exists(shipped) && !std::filesystem::exists(file)) return shipped;
+  const std::vector<std::string> near = nearest_recipes(path, folder);
+  if (near.empty()) return path;
   throw ConfigError(
       fmt::format("{0}:1:1: cannot read '{0}': No such file or directory; did you "
                   "mean '{1}'?",
                   path, join_words(near, "' or '")));
 }
 
-/// The path of a recipe; the name of one that comes with Shoal will do, unless a file here has it.
-std::string path_of_recipe(const std::string& given) {
-  std::error_code failed;
-  for (const char* ending : {"", ".yaml"}) {
-    if (std::filesystem::exists(given + ending, failed)) return given;
-  }
-  const std::string shipped = recipe_named(given, find_recipes_folder(own_program()));
-  return shipped.empty() ? given : shipped;
-}
-
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
   command.add_option("recipe", source.path, "recipe file, YAML, or the name of a shipped recipe")
       ->type_name("RECIPE")
-      ->transform(path_of_recipe)
       ->required()
+      ->transform(recipe_file)
       ->check([](const std::string& path) {
-        if (path.empty()) return std::string("must name a file");
-        refuse_missing(path);
-        return std::string();
+        return std::string(path.empty() ? "must name a file" : "");
       });
   add_overrides(command, source.overrides);
 }

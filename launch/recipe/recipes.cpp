@@ -147,12 +147,6 @@ std::vector<std::string> nearest_recipes(const std::string& path, const std::str
   return found.empty() ? of_nearest_name(recipe_files(folder), path) : found;
 }
 
-std::string recipe_named(const std::string& name, const std::string& folder) {
-  std::vector<fs::path> files = recipe_files(folder);
-  std::erase_if(files, [&name](const fs::path& file) { return file.stem() != name; });
-  return files.size() == 1 ? shown(files.front()) : "";
-}
-
 std::string find_recipes_folder(const std::string& program) {
   const fs::path here = fs::path(program).parent_path();
   const fs::path installed = here.parent_path() / "share" / "shoal" / "configs";

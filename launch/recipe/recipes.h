@@ -19,9 +19,6 @@ ExitCode recipes(const std::string& folder, const std::vector<std::string>& word
 /// or else of the most similar name, in the folder of `path`, or else below `folder`.
 std::vector<std::string> nearest_recipes(const std::string& path, const std::string& folder);
 
-/// Returns the path of the recipe `name`.yaml below `folder`; "" if there is none or more than one.
-std::string recipe_named(const std::string& name, const std::string& folder);
-
 /// Returns the folder of recipes of the program at path `program`: `configs` of its source tree, or
 /// `share/shoal/configs` beside its `bin`, if installed. Throws Error (exit 2) if there is neither.
 std::string find_recipes_folder(const std::string& program);

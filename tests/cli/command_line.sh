@@ -17,7 +17,12 @@ expect 2 "did you mean 'check'?" chek r.yaml
 expect 2 "did you mean '--world'?" check r.yaml --wrold 3
 expect 2 "recipe is required" check
 expect 10 "did you mean" check quickstrat
-expect 10 "parallel.expert_ranks" check quickstart parallel.expert_ranks=-1
+# A shipped recipe has a name; a file here that may be meant is not passed over.
+expect 10 "configs/quickstart.yaml:29:1: train.steps" check quickstart train.steps=3
+expect 10 "configs/gpt2/s.yaml" check gpt2/s train.steps=3
+touch quickstart.yaml
+expect 10 "did you mean 'quickstart.yaml'" check quickstart
+rm quickstart.yaml
 expect 2 "--world: must be at least 1 and at most 1e6, found '0'" check r.yaml --world 0
 expect 2 "did you mean 'verify'?" ckpt verfy run
 expect 2 "did you mean '--json'?" ckpt verify run --jsn

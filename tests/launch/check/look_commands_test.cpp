@@ -431,17 +431,6 @@ TEST_F(LookCommands, NearestRecipesAreOfTheFileName) {
   EXPECT_THAT(nearest_recipes(root + "/gpt2/tiny.yaml", root),
               ElementsAre(root + "/mixer/tiny.yaml", root + "/vit/tiny.yaml"));
   EXPECT_THAT(nearest_recipes("zebra.yaml", root), ElementsAre());
-  EXPECT_EQ(recipe_named("quickstart", root), root + "/quickstart.yaml");
-  for (const char* name : {"quickstrat", "quickstart.yaml", ""}) {
-    EXPECT_EQ(recipe_named(name, root), "") << name;
-  }
-  // Of two recipes of a name neither, nor a part that recipes include.
-  write("configs/gpt2/bytes.yaml", "# E.\n");
-  EXPECT_EQ(recipe_named("bytes", root), root + "/gpt2/bytes.yaml");
-  write("configs/base/bytes.yaml", "# F.\n");
-  EXPECT_EQ(recipe_named("bytes", root), root + "/gpt2/bytes.yaml");
-  write("configs/vit/bytes.yaml", "# G.\n");
-  EXPECT_EQ(recipe_named("bytes", root), "");
 }
 
 /// Recipes of the tree that this test was built in.
