@@ -36,7 +36,10 @@ find_path(SHOAL_NLOHMANN_INCLUDE nlohmann/json.hpp)
 shoal_require(nlohmann-json SHOAL_NLOHMANN_INCLUDE "${setup_fix} nlohmann-json3-dev.")
 find_path(SHOAL_CLI11_INCLUDE CLI/CLI.hpp)
 shoal_require(CLI11 SHOAL_CLI11_INCLUDE "${setup_fix} libcli11-dev.")
-mark_as_advanced(SHOAL_PCRE2_INCLUDE SHOAL_PCRE2_LIBRARY SHOAL_NLOHMANN_INCLUDE
+find_path(SHOAL_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs)
+shoal_require("dygraphs, which draws the curves of pages," SHOAL_DYGRAPHS
+              "${setup_fix} libjs-dygraphs.")
+mark_as_advanced(SHOAL_DYGRAPHS SHOAL_PCRE2_INCLUDE SHOAL_PCRE2_LIBRARY SHOAL_NLOHMANN_INCLUDE
                  SHOAL_CLI11_INCLUDE)
 if(SHOAL_TESTS)
   find_package(GTest QUIET)

@@ -20,6 +20,12 @@ install(FILES launch/common.sh launch/mpirun_common.sh DESTINATION ${share_dir}/
 install(DIRECTORY launch/python DESTINATION ${share_dir} PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Pages that the program writes hold dygraphs, whose licence goes along.
+find_file(SHOAL_DYGRAPHS_LICENCE copyright PATHS /usr/share/doc/libjs-dygraphs NO_DEFAULT_PATH)
+mark_as_advanced(SHOAL_DYGRAPHS_LICENCE)
+if(SHOAL_DYGRAPHS_LICENCE)
+  install(FILES "${SHOAL_DYGRAPHS_LICENCE}" DESTINATION "${CMAKE_INSTALL_DOCDIR}/licences/dygraphs")
+endif()
 
 # The manual and the completions are what the program prints of its own command line.
 set(words_dir "${CMAKE_BINARY_DIR}/words")

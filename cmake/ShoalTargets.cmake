@@ -129,7 +129,7 @@ endfunction()
 
 # Objects, not static libraries: a linker drops the objects of self-registering classes.
 function(shoal_add_library)
-  add_library(shoal_lib SHARED $<TARGET_OBJECTS:shoal_build_info>)
+  add_library(shoal_lib SHARED $<TARGET_OBJECTS:shoal_build_info> $<TARGET_OBJECTS:shoal_page>)
   add_library(shoal::shoal ALIAS shoal_lib)
   set_target_properties(shoal_lib PROPERTIES OUTPUT_NAME shoal EXPORT_NAME shoal
     INSTALL_RPATH "$ORIGIN;$ORIGIN/shoal;${LibTorch_LIB_DIR}")

@@ -114,8 +114,9 @@ ExitCode draw_sparsity(const CheckpointChoice& choice, const std::string& page, 
   if (has_page) {
     const Json name_in_utf8 = Json::parse(json_text(Json(run.filename().string())));
     PosixFileSystem files;
-    replace_file(files, page,
-                 sparsity_page("Sparse layers of " + name_in_utf8.get<std::string>(), history));
+    replace_file(
+        files, page,
+        sparsity_page("Sparse layers of " + name_in_utf8.get<std::string>(), history).html());
   }
   if (json) {
     Json all = history_json(history);

@@ -4,47 +4,27 @@
 
 #include <algorithm>
 
-#include "launch/pages/page.h"
 #include "launch/pages/picture.h"
-#include "launch/report/curve_figure.h"
+#include "launch/report/figures.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
 
-constexpr std::string_view kSparsityStyle =
-    R"(section { border-top: 1px solid var(--line); margin-top: 28px; }
-h3 { margin: 16px 0 6px; font-size: 16px; overflow-wrap: anywhere; }
-.moments { display: flex; flex-wrap: wrap; gap: 16px 28px; margin-bottom: 16px; }
-.pair { display: flex; gap: 8px; align-items: flex-start; }
-.pair img { image-rendering: pixelated; border: 1px solid var(--line); forced-color-adjust: none; }
-.moments figcaption { font-weight: normal; font-size: 13px; font-variant-numeric: tabular-nums; }
-.scale { display: inline-block; width: 120px; height: 12px; border: 1px solid var(--line);
-  vertical-align: -1px; forced-color-adjust: none; }
-.plot { max-width: 480px; margin-bottom: 16px; }
-)";
+using Json = Page::Json;
 
-constexpr std::string_view kSparsityText = R"(
-<p>Masks have a row for each output and a column for each input. Of a large one a pixel is the mean
-of a square. Beside it stands the permutation P, a point at (i, p(i)) where input or output i reads
-the one at p(i); of a soft one the matrix in its place. Masks are drawn before they are permuted.
-Colours go from none <span class="scale" style="background:{}"></span> to the largest value of the
-picture.</p>
-<p>"Changed" is the share of the mask's weights that were off in the checkpoint before; an empty row
-is an output without weights; the fan-out of an input is the number of its weights: least, median
-and most. Distance is that of the permutation from the identity, from 0 to 1; the penalty that of a soft
-one from the nearest permutations, from 0 to 1.</p>
-)";
+constexpr const char* kPictureText =
+    "Masks have a row for each output and a column for each input. Of a large one a pixel is the "
+    "mean of a square. Beside it stands the permutation P, a point at (i, p(i)) where input or "
+    "output i reads the one at p(i); of a soft one the matrix in its place. Masks are drawn before "
+    "they are permuted. Colours go from none (dark) to the largest value of the picture (bright).";
+constexpr const char* kNumberText =
+    "\"Changed\" is the share of the mask's weights that were off in the checkpoint before; an "
+    "empty row is an output without weights; the fan-out of an input is the number of its weights: "
+    "least, median and most. Distance is that of the permutation from the identity, from 0 to 1; "
+    "the penalty that of a soft one from the nearest permutations, from 0 to 1.";
 
-std::string colour_scale() {
-  std::string stops;
-  for (int i = 0; i <= 8; ++i) {
-    stops += (i > 0 ? ", " : "") + hex_colour(viridis(i / 8.0));
-  }
-  return fmt::format("linear-gradient(to right, {})", stops);
-}
-
-std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
+Json image_of(const ShrunkMatrix& matrix, const std::string& name) {
   // An integer number of page pixels per pixel of the picture.
   const int64_t scale =
       std::max<int64_t>(1, kMostDrawnSide / std::max(matrix.width, matrix.height));
@@ -53,8 +33,7 @@ std::string image_of(const ShrunkMatrix& matrix, const std::string& name) {
   for (const double mean : matrix.mean) {
     picture.pixels.push_back(viridis(largest > 0 ? mean / largest : 0.0));
   }
-  return fmt::format("<img width=\"{}\" height=\"{}\" alt=\"{}\" src=\"{}\">", matrix.width * scale,
-                     matrix.height * scale, name, png_address(picture));
+  return {{"src", png_address(picture)}, {"alt", name}, {"width", matrix.width * scale}};
 }
 
 std::string number_or_dash(const std::optional<double>& number) {
@@ -63,14 +42,20 @@ std::string number_or_dash(const std::optional<double>& number) {
 
 std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share); }
 
-/// Table of moments: `columns`, then those of number_cells.
-std::string moments_table(const std::string& caption, std::vector<std::string> columns,
-                          const std::string& rows) {
+/// A table of moments: `columns`, then those of number_cells.
+CaptionedTable moments_table(const std::string& caption, std::vector<std::string> columns) {
   for (const char* column : {"weights", "density", "changed", "empty rows", "fan-out",
                              "permutation", "distance", "penalty"}) {
     columns.emplace_back(column);
   }
-  return page_table(caption, columns, rows);
+  return {caption, {columns}};
+}
+
+void add_row(CaptionedTable& table, std::vector<std::string> cells, const SparseMoment& moment,
+             const std::string& kind) {
+  const std::vector<std::string> numbers = number_cells(moment, kind);
+  cells.insert(cells.end(), numbers.begin(), numbers.end());
+  table.rows.push_back(std::move(cells));
 }
 
 /// Short name of a matrix, "expert 3" in a stack.
@@ -85,47 +70,43 @@ size_t num_drawn(const SparseLayerHistory& layer) {
   return std::min(layer.matrices.size(), kMostDrawnMatrices);
 }
 
-std::string table_of(const SparseLayerHistory& layer, const std::string& kind) {
+CaptionedTable table_of(const SparseLayerHistory& layer, const std::string& kind) {
   const bool is_stack = layer.matrices.size() > 1;
-  std::string rows;
+  CaptionedTable table = moments_table("Numbers of " + layer.layer, {"checkpoint"});
   for (size_t i = 0; i < num_drawn(layer); ++i) {
     for (const SparseMoment& moment : layer.matrices[i].moments) {
       const std::string step = fmt::format("step {}", moment.step);
-      rows += page_row(is_stack ? short_name(layer, i) + ", " + step : step,
-                       number_cells(moment, kind));
+      add_row(table, {is_stack ? short_name(layer, i) + ", " + step : step}, moment, kind);
     }
   }
-  return moments_table("Numbers of " + layer.layer, {"checkpoint"}, rows);
+  return table;
 }
 
-std::string figures_of(const SparseMatrixHistory& matrix, const std::string& kind) {
-  std::string html = "<div class=\"moments\">\n";
+Json pictures_of(const SparseMatrixHistory& matrix, const std::string& kind) {
+  Json pictures = Json::array();
   for (const SparseMoment& moment : matrix.moments) {
     if (!moment.mask_picture) continue;
-    std::string images =
-        image_of(*moment.mask_picture, fmt::format("mask at step {}", moment.step));
+    const std::string at = fmt::format("step {}", moment.step);
+    Json images = Json::array({image_of(*moment.mask_picture, "mask at " + at)});
     if (moment.permutation_picture) {
-      images +=
-          image_of(*moment.permutation_picture, fmt::format("permutation at step {}", moment.step));
+      images.push_back(image_of(*moment.permutation_picture, "permutation at " + at));
     }
     const std::string order = moment.permutation ? ", permutation " + order_text(moment, kind) : "";
-    html += fmt::format(
-        "<figure><div class=\"pair\">{}</div><figcaption>step {}{}</figcaption></figure>\n", images,
-        moment.step, xml_text(order));
+    pictures.push_back({{"images", images}, {"caption", at + order}});
   }
-  return html + "</div>\n";
+  return pictures;
 }
 
-std::string curves_of(const SparseLayerHistory& layer, const std::string& id) {
+void add_permutation(Page& page, const SparseLayerHistory& layer) {
   const PermutationCurves& curves = layer.curves;
-  if (curves.distance.num_finite() < 2) return "";
+  if (curves.distance.num_finite() < 2) return;
   const std::string state = curves.hard_from
                                 ? fmt::format("hard from step {} on", *curves.hard_from)
                                 : "soft at the last logged step";
-  return curve_figure_html(
-      {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
-       .lines = {{"distance", &curves.distance, 0}, {"penalty", &curves.penalty, 1}}},
-      id);
+  add_curves(page,
+             {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
+              .lines = {{"distance", &curves.distance}, {"penalty", &curves.penalty}}},
+             Curve::kMostBuckets);
 }
 
 std::string notes_of(const SparseLayerHistory& layer) {
@@ -142,17 +123,15 @@ std::string notes_of(const SparseLayerHistory& layer) {
   return notes;
 }
 
-std::string summary_of(const SparsityHistory& history) {
-  std::string rows;
+CaptionedTable summary_of(const SparsityHistory& history) {
+  CaptionedTable table = moments_table(
+      fmt::format("Sparse layers at step {}, of a stack its first expert", history.steps.back()),
+      {"layer", "outputs x inputs"});
   for (const SparseLayerHistory& layer : history.layers) {
     const SparseMatrixHistory& first = layer.matrices.front();
-    std::vector<std::string> cells = number_cells(first.moments.back(), history.permutation);
-    cells.insert(cells.begin(), shape_text(layer));
-    rows += page_row(xml_text(first.name), cells);
+    add_row(table, {first.name, shape_text(layer)}, first.moments.back(), history.permutation);
   }
-  return moments_table(
-      fmt::format("Sparse layers at step {}, of a stack its first expert", history.steps.back()),
-      {"layer", "outputs x inputs"}, rows);
+  return table;
 }
 
 }  // namespace
@@ -182,24 +161,25 @@ std::vector<std::string> number_cells(const SparseMoment& moment, const std::str
   return cells;
 }
 
-std::string sparsity_page(const std::string& title, const SparsityHistory& history) {
-  std::string html = page_head(title, curve_style() + std::string(kSparsityStyle));
-  html += fmt::format(kSparsityText, colour_scale()) + summary_of(history);
-  for (size_t l = 0; l < history.layers.size(); ++l) {
-    const SparseLayerHistory& layer = history.layers[l];
-    html += fmt::format("<section>\n<h2>{}</h2>\n<p>{} weights, pattern {}, {} asked for{}</p>\n",
-                        xml_text(layer.layer), shape_text(layer), xml_text(history.pattern),
-                        percent(layer.density), notes_of(layer));
+Page sparsity_page(const std::string& title, const SparsityHistory& history) {
+  Page page(title);
+  page.add_run({{"name", ""}, {"marks", Json::array()}, {"last_step", history.steps.back()}});
+  page.begin_section("layers", "Sparse layers");
+  page.add({{"text", kPictureText}});
+  page.add({{"text", kNumberText}});
+  page.add_table(summary_of(history));
+  for (const SparseLayerHistory& layer : history.layers) {
+    page.begin_section(layer.layer, layer.layer);
+    page.add({{"text", fmt::format("{} weights, pattern {}, {} asked for{}", shape_text(layer),
+                                   history.pattern, percent(layer.density), notes_of(layer))}});
     for (size_t i = 0; i < num_drawn(layer); ++i) {
-      if (layer.matrices.size() > 1) {
-        html += fmt::format("<h3>{}</h3>\n", short_name(layer, i));
-      }
-      html += figures_of(layer.matrices[i], history.permutation);
+      if (layer.matrices.size() > 1) page.add({{"heading", short_name(layer, i)}});
+      page.add({{"pictures", pictures_of(layer.matrices[i], history.permutation)}});
     }
-    html += curves_of(layer, fmt::format("curves{}", l)) + table_of(layer, history.permutation) +
-            "</section>\n";
+    add_permutation(page, layer);
+    page.add_table(table_of(layer, history.permutation));
   }
-  return html + kPageEnd;
+  return page;
 }
 
 }  // namespace shoal

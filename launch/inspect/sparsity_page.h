@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "launch/inspect/sparsity_history.h"
+#include "launch/pages/page.h"
 
 namespace shoal {
 
-/// Self-contained HTML page without scripts. For each sparse layer it shows the statistics of every
-/// checkpoint, the permutation's curves over logged steps, and pictures of masks and permutations,
-/// as far as the history has them.
-std::string sparsity_page(const std::string& title, const SparsityHistory& history);
+/// For each sparse layer the statistics of every checkpoint, the permutation's curves over logged
+/// steps, and pictures of masks and permutations, as far as the history has them.
+Page sparsity_page(const std::string& title, const SparsityHistory& history);
 
 /// Formats outputs and inputs of a layer: "768 x 3072".
 std::string shape_text(const SparseLayerHistory& layer);

@@ -9,6 +9,8 @@
 namespace shoal {
 namespace {
 
+using Json = Page::Json;
+
 /// Picture of a map in which the weight `most` is brightest.
 Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
   Picture picture{layer.columns, layer.rows, {}};
@@ -18,54 +20,70 @@ Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, doubl
   return picture;
 }
 
-/// Rows of the layers' tables, with their pictures in its folder.
-struct LayerRows {
-  FileSystem& files;
-  const std::string& folder;
+constexpr const char* kActivationText =
+    "Which tokens the slots of memory units and of expert units are made of: the mean over units "
+    "and slots of their dispatch weights, in times an even share of the tokens. Left the image, "
+    "then the maps of memory units and of expert units, as far as there are some, both from 0 "
+    "(dark) to the image's highest weight (bright). H/ln N is the mean entropy of a slot's weights "
+    "over the N tokens: 1 = spread evenly over the image, 0 = one token.";
 
-  std::string cell(const std::string& name, const LayerMaps& layer,
-                   const std::optional<ActivationMap>& map, double most) {
-    if (!map) return "none";
-    return fmt::format("{}<br>H/ln N = {:.3f}",
-                       page_picture(files, folder, name, embedded_picture(*map, layer, most)),
-                       map->entropy);
-  }
+constexpr int64_t kShownSide = 160;
 
-  /// Row of a layer's table for one image.
-  std::string row(const LayerMaps& layer, const ActivationMaps& maps, size_t image) {
-    double most = 0.0;
-    for (const auto* kind : {&layer.memory, &layer.experts}) {
-      if (!(*kind)[image]) continue;
-      for (const double weight : (*kind)[image]->weight) most = std::max(most, weight);
-    }
-    const std::string name = fmt::format("image-{:03}", image);
-    const std::string label = maps.labels[image].empty() ? "" : ", " + maps.labels[image];
-    return page_row(
-        fmt::format("<img src=\"{0}.png\" alt=\"\"><br>image {1}{2}", name, image, xml_text(label)),
-        {cell(name + "." + layer.layer + ".memory.png", layer, layer.memory[image], most),
-         cell(name + "." + layer.layer + ".experts.png", layer, layer.experts[image], most),
-         viridis_scale("0", fmt::format("{:.2f}", most), " times an even share")});
-  }
-};
-
-std::string entropy_text(const std::vector<std::optional<ActivationMap>>& maps) {
-  const std::optional<double> entropy = mean_entropy(maps);
+std::string entropy_text(const std::optional<double>& entropy) {
   return entropy ? fmt::format("{:.3f}", *entropy) : "none";
 }
 
-constexpr const char* kActivationStyle =
-    R"(td, th, th:first-child { padding: 6px 12px; text-align: center; }
-tbody th { font-weight: normal; }
-td img, tbody th img { width: 160px; image-rendering: pixelated; }
-td .colours, .colours img { width: 160px; margin: 0; }
-)";
+/// The maps of a page's image, written into its folder.
+class MapWriter {
+ public:
+  MapWriter(FileSystem& files, const std::string& folder, const ActivationMaps& maps)
+      : files_(files), folder_(folder), maps_(maps) {
+    for (size_t image = 0; image < maps.images.size(); ++image) {
+      inputs_.push_back(page_image(files, folder, name_of(image) + ".png", maps.images[image]));
+    }
+  }
 
-constexpr const char* kActivationText = R"(
-<p>Which tokens the slots of memory units and of expert units are made of: the mean over units and
-slots of their dispatch weights, in times an even share of the tokens. Both maps of a row have the
-colours of its last column, from 0 (dark) to the highest weight (bright). H/ln N is the mean entropy of a slot's weights over the N
-tokens: 1 = spread evenly over the image, 0 = one token.</p>
-)";
+  void add_layer(Page& page, const LayerMaps& layer) const {
+    CaptionedTable table{"H/ln N of " + layer.layer,
+                         {{"image", "memory units", "expert units", "highest weight"}}};
+    Json pictures = Json::array();
+    for (size_t image = 0; image < maps_.images.size(); ++image) {
+      double most = 0.0;
+      for (const auto* kind : {&layer.memory, &layer.experts}) {
+        if (!(*kind)[image]) continue;
+        most = std::max(most, std::ranges::max((*kind)[image]->weight));
+      }
+      const std::string label = maps_.labels[image].empty() ? "" : ", " + maps_.labels[image];
+      const std::string shown = fmt::format("image {}{}", image, label);
+      Json images = Json::array({inputs_[image]});
+      for (const auto& [kind, name] :
+           {std::pair{&layer.memory, "memory"}, {&layer.experts, "experts"}}) {
+        if (!(*kind)[image]) continue;
+        images.push_back(page_image(files_, folder_,
+                                    fmt::format("{}.{}.{}.png", name_of(image), layer.layer, name),
+                                    embedded_picture(*(*kind)[image], layer, most)));
+      }
+      for (Json& one : images) one["width"] = kShownSide;
+      pictures.push_back({{"images", images}, {"caption", shown}});
+      table.rows.push_back({shown, entropy_text(mean_entropy({layer.memory[image]})),
+                            entropy_text(mean_entropy({layer.experts[image]})),
+                            fmt::format("{:.2f}", most)});
+    }
+    table.rows.push_back({"mean", entropy_text(mean_entropy(layer.memory)),
+                          entropy_text(mean_entropy(layer.experts)), ""});
+    page.begin_section(layer.layer, layer.layer);
+    page.add({{"pictures", pictures}});
+    page.add_table(table);
+  }
+
+ private:
+  static std::string name_of(size_t image) { return fmt::format("image-{:03}", image); }
+
+  FileSystem& files_;
+  const std::string& folder_;
+  const ActivationMaps& maps_;
+  std::vector<Json> inputs_;
+};
 
 }  // namespace
 
@@ -81,23 +99,12 @@ std::optional<double> mean_entropy(const std::vector<std::optional<ActivationMap
 
 void write_activation_page(FileSystem& files, const std::string& folder, const std::string& title,
                            const ActivationMaps& maps) {
-  for (size_t image = 0; image < maps.images.size(); ++image) {
-    page_picture(files, folder, fmt::format("image-{:03}.png", image), maps.images[image]);
-  }
-  std::string html = page_head(title, kActivationStyle) + kActivationText;
-  for (const LayerMaps& layer : maps.layers) {
-    std::string rows;
-    for (size_t image = 0; image < maps.images.size(); ++image) {
-      rows += LayerRows{files, folder}.row(layer, maps, image);
-    }
-    html +=
-        fmt::format("<h2>{}</h2>\n<p>Mean H/ln N: memory units {}, expert units {}</p>\n",
-                    xml_text(layer.layer), entropy_text(layer.memory),
-                    entropy_text(layer.experts)) +
-        page_table("Units of " + layer.layer,
-                   {"input", "memory units", "expert units", "weight over an even share"}, rows);
-  }
-  replace_file(files, folder + "/index.html", html + kPageEnd);
+  const MapWriter writer(files, folder, maps);
+  Page page(title);
+  page.begin_section("meaning", "");
+  page.add({{"text", kActivationText}});
+  for (const LayerMaps& layer : maps.layers) writer.add_layer(page, layer);
+  replace_file(files, folder + "/index.html", page.html());
 }
 
 }  // namespace shoal

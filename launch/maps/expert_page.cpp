@@ -11,6 +11,8 @@
 namespace shoal {
 namespace {
 
+using Json = Page::Json;
+
 // Colours that the colour-blind can tell apart (Okabe and Ito), with violet in place of black.
 constexpr std::array<Rgb, 8> kUnitColours{{{230, 159, 0},
                                            {86, 180, 233},
@@ -31,66 +33,40 @@ Rgb mix(const Rgb& a, const Rgb& b, double share_of_b) {
   return mixed;
 }
 
-constexpr const char* kExpertStyle =
-    R"(.legend { list-style: none; margin: 0 0 12px; padding: 0; display: flex; flex-wrap: wrap;
-  gap: 4px 18px; font-variant-numeric: tabular-nums; }
-.chip { display: inline-block; width: 14px; height: 14px; margin-right: 6px; border-radius: 3px;
-  border: 1px solid var(--line); vertical-align: -2px; forced-color-adjust: none; }
-.maps { display: flex; flex-wrap: wrap; gap: 12px 20px; margin-bottom: 16px; }
-figure { margin: 0; }
-figure img { width: 144px; image-rendering: pixelated; vertical-align: top; }
-figure img + img { margin-left: 4px; }
-figcaption { font-size: 13px; }
-)";
+constexpr const char* kExpertText =
+    "Left the image without noise, right the same in grey, each patch in the colour of the unit "
+    "that its token was routed to first. The tables show what the patches of each unit look like, "
+    "over the first {} images of the validation split (the first {} are drawn): the mean over the "
+    "unit's patches of brightness, contrast (standard deviation within the patch), edges (mean "
+    "gradient a pixel), all of the mean of the channels in [0, 1], and of the vertical position (0 "
+    "= top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
+    "deviations of all patches.";
 
-constexpr const char* kExpertText = R"(
-<p>Left the image without noise, right the same in grey, each patch in the colour of the unit that
-its token was routed to first. The tables show what the patches of each unit look like, over the first {}
-images of the validation split (the first {} are drawn): the mean over the unit's patches of
-brightness, contrast (standard deviation within the patch), edges (mean gradient a pixel), all of
-the mean of the channels in [0, 1], and of the vertical position (0 = top, 1 = bottom); in brackets
-how far that is from the mean of all patches, in standard deviations of all patches.</p>
-)";
+constexpr int64_t kShownSide = 144;
 
-std::string chip(const Rgb& colour) {
-  return fmt::format("<span class=\"chip\" style=\"background:{}\"></span>", hex_colour(colour));
-}
-
-/// Calls `use` with name, colour chip and numbers of each unit, and of patches without a unit.
-template <class Use>
-void for_each_unit(const RegionTable& regions, const Use& use) {
-  const auto num_units = static_cast<int64_t>(regions.units.size()) - 1;
-  for (int64_t u = 0; u <= num_units; ++u) {
-    const RegionTable::Unit& unit = regions.units[static_cast<size_t>(u)];
-    if (u < num_units) {
-      use(fmt::format("{}unit {}", chip(unit_colour(u)), u), unit);
-    } else if (unit.patches > 0) {
-      use(chip({128, 128, 128}) + "no unit", unit);
+/// Rows of all patches, of each unit's, and of those without a unit.
+Json region_rows(const RegionTable& regions) {
+  Json head{"routed to first", "share"}, all{"all patches", "100.0 %"};
+  for (size_t i = 0; i < kRegionFeatures.size(); ++i) {
+    head.push_back(kRegionFeatures[i]);
+    all.push_back(fmt::format("{:.3f}", regions.mean[i]));
+  }
+  Json rows = Json::array({head, all});
+  for (size_t u = 0; u < regions.units.size(); ++u) {
+    const RegionTable::Unit& unit = regions.units[u];
+    const bool is_none = u + 1 == regions.units.size();
+    if (is_none && unit.patches == 0) continue;
+    const Rgb colour = is_none ? Rgb{128, 128, 128} : unit_colour(static_cast<int64_t>(u));
+    const std::string name = is_none ? "no unit" : fmt::format("unit {}", u);
+    Json& row = rows.emplace_back(Json::array());
+    row.push_back({{"text", name}, {"colour", hex_colour(colour)}});
+    row.push_back(fmt::format("{:.1f} %", 100 * regions.share(unit)));
+    for (size_t i = 0; i < unit.mean.size(); ++i) {
+      row.push_back(unit.patches == 0
+                        ? "-"
+                        : fmt::format("{:.3f} ({:+.2f})", unit.mean[i], unit.difference[i]));
     }
   }
-}
-
-std::string legend_of(const RegionTable& regions) {
-  std::string html = "<ul class=\"legend\" role=\"list\">\n";
-  for_each_unit(regions, [&](const std::string& name, const RegionTable::Unit& unit) {
-    html += fmt::format("<li>{}: {:.1f} %</li>\n", name, 100 * regions.share(unit));
-  });
-  return html + "</ul>\n";
-}
-
-std::string region_rows(const RegionTable& regions) {
-  std::vector<std::string> cells{"100.0 %"};
-  for (const double mean : regions.mean) cells.push_back(fmt::format("{:.3f}", mean));
-  std::string rows = page_row("all patches", cells);
-  for_each_unit(regions, [&](const std::string& name, const RegionTable::Unit& unit) {
-    cells = {fmt::format("{:.1f} %", 100 * regions.share(unit))};
-    for (size_t i = 0; i < unit.mean.size(); ++i) {
-      cells.push_back(unit.patches == 0
-                          ? "-"
-                          : fmt::format("{:.3f} ({:+.2f})", unit.mean[i], unit.difference[i]));
-    }
-    rows += page_row(name, cells);
-  });
   return rows;
 }
 
@@ -132,29 +108,30 @@ Picture tinted(const Picture& image, const ExpertMap& map, const std::vector<int
 
 void write_expert_page(FileSystem& files, const std::string& folder, const std::string& title,
                        const ExpertMaps& maps) {
-  std::string html = page_head(title, kExpertStyle) +
-                     fmt::format(kExpertText, maps.measured_images, maps.images.size());
-  std::vector<std::string> image;
+  Page page(title);
+  page.begin_section("meaning", "");
+  page.add({{"text", fmt::format(kExpertText, maps.measured_images, maps.images.size())}});
+  std::vector<Json> inputs;
   for (size_t i = 0; i < maps.images.size(); ++i) {
-    image.push_back(page_picture(files, folder, fmt::format("image-{:03}.png", i), maps.images[i]));
+    inputs.push_back(page_image(files, folder, fmt::format("image-{:03}.png", i), maps.images[i]));
   }
   for (const ExpertMap& layer : maps.layers) {
-    html += fmt::format("<h2>{}</h2>\n<p>{} x {} patches</p>\n{}<div class=\"maps\">\n",
-                        xml_text(layer.layer), layer.rows, layer.columns, legend_of(layer.regions));
+    page.begin_section(layer.layer, layer.layer);
+    page.add({{"text", fmt::format("{} x {} patches", layer.rows, layer.columns)}});
+    page.add({{"table",
+               {{"caption", "Regions of " + layer.layer}, {"rows", region_rows(layer.regions)}}}});
+    Json pictures = Json::array();
     for (size_t i = 0; i < maps.images.size(); ++i) {
+      Json images = Json::array(
+          {inputs[i], page_image(files, folder, fmt::format("image-{:03}.{}.png", i, layer.layer),
+                                 tinted(maps.images[i], layer, layer.unit_N[i]))});
+      for (Json& image : images) image["width"] = kShownSide;
       const std::string label = maps.labels[i].empty() ? "" : ", " + maps.labels[i];
-      html +=
-          fmt::format("<figure>{}{}<figcaption>image {}{}</figcaption></figure>\n", image[i],
-                      page_picture(files, folder, fmt::format("image-{:03}.{}.png", i, layer.layer),
-                                   tinted(maps.images[i], layer, layer.unit_N[i])),
-                      i, xml_text(label));
+      pictures.push_back({{"images", images}, {"caption", fmt::format("image {}{}", i, label)}});
     }
-    html += "</div>\n";
-    std::vector<std::string> columns{"routed to first", "share"};
-    columns.insert(columns.end(), kRegionFeatures.begin(), kRegionFeatures.end());
-    html += page_table("Regions of " + layer.layer, columns, region_rows(layer.regions));
+    page.add({{"pictures", pictures}});
   }
-  replace_file(files, folder + "/index.html", html + kPageEnd);
+  replace_file(files, folder + "/index.html", page.html());
 }
 
 }  // namespace shoal

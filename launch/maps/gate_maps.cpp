@@ -201,7 +201,7 @@ ExitCode draw_gate_maps(const GateMapsArguments& arguments, const Environment& e
     maps.numbers.push_back(gate_numbers(maps.samples, gate, opened.context()));
     layers.push_back(numbers_json(maps.layers[gate], maps.numbers[gate]));
   }
-  replace_file(files, arguments.file, gate_page(maps));
+  replace_file(files, arguments.file, gate_page(maps).html());
   const SampleExtent all = first_tokens(maps.samples);
   const SampleExtent shown = first_tokens(maps.samples, kMostDrawnTokens);
   const Json drawn{{"checkpoint", opened.checkpoint.path},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/maps/gate_numbers.h"
+#include "launch/pages/page.h"
 #include "runtime/text/tokenizer.h"
 
 namespace shoal {
@@ -34,8 +35,8 @@ struct SampleExtent {
 SampleExtent first_tokens(const std::vector<GatedSample>& samples,
                           int64_t most = std::numeric_limits<int64_t>::max());
 
-/// Self-contained HTML page without scripts: tables with each layer's statistics over all samples,
-/// then the first kMostDrawnTokens tokens by sample, each with the layers in which it attends.
-std::string gate_page(const GateMaps& maps);
+/// Tables with each layer's statistics over all samples, then the first kMostDrawnTokens tokens by
+/// sample, each with the layers in which it attends.
+Page gate_page(const GateMaps& maps);
 
 }  // namespace shoal

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,37 +14,60 @@ namespace shoal {
 /// Escapes `text` for HTML and XML, and replaces control characters by blanks.
 std::string xml_text(const std::string& text);
 
-/// Head of a self-contained HTML page without scripts: title, `nav` (markup, may be empty) and
-/// `<main>`. Light and dark colours are the custom properties --text, --page and --line; `style`
-/// may add CSS. `title`, like captions and column heads below, is plain text.
-std::string page_head(const std::string& title, std::string_view style, std::string_view nav = "");
+/// A table for text or a page; the first of `rows` is its head.
+struct CaptionedTable {
+  std::string caption;
+  std::vector<std::vector<std::string>> rows;
+};
 
-/// End of a page begun by page_head().
-inline constexpr const char* kPageEnd = "</main></body></html>\n";
+/// A page of the report or of `shoal inspect`: data in sections of blocks, and the HTML document
+/// that shows them without a network. Scripts draw the figures; all else is markup.
+class Page {
+ public:
+  using Json = nlohmann::ordered_json;
 
-/// Table with horizontal scrolling; `rows` are from page_row().
-std::string page_table(const std::string& caption, const std::vector<std::string>& columns,
-                       const std::string& rows);
+  explicit Page(std::string title) : title_(std::move(title)) {}
 
-/// Row of a table; head and cells are markup.
-std::string page_row(const std::string& head, const std::vector<std::string>& cells);
+  /// Begins a section; one without blocks is left out. `heading` may be empty.
+  void begin_section(const std::string& id, const std::string& heading);
 
-/// Colour scale with numbers below it; `label` is the alternative text for screen readers.
-std::string page_scale(const std::string& label, const std::vector<Rgb>& colours,
-                       const std::vector<ScaleTick>& ticks);
+  /// Adds a block to the section, an object with one of these keys. All texts are plain.
+  /// - "text", "heading": a string
+  /// - "list": strings
+  /// - "facts": pairs of name and value
+  /// - "table": {"caption", "rows", "folded"}. The first row is the head; a cell is a string or
+  ///   {"text", "colour"}; a folded table is opened by a click.
+  /// - "pictures": list of {"images", "caption"}; an image has "src", "alt", and optionally
+  ///   "width". With "heads", titles of equal parts of the image stand above it, "gap" % apart
+  /// - "curves", "heat", "tokens": a figure as page.js draws it, with its "title"; "table" beside
+  ///   it has its numbers
+  void add(Json block);
+  void add_table(const CaptionedTable& table, bool is_folded = false);
 
-/// The colour scale of viridis, from dark for `least` to bright for `most`, which are its labels;
-/// `unit` follows `most` in the alternative text.
-std::string viridis_scale(const std::string& least, const std::string& most,
-                          std::string_view unit = "");
+  /// Adds what a figure's `run` refers to, in order: "name", "marks" (steps of resumes), and the
+  /// lists "step", "samples", "hours", "tokens", which give other units of the horizontal axis.
+  void add_run(Json run) { runs_.push_back(std::move(run)); }
+  /// Index of a list of steps, by which figures share it.
+  size_t steps_index(const std::vector<double>& steps);
+
+  /// The data: "title", "runs", "steps", "sections".
+  Json json() const;
+  std::string html() const;
+
+ private:
+  std::string title_;
+  Json runs_ = Json::array(), sections_ = Json::array();
+  std::map<std::vector<double>, size_t> steps_;
+};
 
 /// Encodes the picture as PNG in a `data:` URL.
 std::string png_address(const Picture& picture);
 /// An embedded PNG from the bytes of a PNG file.
 std::string png_address(std::string_view png);
 
-/// Writes a PNG into a page's folder, magnified if small; returns its markup. Throws StorageError.
-std::string page_picture(FileSystem& files, const std::string& folder, const std::string& name,
-                         const Picture& picture);
+/// Writes a PNG into a page's folder, magnified if small, and returns it as an image of a block.
+/// Throws StorageError.
+Page::Json page_image(FileSystem& files, const std::string& folder, const std::string& name,
+                      const Picture& picture);
 
 }  // namespace shoal

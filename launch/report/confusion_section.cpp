@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launch/pages/page.h"
 #include "launch/report/sections.h"
 
 namespace shoal {
@@ -37,21 +36,6 @@ CaptionedTable matrix_table(const Json& matrix) {
   return table_of("Samples by label (rows) and predicted class (columns)", list);
 }
 
-std::string confusion_html(const Json& confusion) {
-  std::string html = fmt::format("<p class=\"hint\">By the checkpoint of step {}.</p>\n",
-                                 confusion.at("step").get<int64_t>());
-  for (const CaptionedTable& table : confusion_tables(confusion)) {
-    std::string rows;
-    for (size_t i = 1; i < table.rows.size(); ++i) {
-      std::vector<std::string> cells;
-      for (const std::string& cell : table.rows[i]) cells.push_back(xml_text(cell));
-      rows += page_row(cells.at(0), {cells.begin() + 1, cells.end()});
-    }
-    html += page_table(table.caption, table.rows[0], rows);
-  }
-  return html;
-}
-
 }  // namespace
 
 std::vector<CaptionedTable> confusion_tables(const Json& confusion) {
@@ -65,17 +49,21 @@ std::vector<CaptionedTable> confusion_tables(const Json& confusion) {
   return tables;
 }
 
-Section confusion_section(const Runs& runs) {
-  std::string html;
-  for (const RunData& run : runs) {
+void add_confusion(const Report& report) {
+  report.page.begin_section("confusion", "Confusions of classes");
+  for (const RunData& run : report.runs) {
     if (run.confusion.empty()) continue;
     try {
-      html += with_heading(run, runs, confusion_html(run.confusion));
+      const std::vector<CaptionedTable> tables = confusion_tables(run.confusion);
+      const auto step = run.confusion.at("step").get<int64_t>();
+      report.name_run(run);
+      report.page.add({{"text", fmt::format("By the checkpoint of step {}.", step)}});
+      for (const CaptionedTable& table : tables) report.page.add_table(table);
     } catch (const Json::exception&) {
-      html += "<p>confusion.json: not as `shoal eval --confusion` writes it, left out.</p>\n";
+      report.page.add(
+          {{"text", "confusion.json: not as `shoal eval --confusion` writes it, left out."}});
     }
   }
-  return {"confusion", "Confusions of classes", html};
 }
 
 }  // namespace shoal

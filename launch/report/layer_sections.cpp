@@ -4,121 +4,119 @@
 #include <cmath>
 
 #include "launch/pages/load_panel.h"
-#include "launch/pages/page.h"
-#include "launch/report/curve_figure.h"
-#include "launch/report/heat_figure.h"
+#include "launch/report/figures.h"
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
-#include "launch/report/step_axis.h"
 
 namespace shoal {
 namespace {
 
-constexpr size_t kMostHeatFigures = 64;
-
-/// The last step logged by these layers or by the run.
-double last_step_of_layers(const RunData& run, const std::vector<LayerRecords>& layers) {
-  double last = run.last_step;
-  for (const LayerRecords& layer : layers) {
-    for (const Curve& curve : layer.numbers.curves()) {
-      last = std::max(last, curve.buckets().back().last_step);
-    }
-    for (const auto& [key, list] : layer.lists) {
-      last = std::max(last, static_cast<double>(list.columns().back().last_step));
-    }
-  }
-  return last;
-}
-
-/// Mean list of each column of steps; empty if none was logged there.
-std::vector<std::vector<double>> mean_lists(const ListHistory& history,
-                                            const StepColumns& columns) {
-  std::vector<StepSpan> logged;
-  for (const ListHistory::Column& column : history.columns()) {
-    logged.push_back(
-        {static_cast<double>(column.first_step), static_cast<double>(column.last_step)});
-  }
-  std::vector<std::vector<double>> mean(columns.size());
-  std::vector<double> steps(columns.size(), 0.0);
-  columns.for_each_overlap(spans_of(logged), [&](size_t at, size_t i, double overlap) {
-    const ListHistory::Column& list = history.columns()[i];
-    mean[at].resize(std::max(mean[at].size(), list.sum.size()));
-    const double weight = overlap / static_cast<double>(list.count);
-    for (size_t k = 0; k < list.sum.size(); ++k) mean[at][k] += weight * list.sum[k];
-    steps[at] += overlap;
-  });
-  for (size_t at = 0; at < mean.size(); ++at) {
-    for (double& value : mean[at]) value /= steps[at];
-  }
-  return mean;
-}
+constexpr size_t kMostCurves = 8, kMostHeatFigures = 64;
 
 /// History of a layer's mean lists, as loads.
-LoadHistory history_of(const LayerRecords& layer, const char* key, const StepColumns& columns) {
+LoadHistory history_of(const LayerRecords& layer, const ListHistory& list) {
   LoadHistory history{layer.layer, {}, {}, 0};
-  const auto found = layer.lists.find(key);
-  if (found == layer.lists.end()) return history;
-  history.load = mean_lists(found->second, columns);
-  for (size_t column = 0; column < columns.size(); ++column) {
-    history.steps.push_back(std::llround(columns.end(column)));
+  for (const ListHistory::Column& column : list.columns()) {
+    history.steps.push_back(column.last_step);
+    std::vector<double>& mean = history.load.emplace_back(column.sum);
+    for (double& value : mean) value /= static_cast<double>(column.count);
   }
   const Curve* memory = layer.numbers.find("memory_units");
   if (memory != nullptr) history.memory_units = std::llround(memory->last().value);
   return history;
 }
 
+/// Rows over the columns of a panel, whose steps the list has.
+HeatRow row_of(const LoadPanel& panel, size_t row, const ListHistory& list, const char* kind) {
+  const size_t first = panel.row_offsets[row], last = panel.row_offsets[row + 1] - 1;
+  HeatRow result{
+      std::to_string(first),
+      fmt::format("{} {}", kind,
+                  first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)),
+      {},
+      {},
+      panel.share[row]};
+  for (size_t column = 0; column < panel.num_columns(); ++column) {
+    result.begin.push_back(
+        static_cast<double>(list.columns()[panel.column_offsets[column]].first_step));
+    result.end.push_back(static_cast<double>(panel.column_steps[column]));
+  }
+  return result;
+}
+
 struct LoadFigures {
-  const char *key, *rows, *heading, *meaning;
+  const char *key, *kind, *heading, *meaning;
 };
 
 /// Heat maps of all layers on one scale.
-std::string loads_html(const RunData& run, const LoadFigures& what, FigureIds& ids) {
+void add_loads(const Report& report, size_t run, const LoadFigures& what) {
   std::vector<LoadPanel> panels;
-  const StepColumns columns(last_step_of_layers(run, run.experts));
-  for (const LayerRecords& layer : run.experts) {
-    const LoadHistory history = history_of(layer, what.key, columns);
-    const bool has_loads = std::ranges::any_of(
-        history.load, [](const std::vector<double>& load) { return load.size() > 1; });
-    if (has_loads) panels.push_back(make_load_panel(history));
+  std::vector<const ListHistory*> lists;
+  for (const LayerRecords& layer : report.runs[run].experts) {
+    const auto list = layer.lists.find(what.key);
+    if (list == layer.lists.end()) continue;
+    LoadPanel panel = make_load_panel(history_of(layer, list->second));
+    if (panel.num_rows() < 2) continue;
+    panels.push_back(std::move(panel));
+    lists.push_back(&list->second);
   }
-  if (panels.empty()) return "";
-  const LoadScale scale(panels);
-  std::string figures;
-  for (size_t i = 0; i < std::min(panels.size(), kMostHeatFigures); ++i) {
-    figures += load_figure_html(panels[i], scale, what.rows, ids.next());
+  if (panels.empty()) return;
+  const double limit = LoadScale(panels).limit();
+  const size_t drawn = std::min(panels.size(), kMostHeatFigures);
+  report.page.add({{"heading", what.heading}});
+  report.page.add({{"text", what.meaning}});
+  for (size_t i = 0; i < drawn; ++i) {
+    const LoadPanel& panel = panels[i];
+    HeatFigure figure{panel.layer, Quantity::kPlain, run, {}, 1 / limit, limit, /*is_load=*/true};
+    for (size_t row = 0; row < panel.num_rows(); ++row) {
+      figure.rows.push_back(row_of(panel, row, *lists[i], what.kind));
+    }
+    if (panel.has_both_kinds()) {
+      figure.split = panel.num_expert_rows;
+      figure.note =
+          fmt::format("above the line experts, below it memory units ({} to {})",
+                      panel.row_offsets[panel.num_expert_rows], panel.row_offsets.back() - 1);
+    }
+    add_heat(report.page, figure);
   }
-  std::string html = fmt::format("<h3>{}</h3>\n{}{}", what.heading,
-                                 load_legend_html(scale, what.meaning), plots_html(figures));
-  if (panels.size() > kMostHeatFigures) {
-    html += fmt::format(
-        "<p>The first {} of {} layers are drawn; `shoal inspect --experts "
-        "--heat-map` draws all of them.</p>\n",
-        kMostHeatFigures, panels.size());
+  if (drawn == panels.size()) return;
+  report.page.add({{"text", fmt::format("The first {} of {} layers are drawn; `shoal inspect "
+                                        "--experts --heat-map` draws all of them.",
+                                        drawn, panels.size())}});
+}
+
+/// Minimum and maximum of the finite values.
+std::pair<double, double> range_of(const std::vector<HeatRow>& rows) {
+  double low = INFINITY, high = -INFINITY;
+  for (const HeatRow& row : rows) {
+    for (const double value : row.value) {
+      if (!std::isfinite(value)) continue;
+      low = std::min(low, value);
+      high = std::max(high, value);
+    }
   }
-  return html;
+  return {low, high};
 }
 
 /// Heat map of a metric for more layers than there are colours: a row per layer.
-std::string grid_html(const std::vector<FigureLine>& lines, const MetricInfo& info,
-                      const StepColumns& columns, FigureIds& ids) {
-  ValueGrid grid{info.label, "layer", {}, columns.last_step(), {}, info.quantity};
+void add_grid(Page& page, const std::vector<FigureLine>& lines, const MetricInfo& info) {
+  HeatFigure figure{info.label, info.quantity, lines.front().run, {}};
   for (const FigureLine& line : lines) {
-    // Layer names are too long for row labels, so rows have the numbers of the list of layers.
-    grid.row_labels.push_back(std::to_string(line.colour + 1));
-    std::vector<StepSpan> logged;
-    std::vector<double> means;
+    HeatRow& row = figure.rows.emplace_back(
+        HeatRow{std::to_string(figure.rows.size() + 1), line.name, {}, {}, {}});
     for (const Curve::Bucket& bucket : line.curve->buckets()) {
-      logged.push_back({bucket.first_step, bucket.last_step});
-      means.push_back(bucket.mean());
+      row.begin.push_back(bucket.first_step);
+      row.end.push_back(bucket.last_step);
+      row.value.push_back(bucket.mean());
     }
-    grid.value.push_back(columns.means(spans_of(logged), means));
   }
-  return grid_figure_html(grid, ids.next());
+  std::tie(figure.low, figure.high) = range_of(figure.rows);
+  add_heat(page, figure);
 }
 
 /// Figures of each metric except `left_out`: curves for few layers, a heat map for many.
-std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& layers,
-                         const std::vector<std::string>& left_out, FigureIds& ids) {
+void add_numbers(const Report& report, size_t run, const std::vector<LayerRecords>& layers,
+                 const std::vector<std::string>& left_out = {}) {
   std::vector<std::string> keys;
   for (const LayerRecords& layer : layers) {
     for (const Curve& curve : layer.numbers.curves()) {
@@ -128,135 +126,112 @@ std::string numbers_html(const RunData& run, const std::vector<LayerRecords>& la
       }
     }
   }
-  std::string figures, constants;
-  const StepColumns columns(last_step_of_layers(run, layers));
+  std::string constants;
   for (const std::string& key : keys) {
     const MetricInfo info = metric_info(key);
     std::vector<FigureLine> lines;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const Curve* curve = layers[i].numbers.find(key);
-      if (curve != nullptr && curve->num_finite() > 0) lines.push_back({layers[i].layer, curve, i});
+    for (const LayerRecords& layer : layers) {
+      const Curve* curve = layer.numbers.find(key);
+      if (curve != nullptr && curve->num_finite() > 0) lines.push_back({layer.layer, curve, run});
     }
     if (lines.empty()) continue;
-    const bool are_constant = std::ranges::all_of(lines, [&](const FigureLine& line) {
-      return line.curve->is_constant() &&
-             line.curve->last().value == lines.front().curve->last().value;
+    const double value = lines.front().curve->last().value;
+    const bool are_constant = std::ranges::all_of(lines, [value](const FigureLine& line) {
+      return line.curve->is_constant() && line.curve->last().value == value;
     });
     if (are_constant) {
-      constants += fmt::format("{}{} {}", constants.empty() ? "" : "; ", xml_text(info.label),
-                               value_text(lines.front().curve->last().value, info.quantity));
-    } else if (lines.size() <= kNumCurveColours) {
-      figures += curve_figure_html(
-          {info.label, info.quantity, lines, resumed_steps(run), columns.last_step()}, ids.next());
+      constants += fmt::format("{}{} {}", constants.empty() ? "" : "; ", info.label,
+                               value_text(value, info.quantity));
+    } else if (lines.size() <= kMostCurves) {
+      add_curves(report.page, {info.label, info.quantity, lines}, report.most_points);
     } else {
-      figures += grid_html(lines, info, columns, ids);
+      add_grid(report.page, lines, info);
     }
   }
-  std::string html = plots_html(figures);
-  if (!figures.empty() && layers.size() > kNumCurveColours) {
-    html += "<details><summary>Names of the layers, by row</summary>\n<ol>\n";
-    for (const LayerRecords& layer : layers) {
-      html += fmt::format("<li>{}</li>\n", xml_text(layer.layer));
-    }
-    html += "</ol></details>\n";
-  }
-  if (!constants.empty()) {
-    html += fmt::format("<p>The same in all layers throughout: {}.</p>\n", constants);
-  }
-  return html;
+  if (constants.empty()) return;
+  report.page.add({{"text", fmt::format("The same in all layers throughout: {}.", constants)}});
 }
 
-/// Heat map of a gate's rate by position in the context; no rows if nothing was logged.
-ValueGrid position_grid(const LayerRecords& gate, const StepColumns& columns) {
-  ValueGrid grid{gate.layer, "part of the context", {}, columns.last_step(), {}, Quantity::kShare};
-  const auto found = gate.lists.find("rate_by_position");
-  if (found == gate.lists.end()) return grid;
-  const std::vector<std::vector<double>> rates = mean_lists(found->second, columns);
-  size_t parts = 0;
-  for (const auto& rate : rates) parts = std::max(parts, rate.size());
-  for (size_t part = 0; part < parts; ++part) {
-    grid.row_labels.push_back(
-        fmt::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(parts)));
-    grid.value.emplace_back();
-    for (const auto& rate : rates) {
-      grid.value.back().push_back(part < rate.size() ? rate[part] : std::nan(""));
-    }
-  }
-  return grid;
-}
-
-/// Heat maps of all gates' rates by position, on one scale.
-std::string gate_positions_html(const RunData& run, FigureIds& ids) {
-  const StepColumns columns(last_step_of_layers(run, run.gates));
-  std::vector<ValueGrid> grids;
+/// Heat maps of all gates' rates by position in the context, on one scale.
+void add_gate_positions(const Report& report, size_t run) {
+  std::vector<HeatFigure> figures;
   double most = 0.0;
-  for (const LayerRecords& gate : run.gates) {
-    ValueGrid grid = position_grid(gate, columns);
-    if (grid.value.empty()) continue;
-    most = std::max(most, range_of(grid.value).high);
-    grids.push_back(std::move(grid));
+  for (const LayerRecords& gate : report.runs[run].gates) {
+    const auto found = gate.lists.find("rate_by_position");
+    if (found == gate.lists.end()) continue;
+    HeatFigure figure{gate.layer, Quantity::kShare, run, {}};
+    const LoadHistory history = history_of(gate, found->second);
+    const size_t parts = history.load.front().size();
+    for (size_t part = 0; part < parts; ++part) {
+      const std::string begin =
+          fmt::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(parts));
+      HeatRow row{begin, "from " + begin + " of the context", {}, {}, {}};
+      for (size_t i = 0; i < history.load.size(); ++i) {
+        row.begin.push_back(static_cast<double>(found->second.columns()[i].first_step));
+        row.end.push_back(static_cast<double>(history.steps[i]));
+        row.value.push_back(part < history.load[i].size() ? history.load[i][part] : NAN);
+      }
+      figure.rows.push_back(std::move(row));
+    }
+    most = std::max(most, range_of(figure.rows).second);
+    figures.push_back(std::move(figure));
   }
-  std::string figures;
-  for (size_t i = 0; i < std::min(grids.size(), kMostHeatFigures); ++i) {
-    grids[i].scale = ValueRange{0.0, most};
-    figures += grid_figure_html(grids[i], ids.next());
+  if (figures.empty()) return;
+  report.page.add({{"heading", "Gate rate by position in the text"}});
+  report.page.add({{"text",
+                    "Each row is a part of the context, from its beginning at the top; the number "
+                    "beside it is where it begins. The colour is the share of its tokens, anchors "
+                    "left out, that attend."}});
+  const size_t drawn = std::min(figures.size(), kMostHeatFigures);
+  for (size_t i = 0; i < drawn; ++i) {
+    figures[i].high = most;
+    add_heat(report.page, figures[i]);
   }
-  if (figures.empty()) return "";
-  return fmt::format(
-      "<h3>Gate rate by position in the text</h3>\n<p>Each row is a part of the context, from its "
-      "beginning at the top; the number beside it is where it begins. The colour is the share of "
-      "its tokens, anchors left out, that attend.{}</p>\n{}",
-      grids.size() > kMostHeatFigures
-          ? fmt::format(" The first {} of {} gates are drawn.", kMostHeatFigures, grids.size())
-          : "",
-      plots_html(figures));
+  if (drawn == figures.size()) return;
+  report.page.add(
+      {{"text", fmt::format("The first {} of {} gates are drawn.", drawn, figures.size())}});
 }
 
-/// Concatenates `html` of each run under its heading.
-template <class Html>
-std::string of_runs(const Runs& runs, const Html& html) {
-  std::string all;
-  for (const RunData& run : runs) all += with_heading(run, runs, html(run));
-  return all;
-}
-
-std::string under(const char* heading, const std::string& html) {
-  return html.empty() ? "" : fmt::format("<h3>{}</h3>\n{}", heading, html);
+/// Adds figures of each run that has such layers.
+template <class Add>
+void add_by_run(const Report& report, std::vector<LayerRecords> RunData::*layers,
+                const char* heading, const Add& add) {
+  for (size_t run = 0; run < report.runs.size(); ++run) {
+    if ((report.runs[run].*layers).empty()) continue;
+    report.name_run(report.runs[run]);
+    report.page.add({{"heading", heading}});
+    add(run);
+  }
 }
 
 }  // namespace
 
-std::string expert_layers_html(const Runs& runs, FigureIds& ids) {
-  return of_runs(runs, [&](const RunData& run) {
-    return loads_html(run,
-                      {"load", "unit", "Load of each unit",
-                       "Each row is a unit, an expert or memory unit; its colour is its share of "
-                       "the layer's choices over an even share."},
-                      ids) +
-           loads_html(run,
-                      {"rank_overload", "expert rank", "Load of each expert rank",
-                       "Each row is an expert rank; its colour is its load over the mean of the "
-                       "ranks."},
-                      ids) +
-           under("Routing of each layer",
-                 numbers_html(run, run.experts,
-                              {"tokens", "load_min", "load_max", "load_mean", "memory_units",
-                               "multiply_adds_per_token", "samples"},
-                              ids));
+void add_expert_layers(const Report& report) {
+  add_by_run(report, &RunData::experts, "Routing of each layer", [&](size_t run) {
+    add_numbers(report, run, report.runs[run].experts,
+                {"tokens", "load_min", "load_max", "load_mean", "memory_units",
+                 "multiply_adds_per_token", "samples"});
+    add_loads(report, run,
+              {"load", "unit", "Load of each unit",
+               "Each row is a unit, an expert or memory unit; its colour is its share of the "
+               "layer's choices over an even share. Black is zero, grey: nothing was logged."});
+    add_loads(report, run,
+              {"rank_overload", "expert rank", "Load of each expert rank",
+               "Each row is an expert rank; its colour is its load over the mean of the ranks. "
+               "Black is zero, grey: nothing was logged."});
   });
 }
 
-std::string gate_layers_html(const Runs& runs, FigureIds& ids) {
-  return of_runs(runs, [&](const RunData& run) {
-    return under("Gate of each layer", numbers_html(run, run.gates, {}, ids)) +
-           gate_positions_html(run, ids);
+void add_gate_layers(const Report& report) {
+  add_by_run(report, &RunData::gates, "Gate of each layer", [&](size_t run) {
+    add_numbers(report, run, report.runs[run].gates);
+    add_gate_positions(report, run);
   });
 }
 
-std::string permutation_layers_html(const Runs& runs, FigureIds& ids) {
-  return of_runs(runs, [&](const RunData& run) {
-    return under("Permutation of each layer", numbers_html(run, run.permutations, {}, ids));
-  });
+void add_permutation_layers(const Report& report) {
+  add_by_run(report, &RunData::permutations, "Permutation of each layer",
+             [&](size_t run) { add_numbers(report, run, report.runs[run].permutations); });
 }
 
 }  // namespace shoal

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "launch/pages/page.h"
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
 #include "runtime/base/error.h"
@@ -82,12 +81,30 @@ std::string size_of_last_checkpoint(const RunData& run) {
   return fmt::format("step {}, {}", grouped(last.step), last.damage.empty() ? size : "damaged");
 }
 
+/// When the run began.
+std::string date_of(const RunData& run) {
+  const auto starts = run.env.find("starts");
+  const bool has_start = starts != run.env.end() && starts->is_array() && !starts->empty();
+  return has_start ? find_value<std::string>(starts->front(), "time").value_or("") : "";
+}
+
+std::string parameters_of(const RunData& run) {
+  const auto count = find_value<double>(run.env, "parameters");
+  return count ? grouped(*count) : "";
+}
+
+std::string rate_of(const RunData& run) {
+  const auto rate = find_value<double>(run.summary, "samples_per_second");
+  if (has_current_summary(run) && rate && *rate > 0) return value_text(*rate, Quantity::kPlain);
+  return last_of(run.steps.find("samples_per_second"));
+}
+
 template <class Value>
-void add_fact(std::vector<Fact>& facts, const std::string& name, const Runs& runs,
+void add_fact(std::vector<Fact>& facts, const std::string& name, const Report& report,
               const Value& value) {
   Fact fact{name, {}};
   bool is_there = false;
-  for (const RunData& run : runs) {
+  for (const RunData& run : report.runs) {
     fact.values.push_back(value(run));
     is_there = is_there || !fact.values.back().empty();
   }
@@ -95,9 +112,9 @@ void add_fact(std::vector<Fact>& facts, const std::string& name, const Runs& run
 }
 
 /// Keys of all evaluation metrics in order, without constant counts.
-std::vector<std::string> scores_of(const Runs& runs) {
+std::vector<std::string> scores_of(const Report& report) {
   std::vector<std::string> keys;
-  for (const RunData& run : runs) {
+  for (const RunData& run : report.runs) {
     for (const Curve& curve : run.evaluations.curves()) {
       const bool is_score = !curve.is_count() && curve.key() != "seconds";
       if (is_score && std::ranges::find(keys, curve.key()) == keys.end()) {
@@ -108,47 +125,42 @@ std::vector<std::string> scores_of(const Runs& runs) {
   return keys;
 }
 
-std::vector<Fact> facts_of(const Runs& runs) {
+std::vector<Fact> facts_of(const Report& report) {
   std::vector<Fact> facts;
-  add_fact(facts, "state", runs, state_of);
-  add_fact(facts, "steps", runs, steps_of);
-  add_fact(facts, "training loss", runs,
+  const auto add_key = [&](const char* name, const char* path) {
+    add_fact(facts, name, report, [path](const RunData& run) { return recipe_value(run, path); });
+  };
+  add_fact(facts, "state", report, state_of);
+  add_fact(facts, "steps", report, steps_of);
+  add_fact(facts, "training loss", report,
            [](const RunData& run) { return last_of(run.steps.find("loss")); });
-  for (const std::string& key : scores_of(runs)) {
+  for (const std::string& key : scores_of(report)) {
     const MetricInfo info = metric_info(key);
-    add_fact(facts, (key == "loss" ? "validation " : "") + info.label, runs,
+    add_fact(facts, (key == "loss" ? "validation " : "") + info.label, report,
              [&](const RunData& run) { return last_of(run.evaluations.find(key), info.quantity); });
   }
-  add_fact(facts, "samples per second", runs, [](const RunData& run) {
-    const auto rate = find_value<double>(run.summary, "samples_per_second");
-    if (has_current_summary(run) && rate && *rate > 0) return value_text(*rate, Quantity::kPlain);
-    return last_of(run.steps.find("samples_per_second"));
-  });
-  add_fact(facts, "time", runs, time_of);
-  add_fact(facts, "ranks", runs, ranks_of_run);
-  add_fact(facts, "newest checkpoint", runs, size_of_last_checkpoint);
+  add_fact(facts, "samples per second", report, rate_of);
+  add_fact(facts, "time", report, time_of);
+  add_key("model", "model.backbone");
+  add_fact(facts, "parameters", report, parameters_of);
+  add_key("data", "data.source");
+  add_fact(facts, "ranks", report, ranks_of_run);
+  add_fact(facts, "begun", report, date_of);
+  add_fact(facts, "newest checkpoint", report, size_of_last_checkpoint);
   return facts;
 }
 
-std::string tiles_html(const std::vector<Fact>& facts) {
-  std::string html = "<dl class=\"facts\">\n";
+/// A row for each of several runs.
+CaptionedTable comparison(const std::vector<Fact>& facts, const Report& report) {
+  CaptionedTable table{"Runs", {{"run"}}};
+  for (const RunData& run : report.runs) table.rows.push_back({run.name});
   for (const Fact& fact : facts) {
-    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", xml_text(fact.name),
-                        xml_text(fact.values.front()));
+    table.rows[0].push_back(fact.name);
+    for (size_t run = 0; run < fact.values.size(); ++run) {
+      table.rows[run + 1].push_back(fact.values[run]);
+    }
   }
-  return html + "</dl>\n";
-}
-
-std::string comparison_html(const std::vector<Fact>& facts, const Runs& runs) {
-  std::vector<std::string> columns{""};
-  for (const RunData& run : runs) columns.push_back(run.name);
-  std::string rows;
-  for (const Fact& fact : facts) {
-    std::vector<std::string> cells;
-    for (const std::string& value : fact.values) cells.push_back(xml_text(value));
-    rows += page_row(xml_text(fact.name), cells);
-  }
-  return page_table("Runs", columns, rows);
+  return table;
 }
 
 std::vector<std::string> notes_of_run(const RunData& run) {
@@ -184,34 +196,24 @@ std::vector<std::string> notes_of_run(const RunData& run) {
 
 }  // namespace
 
-std::string FigureIds::next() { return fmt::format("f{}", ++count_); }
-
-double last_step_of(const Runs& runs) {
-  double last = 0;
-  for (const RunData& run : runs) last = std::max(last, run.last_step);
-  return last;
-}
-
-Section overview_section(const Runs& runs) {
-  const std::vector<Fact> facts = facts_of(runs);
-  return {"overview", "Overview",
-          runs.size() == 1 ? tiles_html(facts) : comparison_html(facts, runs)};
-}
-
-Section notes_section(const Runs& runs) {
-  std::string items;
-  for (const RunData& run : runs) {
+void add_overview(const Report& report) {
+  const std::vector<Fact> facts = facts_of(report);
+  report.page.begin_section("overview", "Overview");
+  if (report.is_comparison()) {
+    report.page.add_table(comparison(facts, report));
+  } else {
+    Json tiles = Json::array();
+    for (const Fact& fact : facts) tiles.push_back(Json::array({fact.name, fact.values.front()}));
+    report.page.add({{"facts", tiles}});
+  }
+  std::vector<std::string> notes;
+  for (const RunData& run : report.runs) {
     for (const std::string& note : notes_of_run(run)) {
-      items += fmt::format("<li>{}{}</li>\n", runs.size() > 1 ? xml_text(run.name + ": ") : "",
-                           xml_text(note));
+      notes.push_back((report.is_comparison() ? run.name + ": " : "") + note);
     }
   }
-  return {"notes", "Notes", items.empty() ? "" : "<ul class=\"notes\">\n" + items + "</ul>\n"};
-}
-
-std::string section_html(const Section& section) {
-  return fmt::format("<section aria-labelledby=\"{0}\">\n<h2 id=\"{0}\">{1}</h2>\n{2}</section>\n",
-                     section.id, section.heading, section.body);
+  report.page.begin_section("notes", "Notes");
+  if (!notes.empty()) report.page.add({{"list", notes}});
 }
 
 }  // namespace shoal

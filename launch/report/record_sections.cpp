@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "launch/pages/page.h"
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
 #include "runtime/base/text.h"
@@ -64,9 +63,13 @@ void flatten_into(Texts& texts, const Json& json, const std::string& before) {
   }
 }
 
-std::vector<std::string> run_columns(const char* first, const Runs& runs) {
+using Rows = std::vector<std::vector<std::string>>;
+
+std::vector<std::string> run_columns(const char* first, const Report& report) {
   std::vector<std::string> columns{first};
-  for (const RunData& run : runs) columns.push_back(runs.size() > 1 ? run.name : "value");
+  for (const RunData& run : report.runs) {
+    columns.push_back(report.is_comparison() ? run.name : "value");
+  }
   return columns;
 }
 
@@ -80,80 +83,95 @@ std::vector<Json> starts_of(const RunData& run) {
   return starts;
 }
 
-std::string checkpoint_rows(const RunData& run) {
-  std::string rows;
+Rows checkpoint_rows(const RunData& run) {
+  Rows rows{{"step", "score, larger is better", "size", "state"}};
   for (const CheckpointFacts& checkpoint : run.checkpoints) {
-    const std::string step = grouped(checkpoint.step);
+    const std::string step = grouped(static_cast<double>(checkpoint.step));
     if (!checkpoint.damage.empty()) {
-      rows += page_row(step, {"", "", "damaged: " + xml_text(checkpoint.damage)});
+      rows.push_back({step, "", "", "damaged: " + checkpoint.damage});
       continue;
     }
-    rows += page_row(step,
-                     {checkpoint.score ? value_text(*checkpoint.score, Quantity::kPlain) : "-",
-                      value_text(static_cast<double>(checkpoint.bytes), Quantity::kBytes), "good"});
+    rows.push_back({step, checkpoint.score ? value_text(*checkpoint.score, Quantity::kPlain) : "-",
+                    value_text(static_cast<double>(checkpoint.bytes), Quantity::kBytes), "good"});
   }
   return rows;
 }
 
-std::string start_rows(const RunData& run) {
-  std::string rows;
+Rows start_rows(const RunData& run) {
+  Rows rows{{"from step", "time", "ranks", "command"}};
   for (const Json& start : starts_of(run)) {
     const auto text = [&](const char* key) {
       const auto found = start.find(key);
-      return found == start.end() ? std::string("-") : xml_text(command_text(*found));
+      return found == start.end() ? std::string("-") : command_text(*found);
     };
-    rows += page_row(grouped(start["step"].get<double>()),
-                     {text("time"), text("world"), text("command")});
+    rows.push_back(
+        {grouped(start["step"].get<double>()), text("time"), text("world"), text("command")});
   }
   return rows;
 }
 
-std::string value_of(const RunData& run, const std::string& path) {
-  const auto found = std::ranges::find(run.recipe, path, &RecipeValue::path);
-  return found == run.recipe.end() ? "-" : found->text;
+/// Adds a table that has more than its head.
+void add_rows(const Report& report, const std::string& caption, const Rows& rows,
+              bool is_folded = false) {
+  if (rows.size() > 1) report.page.add_table({caption, rows}, is_folded);
 }
 
-std::string differences_table(const Runs& runs) {
+/// Adds the keys whose values differ between runs.
+void add_differences(const Report& report) {
   std::vector<std::string> paths;
   std::set<std::string> known;
-  for (const RunData& run : runs) {
+  for (const RunData& run : report.runs) {
     for (const RecipeValue& value : run.recipe) {
       if (known.insert(value.path).second) paths.push_back(value.path);
     }
   }
-  std::string rows;
+  Rows rows{run_columns("key", report)};
   for (const std::string& path : paths) {
     std::vector<std::string> cells;
-    for (const RunData& run : runs) cells.push_back(xml_text(value_of(run, path)));
+    for (const RunData& run : report.runs) {
+      const std::string value = recipe_value(run, path);
+      cells.push_back(value.empty() ? "-" : value);
+    }
     if (std::ranges::count(cells, cells.front()) == std::ssize(cells)) continue;
-    rows += page_row(xml_text(path), cells);
+    cells.insert(cells.begin(), path);
+    rows.push_back(std::move(cells));
   }
-  if (rows.empty()) return "<p>The recipes are equal.</p>\n";
-  return page_table("Keys whose values differ", run_columns("key", runs), rows);
+  add_rows(report, "Keys whose values differ", rows);
+  if (rows.size() == 1 && !paths.empty()) report.page.add({{"text", "The recipes are equal."}});
 }
 
-std::string recipe_table(const std::string& caption, const RunData& run, bool defaults) {
-  std::string rows;
+void add_recipe(const Report& report, const RunData& run) {
+  Rows set{{"key", "value", "written in"}}, defaults{{"key", "value"}};
   for (const RecipeValue& value : run.recipe) {
-    if ((value.origin == "default") != defaults) continue;
-    std::vector<std::string> cells{xml_text(value.text)};
-    if (!defaults) cells.push_back(xml_text(value.origin.empty() ? "-" : value.origin));
-    rows += page_row(xml_text(value.path), cells);
+    if (value.origin == "default") {
+      defaults.push_back({value.path, value.text});
+    } else {
+      set.push_back({value.path, value.text, value.origin.empty() ? "-" : value.origin});
+    }
   }
-  if (rows.empty()) return "";
-  std::vector<std::string> columns{"key", "value"};
-  if (!defaults) columns.emplace_back("written in");
-  return page_table(caption, columns, rows);
+  const std::string of = report.is_comparison() ? " in " + run.name : "";
+  add_rows(report, "Keys that were set" + of, set, report.is_comparison());
+  add_rows(report, "Keys at their defaults" + of, defaults, /*is_folded=*/true);
 }
 
-std::string recipe_html(const RunData& run, const std::string& name) {
-  std::string set = recipe_table("Keys that were set" + name, run, false);
-  const std::string defaults = recipe_table("Keys at their defaults" + name, run, true);
-  if (!defaults.empty()) {
-    set += fmt::format("<details><summary>Keys at their defaults{}</summary>\n{}</details>\n",
-                       xml_text(name), defaults);
+void add_environment(const Report& report) {
+  std::vector<Texts> of_run;
+  std::vector<std::string> names;
+  for (const RunData& run : report.runs) {
+    flatten_into(of_run.emplace_back(), run.env, "");
+    for (const auto& [name, text] : of_run.back()) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
   }
-  return set;
+  Rows rows{run_columns("", report)};
+  for (const std::string& name : names) {
+    std::vector<std::string>& cells = rows.emplace_back(std::vector{name});
+    for (const Texts& texts : of_run) {
+      const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
+      cells.push_back(found == texts.end() ? "-" : found->second);
+    }
+  }
+  add_rows(report, "Environment", rows);
 }
 
 }  // namespace
@@ -169,53 +187,23 @@ std::vector<double> resumed_steps(const RunData& run) {
   return steps;
 }
 
-Section checkpoints_section(const Runs& runs) {
-  std::string html;
-  for (const RunData& run : runs) {
-    const std::string of = runs.size() > 1 ? " of " + run.name : "";
-    if (const std::string rows = checkpoint_rows(run); !rows.empty()) {
-      html += page_table("Checkpoints" + of, {"step", "score, larger is better", "size", "state"},
-                         rows);
-    }
-    if (const std::string rows = start_rows(run); !rows.empty()) {
-      html += page_table("Starts" + of + "; those after step 0 resumed it",
-                         {"from step", "time", "ranks", "command"}, rows);
-    }
-  }
-  return {"checkpoints", "Checkpoints and starts", html};
+std::string recipe_value(const RunData& run, const std::string& path) {
+  const auto found = std::ranges::find(run.recipe, path, &RecipeValue::path);
+  return found == run.recipe.end() ? "" : found->text;
 }
 
-Section recipe_section(const Runs& runs) {
-  if (runs.size() == 1) return {"recipe", "Recipe", recipe_html(runs.front(), "")};
-  std::string html;
-  for (const RunData& run : runs) {
-    if (run.recipe.empty()) continue;
-    html += fmt::format("<details><summary>Recipe of {}</summary>\n{}</details>\n",
-                        xml_text(run.name), recipe_html(run, ", " + run.name));
+void add_records(const Report& report) {
+  report.page.begin_section("checkpoints", "Checkpoints and starts");
+  for (const RunData& run : report.runs) {
+    const std::string of = report.is_comparison() ? " of " + run.name : "";
+    add_rows(report, "Checkpoints" + of, checkpoint_rows(run));
+    add_rows(report, "Starts" + of + "; those after step 0 resumed it", start_rows(run));
   }
-  return {"recipe", "Recipe", html.empty() ? "" : differences_table(runs) + html};
-}
-
-Section environment_section(const Runs& runs) {
-  std::vector<Texts> of_run;
-  std::vector<std::string> names;
-  for (const RunData& run : runs) {
-    flatten_into(of_run.emplace_back(), run.env, "");
-    for (const auto& [name, text] : of_run.back()) {
-      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-    }
-  }
-  std::string rows;
-  for (const std::string& name : names) {
-    std::vector<std::string> cells;
-    for (const Texts& texts : of_run) {
-      const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
-      cells.push_back(found == texts.end() ? "-" : xml_text(found->second));
-    }
-    rows += page_row(xml_text(name), cells);
-  }
-  return {"environment", "Environment",
-          rows.empty() ? "" : page_table("Environment", run_columns("", runs), rows)};
+  report.page.begin_section("recipe", "Recipe");
+  if (report.is_comparison()) add_differences(report);
+  for (const RunData& run : report.runs) add_recipe(report, run);
+  report.page.begin_section("environment", "Environment");
+  add_environment(report);
 }
 
 }  // namespace shoal

@@ -2,55 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <ranges>
 
-#include "launch/pages/page.h"
-#include "launch/report/curve_figure.h"
 #include "launch/report/sections.h"
-#include "runtime/base/build_info.h"
+#include "launch/runs/runs.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
-
-// Figures are shown at about their natural width, so that their text is readable on any screen.
-constexpr std::string_view kReportStyle = R"(
-:root { --box: #f4f5f6; }
-@media (prefers-color-scheme: dark) { :root { --box: #222426; } }
-header, main { max-width: 100rem; margin: 0 auto; }
-h1 { margin: 8px 0; font-size: 26px; }
-h2 { margin: 36px 0 12px; font-size: 20px; border-bottom: 1px solid var(--line); padding-bottom: 4px; }
-h3 { margin: 20px 0 8px; font-size: 16px; overflow-wrap: anywhere; }
-nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0; padding: 0; }
-nav a { display: inline-block; padding: 4px 0; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(140px, 1fr));
-  gap: 10px; margin: 0; }
-.facts div { background: var(--box); border-radius: 6px; padding: 8px 12px; }
-.facts dt { color: var(--soft); font-size: 13px; }
-.facts dd { margin: 0; font-size: 17px; font-weight: 600; overflow-wrap: anywhere;
-  font-variant-numeric: tabular-nums; }
-.notes { margin: 0; padding-left: 20px; max-width: 60rem; overflow-wrap: anywhere; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 350px), 1fr));
-  gap: 18px 24px; margin-bottom: 12px; }
-.frame { fill: none; stroke: var(--line); }
-.heat image, .sheet img { image-rendering: pixelated; }
-.sheet { margin-bottom: 12px; }
-.sheet img { display: block; width: 100%; height: auto; }
-.sheet .heads { display: grid; align-items: end; font-size: 13px; margin: 4px 0 2px;
-  color: var(--soft); line-height: 1.3; }
-.heads span { overflow-wrap: anywhere; padding-right: 6px; box-sizing: border-box; }
-.hint { margin: 0 0 10px; color: var(--soft); }
-.legendbox p { margin: 0 0 6px; max-width: 60rem; }
-.plot .colours { margin: 4px 2.5% 0 13.5%; max-width: none; }
-details { margin: 8px 0; }
-summary { cursor: pointer; padding: 4px 0; }
-#content th[scope=col] { text-align: left; }
-#content td { white-space: normal; overflow-wrap: break-word; text-align: left; }
-#content th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 7em; }
-#content td small { color: var(--soft); }
-footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
-@media print { nav, .skip { display: none; } figure { break-inside: avoid; } }
-)";
 
 /// Replaces equal names of runs by their paths.
 void name_apart(std::vector<RunData>& runs) {
@@ -63,17 +25,55 @@ void name_apart(std::vector<RunData>& runs) {
 
 std::string title_of(const std::vector<RunData>& runs) {
   if (runs.size() == 1) return "Run " + runs.front().name;
-  std::string names;
-  for (const RunData& run : runs) names += (names.empty() ? "" : ", ") + run.name;
-  return fmt::format("{} runs: {}", runs.size(), names);
+  constexpr size_t kMostNames = 8;
+  std::vector<std::string> names;
+  for (const RunData& run : runs | std::views::take(kMostNames)) names.push_back(run.name);
+  if (runs.size() > kMostNames) names.emplace_back("\u2026");
+  return fmt::format("{} runs: {}", runs.size(), join_words(names));
 }
 
-std::string navigation(const std::vector<Section>& sections) {
-  std::string items;
-  for (const Section& section : sections) {
-    items += fmt::format("<li><a href=\"#{}\">{}</a></li>\n", section.id, section.heading);
+/// How many points of a curve a page has room for.
+size_t most_points_of(const std::vector<RunData>& runs) {
+  constexpr size_t kMostNumbers = 40'000, kLeast = 60;
+  size_t curves = 1;
+  for (const RunData& run : runs) {
+    curves += run.steps.curves().size() + run.evaluations.curves().size();
+    for (const auto* layers : {&run.experts, &run.gates, &run.permutations}) {
+      for (const LayerRecords& layer : *layers) curves += layer.numbers.curves().size();
+    }
   }
-  return fmt::format("<nav aria-label=\"Sections\"><ul>\n{}</ul></nav>\n", items);
+  return std::clamp(kMostNumbers / curves, kLeast, Curve::kMostBuckets);
+}
+
+/// What figures refer to of a run, with units of the horizontal axis at some of its steps.
+Page::Json axis_of(const RunData& run) {
+  constexpr size_t kMostPlaces = 100;
+  Page::Json json{{"name", run.name}, {"marks", resumed_steps(run)}, {"last_step", run.last_step}};
+  const auto tokens = run.env.value("tokens_per_sample", Page::Json());
+  const Curve* samples = run.steps.find("samples");
+  const size_t count = run.hours.buckets().size(), each = count / kMostPlaces + 1;
+  for (size_t i = std::min(each, count); i > 0; i = i < count ? std::min(i + each, count) : 0) {
+    const Curve::Bucket& place = samples->buckets()[i - 1];
+    json["step"].push_back(place.last_step);
+    json["samples"].push_back(place.high);
+    json["hours"].push_back(run.hours.buckets()[i - 1].high);
+    if (tokens.is_number()) json["tokens"].push_back(place.high * tokens.get<double>());
+  }
+  return json;
+}
+
+/// The runs that the paths name: a run itself, or the trained ones below a folder.
+std::vector<std::string> runs_at(const std::vector<std::string>& paths) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> found;
+  for (const std::string& path : paths) {
+    const size_t before = found.size();
+    for (const std::string& run : list_runs(path)) {
+      if (fs::exists(run + "/metrics.jsonl")) found.push_back(run);
+    }
+    if (found.size() == before) found.push_back(path);
+  }
+  return found;
 }
 
 /// A single run's report.html, or comparison.html in the innermost folder that holds all runs.
@@ -90,22 +90,17 @@ std::string default_file(const std::vector<std::string>& runs) {
 
 }  // namespace
 
-std::string run_report_page(const std::vector<RunData>& read) {
+Page report_page(const std::vector<RunData>& read) {
   std::vector<RunData> runs = read;
   name_apart(runs);
-  FigureIds ids;
-  std::vector<Section> sections{overview_section(runs), notes_section(runs)};
-  for (Section& section : metric_sections(runs, ids)) sections.push_back(std::move(section));
-  sections.push_back(confusion_section(runs));
-  sections.push_back(checkpoints_section(runs));
-  sections.push_back(recipe_section(runs));
-  sections.push_back(environment_section(runs));
-  std::erase_if(sections, [](const Section& section) { return section.body.empty(); });
-  std::string html =
-      page_head(title_of(runs), curve_style() + std::string(kReportStyle), navigation(sections));
-  for (const Section& section : sections) html += section_html(section);
-  return html + fmt::format("<footer>Written by shoal {}.</footer>\n", build_info().version) +
-         kPageEnd;
+  Page page(title_of(runs));
+  for (const RunData& run : runs) page.add_run(axis_of(run));
+  const Report report{runs, page, most_points_of(runs)};
+  add_overview(report);
+  add_metrics(report);
+  add_confusion(report);
+  add_records(report);
+  return page;
 }
 
 std::string report_file(const std::string& run) {
@@ -116,19 +111,14 @@ void write_run_report(const std::vector<std::string>& paths, const std::string& 
                       FileSystem& files) {
   std::vector<RunData> runs;
   for (const std::string& path : paths) runs.push_back(read_run(path));
-  replace_file(files, file, run_report_page(runs));
+  replace_file(files, file, report_page(runs).html());
 }
 
 ExitCode report(const ReportArguments& arguments, std::ostream& out) {
-  if (arguments.runs.size() > kNumCurveColours) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("report: {} runs, but there are colours for {} in one picture",
-                            arguments.runs.size(), kNumCurveColours),
-                "write several pages");
-  }
-  const std::string file = arguments.out.empty() ? default_file(arguments.runs) : arguments.out;
+  const std::vector<std::string> runs = runs_at(arguments.runs);
+  const std::string file = arguments.out.empty() ? default_file(runs) : arguments.out;
   PosixFileSystem files;
-  write_run_report(arguments.runs, file, files);
+  write_run_report(runs, file, files);
   out << file << "\n";
   return ExitCode::kOk;
 }

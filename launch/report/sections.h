@@ -3,60 +3,43 @@
 #include <string>
 #include <vector>
 
+#include "launch/pages/page.h"
 #include "launch/runs/run_data.h"
 
 namespace shoal {
 
-/// A section of the report page on runs. A section without body is omitted.
-struct Section {
-  std::string id, heading;
-  std::string body;  ///< markup
+/// The report on runs while it is written.
+struct Report {
+  const std::vector<RunData>& runs;
+  Page& page;
+  size_t most_points = 0;  ///< of a curve, as add_curves takes it
+
+  bool is_comparison() const { return runs.size() > 1; }
+  /// Begins the blocks on one of several runs by its name.
+  void name_run(const RunData& run) const {
+    if (is_comparison()) page.add({{"heading", run.name}});
+  }
 };
 
-/// Generates unique ids for the figures of a page.
-class FigureIds {
- public:
-  std::string next();
+// Each adds its sections. One that has nothing to show adds none.
 
- private:
-  int64_t count_ = 0;
-};
-
-using Runs = std::vector<RunData>;
-
-/// How the runs ended, with their last metrics.
-Section overview_section(const Runs& runs);
-/// Notes on what users should look into.
-Section notes_section(const Runs& runs);
-
-/// All sections of metrics: one for each MetricGroup (training, speed, experts, gates, sparsity,
-/// other), one of evaluations, and pictures_section. A figure shows one metric of all runs.
-std::vector<Section> metric_sections(const Runs& runs, FigureIds& ids);
-
-/// Puts the run's name as a heading before `html`, if there are several runs.
-std::string with_heading(const RunData& run, const Runs& runs, const std::string& html);
-
-/// Arranges figures side by side, as many as fit; "" without figures.
-std::string plots_html(const std::string& figures);
-
-/// Metrics by layer, run by run; metric_sections ends its section of that kind with them.
-std::string expert_layers_html(const Runs& runs, FigureIds& ids);
-std::string gate_layers_html(const Runs& runs, FigureIds& ids);
-std::string permutation_layers_html(const Runs& runs, FigureIds& ids);
-
-/// Pictures that the tasks drew at the last evaluation; one of metric_sections.
-Section pictures_section(const Runs& runs);
+/// How the runs ended, with their last metrics; then notes on what users should look into.
+void add_overview(const Report& report);
+/// A section for each MetricGroup (training, speed, experts, gates, sparsity, other), one of
+/// evaluations, and the pictures that tasks drew. A figure shows one metric of all runs.
+void add_metrics(const Report& report);
 /// Tables of the runs' confusion.json, which `shoal eval --confusion` writes.
-Section confusion_section(const Runs& runs);
-Section checkpoints_section(const Runs& runs);
-Section recipe_section(const Runs& runs);
-Section environment_section(const Runs& runs);
+void add_confusion(const Report& report);
+/// Checkpoints and starts, recipes, environments.
+void add_records(const Report& report);
 
-/// A table for text or a page; the first of `rows` is its head.
-struct CaptionedTable {
-  std::string caption;
-  std::vector<std::vector<std::string>> rows;
-};
+// Metrics by layer, run by run; add_metrics ends its section of that kind with them.
+void add_expert_layers(const Report& report);
+void add_gate_layers(const Report& report);
+void add_permutation_layers(const Report& report);
+/// Pictures of samples of the last evaluation.
+void add_pictures(const Report& report);
+
 /// Tables of a confusion.json: recall, precision and F1 of each class, up to 30 classes the matrix
 /// of labels and predicted classes, the most frequent confusions, the most confident mistakes.
 /// Throws nlohmann::json::exception for other JSON.
@@ -64,10 +47,8 @@ std::vector<CaptionedTable> confusion_tables(const nlohmann::ordered_json& confu
 
 /// Steps at which a run was resumed (`starts` in env.json), ascending.
 std::vector<double> resumed_steps(const RunData& run);
-/// Last logged step of all runs.
-double last_step_of(const Runs& runs);
 
-/// Markup of a section with its heading.
-std::string section_html(const Section& section);
+/// Text of a key in the run's recipe; "" without it.
+std::string recipe_value(const RunData& run, const std::string& path);
 
 }  // namespace shoal

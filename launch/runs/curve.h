@@ -77,11 +77,11 @@ class CurveSet {
   std::vector<Curve> curves_;
 };
 
-/// Lists of numbers over steps, in bounded memory: up to 512 lists are stored exactly; beyond,
+/// Lists of numbers over steps, in bounded memory: up to 200 lists are stored exactly; beyond,
 /// neighbouring lists are averaged repeatedly.
 class ListHistory {
  public:
-  static constexpr size_t kMostColumns = 512;
+  static constexpr size_t kMostColumns = 200;
   struct Column {
     int64_t first_step = 0, last_step = 0;
     int64_t count = 0;  ///< number of lists

@@ -48,12 +48,21 @@ void note_unread(const char* name, const UnreadLines& unread, RunData& run) {
 }
 
 void read_metrics_file(const fs::path& folder, RunData& run) {
-  const auto use = [&run](const FlatRecord& record) {
+  double hours = 0, samples_before = 0;
+  const auto add_hours = [&](const FlatRecord& record) {
+    const double rate = record.number("samples_per_second", 0.0);
+    const double samples = record.number("samples", 0.0);
+    if (rate > 0) hours += (samples - samples_before) / rate / 3600;
+    samples_before = samples;
+    if (record.find("samples") != nullptr) run.hours.add(record.number("step", 0.0), hours);
+  };
+  const auto use = [&](const FlatRecord& record) {
     run.last_step = std::max(run.last_step, record.number("step", 0.0));
     if (record.text("event") == "eval") {
       run.evaluations.add(record);
     } else if (record.text("event").empty()) {
       run.steps.add(record);
+      add_hours(record);
       if (record.find("skipped") != nullptr) ++run.skipped_steps;
     }
   };

@@ -44,6 +44,7 @@ struct RunPictures {
 struct RunData {
   std::string path, name;
   CurveSet steps, evaluations;  ///< metrics.jsonl: of training steps, of evaluations
+  Curve hours{"hours"};         ///< of training, evaluations left out, at the records of `samples`
   int64_t skipped_steps = 0;    ///< number of logged skipped steps
   double last_step = 0;         ///< last logged step
   std::vector<LayerRecords> experts, gates, permutations;

@@ -244,6 +244,18 @@ ExitCode prune(const std::vector<Json>& runs, bool removes, std::ostream& out) {
 
 }  // namespace
 
+std::vector<std::string> list_runs(const std::string& folder) {
+  require_path(folder);
+  std::vector<Json> found;
+  find_runs(folder, "", found);
+  sort_runs("name", found);
+  std::vector<std::string> paths;
+  for (const Json& run : found) {
+    if (run["state"] != "superseded") paths.push_back(run["path"]);
+  }
+  return paths;
+}
+
 ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
   std::vector<std::string> folders = arguments.folders;
   if (folders.empty()) folders.push_back(RunOptions().root);

@@ -26,4 +26,8 @@ struct RunsArguments {
 /// sort key and a folder that does not exist.
 ExitCode runs(const RunsArguments& arguments, std::ostream& out);
 
+/// Paths of the runs in a folder at any depth, by name; of the folder itself if it is one. Throws
+/// Error (exit 2) with a suggestion if it does not exist.
+std::vector<std::string> list_runs(const std::string& folder);
+
 }  // namespace shoal

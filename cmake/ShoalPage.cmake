@@ -1,0 +1,18 @@
+# page_template.cpp: the template of pages (launch/pages/page.html) with its style and scripts, and
+# dygraphs, which draws curves, as bytes of the program.
+set(page_dir "${PROJECT_SOURCE_DIR}/launch/pages")
+foreach(name IN ITEMS page.html page.css page.js)
+  file(READ "${page_dir}/${name}" ${name})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page_dir}/${name}")
+endforeach()
+file(READ "${SHOAL_DYGRAPHS}/dygraph.min.css" dygraph_css)
+file(READ "${SHOAL_DYGRAPHS}/dygraph.min.js" dygraph_js)
+set(style "${dygraph_css}\n${page.css}")
+set(script "${dygraph_js}\n${page.js}")
+foreach(part IN ITEMS style script)
+  string(REPLACE "{{${part}}}" "${${part}}" page.html "${page.html}")
+endforeach()
+set(SHOAL_PAGE "${page.html}")
+configure_file(cmake/page_template.cpp.in "${CMAKE_BINARY_DIR}/page/page_template.cpp" @ONLY)
+add_library(shoal_page OBJECT "${CMAKE_BINARY_DIR}/page/page_template.cpp")
+target_link_libraries(shoal_page PRIVATE shoal_base)

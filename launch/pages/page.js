@@ -1,0 +1,584 @@
+// Draws the figures of a page. Its data are what Page::json (page.h) says: `runs`, lists of `steps`
+// that figures refer to by index, `palettes` and `figures`, one for each .plot in order.
+"use strict";
+
+const page = JSON.parse(document.getElementById("data").textContent);
+const mostColours = 8;
+const dashes = [[], [7, 3], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2], [2, 6], [7, 2, 7, 6]];
+const units = {step: "steps", samples: "samples", tokens: "tokens", hours: "hours"};
+
+// What the controls choose. `window`: the range of the horizontal axis; null: all.
+const view = {unit: "step", scale: "auto", smoothing: 0, window: null, slotOfRun: new Map()};
+
+// Texts of values
+
+const grouped = (value) => Math.round(value).toLocaleString("en-US");
+
+function bytesText(bytes, digits) {
+  const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  while (Math.abs(bytes) >= 1024 && power < names.length - 1) {
+    bytes /= 1024;
+    ++power;
+  }
+  return `${Number(bytes.toPrecision(Math.max(3, digits)))} ${names[power]}`;
+}
+
+// A value in few digits, as value_text (known_metrics.h) formats it.
+function shortText(value, quantity, digits = 4) {
+  if (!Number.isFinite(value)) return "not finite";
+  if (quantity === "bytes") return bytesText(value, digits - 1);
+  if (quantity === "share") return `${Number((100 * value).toPrecision(digits - 1))} %`;
+  const size = Math.abs(value);
+  if (size >= 1e9 || (size < 1e-3 && size > 0)) {
+    return Number(value.toPrecision(digits - 1)).toExponential();
+  }
+  return size >= 1e3 && digits < 6 ? grouped(value) : String(Number(value.toPrecision(digits)));
+}
+
+// A value on an axis of this range: with as many digits as tell neighbours apart.
+function axisText(value, quantity, [low, high]) {
+  const share = Math.max(Math.abs(low), Math.abs(high)) / (high - low || 1);
+  return shortText(value, quantity, Math.max(4, 3 + Math.ceil(Math.log10(share))));
+}
+
+// A value with all digits that were logged.
+function loggedText(value, quantity) {
+  if (!Number.isFinite(value)) return "not finite";
+  if (quantity === "bytes") return `${grouped(value)} B`;
+  return quantity === "share" ? `${Number((100 * value).toPrecision(15))} %` : String(value);
+}
+
+function positionText(x) {
+  const text = view.unit === "hours" ? Number(x.toPrecision(4)) : grouped(x);
+  return `${view.unit === "step" ? "step" : units[view.unit]} ${text}`;
+}
+
+// The horizontal axis
+
+// The index of the last of ascending `values` that is at most `x`, or -1.
+function lastAtMost(values, x) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+function nearest(values, x) {
+  const before = lastAtMost(values, x);
+  if (before < 0) return 0;
+  const isNext = before + 1 < values.length && values[before + 1] - x < x - values[before];
+  return isNext ? before + 1 : before;
+}
+
+// Where a run's step lies in the unit that is chosen; NaN if the run does not tell.
+function position(run, step) {
+  if (view.unit === "step") return step;
+  const {step: steps, [view.unit]: values} = page.runs[run];
+  if (!values || steps.length === 0) return NaN;
+  const next = Math.min(lastAtMost(steps, step) + 1, steps.length - 1);
+  const [x, y] = next > 0 ? [steps[next - 1], values[next - 1]] : [0, 0];
+  return y + ((step - x) / (steps[next] - x || 1)) * (values[next] - y);
+}
+
+function fullWindow() {
+  const ends = page.runs.map((run, i) => (isChosen(i) ? position(i, run.last_step) : NaN));
+  return [0, Math.max(0, ...ends.filter(Number.isFinite)) || 1];
+}
+
+const shownWindow = () => view.window || fullWindow();
+
+// About `count` round numbers within a range.
+function ticks([low, high], count) {
+  const raw = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].find((factor) => factor * power >= raw) * power;
+  const result = [];
+  for (let i = Math.ceil(low / step); i * step <= high; ++i) result.push(i * step);
+  return result;
+}
+
+// Elements
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A sample of the line that is drawn in a slot: its colour, its dashes, and a dot if it has points.
+function lineKey(slot, hasPoints) {
+  const make = (name, attributes) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+  const key = make("svg", {class: "key", viewBox: "0 0 28 8", "aria-hidden": "true"});
+  const style = `stroke: var(--c${slot}); fill: var(--c${slot})`;
+  key.append(make("path", {d: "M0 4H28", style, "stroke-width": 2.5,
+                           "stroke-dasharray": dashes[slot].join(" ")}));
+  if (hasPoints) key.append(make("circle", {cx: 14, cy: 4, r: 3.5, style}));
+  return key;
+}
+
+// Curves
+
+const isComparison = page.runs.length > 1;
+const isChosen = (run) => !isComparison || view.slotOfRun.has(run);
+
+// Running means with exponential weights, free of a bias to the first values.
+function smooth(values) {
+  if (view.smoothing === 0) return values;
+  let sum = 0;
+  let weight = 0;
+  return values.map((value) => {
+    if (!Number.isFinite(value)) return value;
+    sum = view.smoothing * sum + (1 - view.smoothing) * value;
+    weight = view.smoothing * weight + 1 - view.smoothing;
+    return sum / weight;
+  });
+}
+
+class CurveFigure {
+  constructor(place, data) {
+    this.place = place;
+    this.data = data;
+    this.hidden = new Set();
+    this.chart = element("div", {class: "chart", role: "img",
+                                 "aria-label": `${data.title}; the table below has its numbers`});
+    this.where = element("p", {class: "values"});
+    this.legend = element("ul", {class: "legend"});
+    place.querySelector("figcaption").after(this.chart, this.where, this.legend);
+    this.lines = data.lines.map((line) => ({...line, steps: page.steps[line.steps],
+                                            y: line.y.map((value) => value ?? NaN)}));
+    this.chooseLines();
+  }
+
+  slot(index) {
+    const run = this.lines[index].run;
+    return this.data.by_run && isComparison ? view.slotOfRun.get(run) : index % mostColours;
+  }
+
+  // Takes the lines of chosen runs, and makes their legend.
+  chooseLines() {
+    this.shown = this.lines.map((line, index) => index).filter((i) => isChosen(this.lines[i].run));
+    this.values = new Map();
+    this.legend.replaceChildren(...this.shown.map((i) => {
+      const value = element("b");
+      this.values.set(i, value);
+      const toggle = element("input", {type: "checkbox"});
+      toggle.checked = !this.hidden.has(i);
+      toggle.addEventListener("change", () => {
+        if (toggle.checked) this.hidden.delete(i);
+        else this.hidden.add(i);
+        this.draw();
+      });
+      const {name, has_points: hasPoints} = this.lines[i];
+      if (this.lines.length === 1) return element("li", {}, value);
+      return element("li", {}, element("label", {}, toggle, lineKey(this.slot(i), hasPoints), name),
+                     " ", value);
+    }));
+    this.showLast();
+  }
+
+  showLast() {
+    this.where.textContent = `over ${units[view.unit]}, last value` +
+                             (this.isLogarithmic ? "; logarithmic" : "");
+    for (const [i, value] of this.values) {
+      const last = this.lines[i].y.filter(Number.isFinite).at(-1);
+      value.textContent = shortText(last ?? NaN, this.data.quantity);
+    }
+  }
+
+  // The logged values next to `x`.
+  showValues(x) {
+    this.where.textContent = positionText(x);
+    for (const [i, value] of this.values) {
+      const {low, high, y} = this.lines[i];
+      const k = nearest(this.x[i] || [], x);
+      const text = loggedText(y[k], this.data.quantity);
+      const end = (bound) => shortText(bound[k], this.data.quantity);
+      value.textContent = low ? `mean ${text}, ${end(low)} to ${end(high)}` : text;
+    }
+  }
+
+  // Rows of dygraphs: a position, then for each line its lower end, value and upper end.
+  rows() {
+    this.x = [];
+    const rows = new Map();
+    this.shown.forEach((i, column) => {
+      const line = this.lines[i];
+      this.x[i] = line.steps.map((step) => position(line.run, step));
+      const y = smooth(line.y);
+      const low = line.low ? smooth(line.low) : y;
+      const high = line.high ? smooth(line.high) : y;
+      this.x[i].forEach((x, k) => {
+        if (!Number.isFinite(x)) return;
+        if (!rows.has(x)) rows.set(x, [x, ...this.shown.map(() => null)]);
+        rows.get(x)[column + 1] = [low[k] ?? NaN, y[k], high[k] ?? NaN];
+      });
+    });
+    return [...rows.values()].sort((a, b) => a[0] - b[0]);
+  }
+
+  // Whether the values differ so much that only their logarithms can be told apart.
+  wantsLogarithm() {
+    if (view.scale !== "auto") return view.scale === "log";
+    const values = this.shown.flatMap((i) => this.lines[i].y).filter(Number.isFinite);
+    values.sort((a, b) => a - b);
+    return values[0] > 0 && values.at(-1) > 50 * values[values.length >> 1];
+  }
+
+  draw() {
+    if (this.graph) this.graph.destroy();
+    this.graph = null;
+    this.isLogarithmic = this.wantsLogarithm();
+    this.showLast();
+    const rows = this.rows();
+    if (rows.length > 0) this.graph = new Dygraph(this.chart, rows, this.options());
+  }
+
+  options() {
+    const series = {};
+    this.shown.forEach((i) => {
+      series[`line${i}`] = {color: colour(`--c${this.slot(i)}`), strokePattern: dashes[this.slot(i)],
+                            drawPoints: this.lines[i].has_points, pointSize: 3};
+    });
+    const {quantity} = this.data;
+    return {
+      labels: ["x", ...this.shown.map((i) => `line${i}`)],
+      series,
+      visibility: this.shown.map((i) => !this.hidden.has(i)),
+      customBars: true,
+      connectSeparatedPoints: true,
+      dateWindow: shownWindow(),
+      logscale: this.isLogarithmic,
+      legend: "never",
+      strokeWidth: 1.6,
+      fillAlpha: this.shown.length > 3 ? 0.06 : 0.2,
+      gridLineColor: colour("--line") + "59",
+      axisLineColor: colour("--line"),
+      axes: {
+        x: {axisLabelFormatter: (x) => (view.unit === "hours" ? shortText(x) : grouped(x)),
+            pixelsPerLabel: 80},
+        y: {axisLabelFormatter: (y, _, __, graph) => axisText(y, quantity, graph.yAxisRange()),
+            axisLabelWidth: 56},
+      },
+      interactionModel: {...Dygraph.defaultInteractionModel, dblclick: () => chooseWindow(null)},
+      highlightCallback: (event, x) => this.showValues(x),
+      unhighlightCallback: () => this.showLast(),
+      underlayCallback: (context, area, graph) => this.drawMarks(context, area, graph),
+      drawCallback: (graph, isFirst) => {
+        const [low, high] = graph.xAxisRange();
+        const [a, b] = shownWindow();
+        if (!isFirst && (low !== a || high !== b)) chooseWindow([low, high], this);
+      },
+    };
+  }
+
+  // Dashed vertical lines where a run was resumed.
+  drawMarks(context, area, graph) {
+    if (isComparison) return;
+    context.save();
+    context.strokeStyle = colour("--text");
+    context.setLineDash([3, 3]);
+    for (const step of page.runs[this.lines[0].run].marks) {
+      const x = graph.toDomXCoord(position(0, step));
+      context.beginPath();
+      context.moveTo(x, area.y);
+      context.lineTo(x, area.y + area.h);
+      context.stroke();
+    }
+    context.restore();
+  }
+
+  moveWindow() {
+    if (this.graph) this.graph.updateOptions({dateWindow: shownWindow()});
+  }
+}
+
+// Heat maps
+
+const heatLeft = 54;
+const heatFooter = 22;
+
+// The steps that a row's values stand for, (begin, end]: from the end of the value before, unless
+// that is further than the values next to it are apart, so that records are missing.
+function spans(begins, ends) {
+  const gaps = begins.map((begin, i) => begin - (i > 0 ? ends[i - 1] : 0));
+  return begins.map((begin, i) => {
+    const beside = [gaps[i - 1], gaps[i + 1]].filter((gap) => gap !== undefined);
+    const most = beside.length > 0 ? Math.max(...beside) : gaps[i];
+    return [begin - Math.min(gaps[i], most), ends[i]];
+  });
+}
+
+class HeatFigure {
+  constructor(place, data) {
+    this.place = place;
+    this.data = data;
+    this.rowHeight = Math.min(16, Math.max(1.5, 150 / data.rows.length));
+    this.height = Math.round(this.rowHeight * data.rows.length);
+    this.chart = element("div", {class: "chart", role: "img",
+                                 "aria-label": `${data.title}; the table below has its numbers`});
+    this.chart.style.height = `${this.height + heatFooter}px`;
+    this.canvas = element("canvas");
+    this.where = element("p", {class: "values"}, data.note);
+    const bar = element("div", {class: "bar"});
+    bar.style.background = `linear-gradient(to right, ${page.palettes[data.palette].join(", ")})`;
+    const ends = element("div", {class: "ends"}, ...this.scaleTexts().map((text) => element("span", {}, text)));
+    place.querySelector("figcaption").after(this.chart, this.where, bar, ends);
+    this.rows = data.rows.map((row) => ({...row, spans: spans(page.steps[row.begins],
+                                                              page.steps[row.ends])}));
+    this.canvas.addEventListener("mousemove", (event) => this.showValue(event));
+    this.canvas.addEventListener("mouseleave", () => { this.where.textContent = data.note; });
+  }
+
+  chooseLines() {}
+
+  moveWindow() { this.draw(); }
+
+  scaleTexts() {
+    const {low, high, palette, quantity} = this.data;
+    const texts = [low, high].map((value) => shortText(value, quantity));
+    return palette === "load" ? [`≤ ${texts[0]}`, "1 (even)", `≥ ${texts[1]}`] : texts;
+  }
+
+  // A load's distance from the even share counts in octaves.
+  colourOf(value) {
+    if (value === null) return "#808080";
+    const {low, high, palette} = this.data;
+    if (palette === "load" && value <= 0) return "#000";
+    const scale = palette === "load" ? Math.log : (x) => x;
+    const place = (scale(value) - scale(low)) / (scale(high) - scale(low) || 1);
+    const colours = page.palettes[palette];
+    return colours[Math.round(Math.min(1, Math.max(0, place)) * (colours.length - 1))];
+  }
+
+  draw() {
+    const width = Math.max(1, this.chart.clientWidth - heatLeft - 8);
+    const density = window.devicePixelRatio || 1;
+    Object.assign(this.canvas, {width: width * density, height: this.height * density});
+    Object.assign(this.canvas.style, {width: `${width}px`, height: `${this.height}px`});
+    const context = this.canvas.getContext("2d");
+    context.scale(density, density);
+    context.fillStyle = "#808080";
+    context.fillRect(0, 0, width, this.height);
+    const [low, high] = shownWindow();
+    const place = (step) => ((position(this.data.run, step) - low) / (high - low)) * width;
+    this.rows.forEach((row, r) => {
+      const top = Math.round(r * this.rowHeight);
+      const bottom = Math.round((r + 1) * this.rowHeight);
+      row.spans.forEach(([begin, end], k) => {
+        const left = place(begin);
+        context.fillStyle = this.colourOf(row.values[k]);
+        context.fillRect(left, top, Math.max(0.5, place(end) - left + 0.3), bottom - top);
+      });
+    });
+    if (this.data.split) {
+      context.fillStyle = colour("--page");
+      context.fillRect(0, Math.round(this.data.split * this.rowHeight) - 1, width, 2);
+    }
+    this.chart.replaceChildren(this.canvas, ...this.rowLabels(), ...this.stepLabels([low, high], width));
+  }
+
+  rowLabels() {
+    const stride = Math.ceil(14 / this.rowHeight);
+    return this.rows.filter((row, r) => r % stride === 0).map((row, i) => {
+      const label = element("span", {class: "tick"}, row.label);
+      const top = (i * stride + 0.5) * this.rowHeight - 7;
+      label.style = `right: calc(100% - ${heatLeft - 6}px); top: ${top}px`;
+      return label;
+    });
+  }
+
+  stepLabels([low, high], width) {
+    return ticks([low, high], Math.max(1, Math.floor(width / 90))).map((tick) => {
+      const label = element("span", {class: "tick"}, view.unit === "hours" ? shortText(tick) : grouped(tick));
+      const share = (tick - low) / (high - low);
+      // Labels at the ends are shifted to stay within the figure.
+      label.style = `left: ${heatLeft + share * width}px; top: ${this.height + 4}px; ` +
+                    `transform: translateX(-${share > 0.9 ? 90 : share < 0.1 ? 10 : 50}%)`;
+      return label;
+    });
+  }
+
+  showValue(event) {
+    const {rows, data} = this;
+    const row = rows[Math.min(rows.length - 1, Math.floor(event.offsetY / this.rowHeight))];
+    const [low, high] = shownWindow();
+    const x = low + (event.offsetX / this.canvas.clientWidth) * (high - low);
+    const k = row.spans.findIndex(([begin, end]) =>
+      position(data.run, begin) < x && x <= position(data.run, end));
+    const value = k < 0 || row.values[k] === null ? "nothing was logged"
+                                                  : shortText(row.values[k], data.quantity);
+    this.where.textContent = `${positionText(x)}, ${row.name}: ${value}`;
+  }
+}
+
+// Tokens with a box for each layer, filled where the token attends.
+class TokenFigure {
+  constructor(place, data) {
+    this.list = element("ol", {role: "list"});
+    this.data = data;
+    place.append(this.list);
+  }
+
+  chooseLines() {}
+
+  moveWindow() {}
+
+  draw() {
+    const labelled = new Set(this.data.labelled);
+    this.list.replaceChildren(...this.data.texts.map((text, i) => this.item(text, i, labelled.has(i))));
+  }
+
+  item(text, i, isLabelled) {
+    const layers = this.data.open.map((bits, layer) => (bits[i] === "1" ? layer + 1 : 0));
+    const open = layers.filter((layer) => layer > 0);
+    const spoken = (isLabelled ? "labelled, " : "") +
+                   (open.length > 0 ? `attends in layer ${open.join(", ")}` : "does not attend");
+    const boxes = layers.map((layer) => (layer > 0 ? element("i", {class: "open"}, layer) : element("i")));
+    return element("li", isLabelled ? {class: "labelled"} : {}, element("code", {}, text),
+                   element("span", {class: "spoken"}, spoken),
+                   element("span", {"aria-hidden": "true"}, ...boxes));
+  }
+}
+
+// The page
+
+const kinds = {curves: CurveFigure, heat: HeatFigure, tokens: TokenFigure};
+const figures = [];
+
+// Draws what can be seen; other figures are drawn once they can be.
+function redraw(change = (figure) => figure.draw(), except = null) {
+  for (const figure of figures) {
+    if (figure === except) continue;
+    if (figure.isVisible && !figure.isOld) change(figure);
+    else figure.isOld = true;
+    if (figure.isVisible && figure.isOld) drawFirst(figure);
+  }
+}
+
+function drawFirst(figure) {
+  figure.isOld = false;
+  figure.draw();
+}
+
+const form = document.getElementById("controls");
+
+// Shows a range of the horizontal axis in all figures; null: all of it.
+function chooseWindow(range, from = null) {
+  view.window = range;
+  const [low, high] = range || ["", ""];
+  form.from.value = low === "" ? "" : Number(low.toPrecision(6));
+  form.to.value = high === "" ? "" : Number(high.toPrecision(6));
+  if (range === null) redraw();
+  else redraw((figure) => figure.moveWindow(), from);
+}
+
+function chooseRun(run, isWanted) {
+  const {slotOfRun} = view;
+  if (isWanted) {
+    const used = new Set(slotOfRun.values());
+    slotOfRun.set(run, [...dashes.keys()].find((slot) => !used.has(slot)));
+  } else {
+    slotOfRun.delete(run);
+  }
+}
+
+function makeRunChoice() {
+  if (!isComparison) return;
+  const boxes = page.runs.map((run, i) => {
+    const box = element("input", {type: "checkbox"});
+    box.checked = i < mostColours;
+    chooseRunIf(box.checked, i);
+    box.addEventListener("change", () => {
+      chooseRun(i, box.checked);
+      update();
+      for (const figure of figures) figure.chooseLines();
+      redraw();
+    });
+    form.runs.append(element("label", {}, box, element("span"), run.name));
+    return box;
+  });
+  function chooseRunIf(isWanted, i) {
+    if (isWanted) chooseRun(i, true);
+  }
+  function update() {
+    boxes.forEach((box, i) => {
+      box.disabled = !box.checked && view.slotOfRun.size === mostColours;
+      box.nextSibling.replaceChildren(...(box.checked ? [lineKey(view.slotOfRun.get(i))] : []));
+    });
+  }
+  update();
+  form.runs.hidden = false;
+}
+
+function makeControls() {
+  for (const [unit, name] of Object.entries(units)) {
+    if (page.runs.some((run) => run[unit])) form.unit.append(element("option", {value: unit}, name));
+  }
+  makeRunChoice();
+  form.hidden = !page.figures.some((figure) => figure.curves);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.unit.addEventListener("change", () => {
+    view.unit = form.unit.value;
+    chooseWindow(null);
+  });
+  form.scale.addEventListener("change", () => {
+    view.scale = form.scale.value;
+    redraw();
+  });
+  form.smoothing.addEventListener("input", () => {
+    view.smoothing = Number(form.smoothing.value) / 100;
+    redraw();
+  });
+  for (const end of [form.from, form.to]) {
+    end.addEventListener("change", () => {
+      const [low, high] = shownWindow();
+      const range = [form.from.value === "" ? low : Number(form.from.value),
+                     form.to.value === "" ? high : Number(form.to.value)];
+      if (range[0] < range[1]) chooseWindow(range);
+    });
+  }
+  form.reset.addEventListener("click", () => chooseWindow(null));
+}
+
+// Paper is white, and has all figures.
+function printAll(isPrinting) {
+  document.documentElement.classList.toggle("paper", isPrinting);
+  for (const figure of figures) drawFirst(figure);
+}
+
+function start() {
+  makeControls();
+  const observer = new IntersectionObserver((entries) => {
+    for (const {target, isIntersecting} of entries) {
+      const figure = figures.find(({place}) => place === target);
+      figure.isVisible = isIntersecting;
+      if (isIntersecting && figure.isOld) drawFirst(figure);
+    }
+  }, {rootMargin: "400px"});
+  document.querySelectorAll(".plot").forEach((place, i) => {
+    const [[kind, data]] = Object.entries(page.figures[i]);
+    const figure = new kinds[kind](place, data);
+    figure.place = place;
+    figure.isOld = true;
+    figures.push(figure);
+    observer.observe(place);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+  addEventListener("resize", () => redraw());
+  addEventListener("beforeprint", () => printAll(true));
+  addEventListener("afterprint", () => printAll(false));
+}
+
+start();

@@ -1,0 +1,129 @@
+#include "launch/report/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "runtime/base/text.h"
+
+namespace shoal {
+namespace {
+
+using Json = Page::Json;
+
+/// The value with as many digits as a picture shows.
+double rounded(double value) { return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr); }
+
+std::string at_step(const Curve::Point& point, Quantity quantity) {
+  return fmt::format("{} at {}", value_text(point.value, quantity), grouped(point.step));
+}
+
+/// Neighbouring buckets joined, to at most `most`.
+std::vector<Curve::Bucket> joined(const std::vector<Curve::Bucket>& buckets, size_t most) {
+  const size_t each = (buckets.size() + most - 1) / most;
+  std::vector<Curve::Bucket> result;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i % each == 0) {
+      result.push_back(buckets[i]);
+    } else {
+      result.back().join(buckets[i]);
+    }
+  }
+  return result;
+}
+
+Json line_json(Page& page, const FigureLine& line, size_t most_points) {
+  const Curve& curve = *line.curve;
+  const bool is_whole = curve.is_whole() && curve.buckets().size() <= most_points;
+  Json json{{"name", line.name}, {"run", line.run}, {"steps", 0}, {"y", Json::array()}};
+  if (line.is_evaluation) json["has_points"] = true;
+  std::vector<double> steps;
+  for (const Curve::Bucket& bucket :
+       is_whole ? curve.buckets() : joined(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
+    steps.push_back(is_whole ? bucket.last_step : (bucket.first_step + bucket.last_step) / 2);
+    const bool has_value = bucket.count > 0;
+    if (is_whole) {
+      json["y"].push_back(has_value ? Json(bucket.sum) : Json());
+      continue;
+    }
+    json["y"].push_back(has_value ? Json(rounded(bucket.mean())) : Json());
+    json["low"].push_back(has_value ? Json(rounded(bucket.low)) : Json());
+    json["high"].push_back(has_value ? Json(rounded(bucket.high)) : Json());
+  }
+  json["steps"] = page.steps_index(steps);
+  return json;
+}
+
+const char* name_of(Quantity quantity) {
+  if (quantity == Quantity::kPlain) return "plain";
+  return quantity == Quantity::kShare ? "share" : "bytes";
+}
+
+Json table_json(const std::string& title, const std::vector<std::vector<std::string>>& rows) {
+  return {{"caption", title + " in numbers"}, {"rows", rows}, {"folded", true}};
+}
+
+std::vector<std::string> table_row(const HeatRow& row, Quantity quantity) {
+  std::vector<double> values;
+  std::ranges::copy_if(row.value, std::back_inserter(values),
+                       [](double value) { return std::isfinite(value); });
+  if (values.empty()) return {row.name, "-", "-", "-", "-"};
+  const auto [least, most] = std::ranges::minmax(values);
+  return {row.name, value_text(values.front(), quantity), value_text(least, quantity),
+          value_text(most, quantity), value_text(values.back(), quantity)};
+}
+
+}  // namespace
+
+void add_curves(Page& page, const CurveFigure& figure, size_t most_points) {
+  std::vector<std::vector<std::string>> rows{
+      {"curve", "values", "first", "lowest", "highest", "last", "not finite"}};
+  Json lines = Json::array();
+  for (const FigureLine& line : figure.lines) {
+    const Curve& curve = *line.curve;
+    lines.push_back(line_json(page, line, most_points));
+    rows.push_back(
+        {line.name, grouped(static_cast<double>(curve.num_finite())),
+         at_step(curve.first(), figure.quantity), at_step(curve.lowest(), figure.quantity),
+         at_step(curve.highest(), figure.quantity), at_step(curve.last(), figure.quantity),
+         grouped(static_cast<double>(curve.num_not_finite()))});
+  }
+  page.add({{"curves",
+             {{"title", figure.title},
+              {"quantity", name_of(figure.quantity)},
+              {"by_run", figure.is_by_run},
+              {"lines", lines}}},
+            {"table", table_json(figure.title, rows)}});
+}
+
+void add_heat(Page& page, const HeatFigure& figure) {
+  std::vector<std::vector<std::string>> rows{{"row", "first", "lowest", "highest", "last"}};
+  Json drawn = Json::array();
+  for (const HeatRow& row : figure.rows) {
+    rows.push_back(table_row(row, figure.quantity));
+    Json values = Json::array();
+    for (const double value : row.value) {
+      values.push_back(std::isfinite(value) ? Json(rounded(value)) : Json());
+    }
+    drawn.push_back({{"label", row.label},
+                     {"name", row.name},
+                     {"begins", page.steps_index(row.begin)},
+                     {"ends", page.steps_index(row.end)},
+                     {"values", values}});
+  }
+  page.add({{"heat",
+             {{"title", figure.title},
+              {"quantity", name_of(figure.quantity)},
+              {"run", figure.run},
+              {"palette", figure.is_load ? "load" : "viridis"},
+              {"low", figure.low},
+              {"high", figure.high},
+              {"split", figure.split},
+              {"note", figure.note},
+              {"rows", drawn}}},
+            {"table", table_json(figure.title, rows)}});
+}
+
+}  // namespace shoal
