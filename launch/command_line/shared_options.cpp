@@ -349,7 +349,8 @@ void add_report(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "report", "Write a page on a run, or on several side by side: report.html");
   const auto arguments = std::make_shared<ReportArguments>();
-  command->add_option("runs", arguments->runs, "folders of runs, finished or going on")
+  command
+      ->add_option("runs", arguments->runs, "runs, finished or going on, or folders that hold runs")
       ->type_name("RUN")
       ->required();
   command
@@ -358,11 +359,15 @@ void add_report(CLI::App& app, ExitCode& code) {
                    "several runs comparison.html in the folder that holds them")
       ->type_name("FILE.html")
       ->check(must_be_html);
+  command->add_flag("--json", arguments->json, "print the data of the page, write no page");
   command->footer(
-      "Training writes the same page at its end. It needs no network and no scripts.\n"
+      "Training writes the same page at its end. It needs no network; without scripts it shows "
+      "its\n"
+      "tables.\n"
       "Examples:\n"
       "  shoal report runs/quickstart\n"
-      "  shoal report runs/a runs/b --out comparison.html");
+      "  shoal report runs/a runs/b --out comparison.html\n"
+      "  shoal report runs");
   command->callback([&code, arguments] { code = report(*arguments, std::cout); });
 }
 

@@ -8,12 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "launch/data/recipe_source.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
+#include "launch/runs/run_data.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/error.h"
@@ -199,26 +198,14 @@ SparsityHistory read_sparsity_history(const std::vector<std::string>& checkpoint
 }
 
 void add_permutation_curves(const std::string& file, SparsityHistory& history) {
-  std::ifstream stream = open_unless_pipe(file);
-  std::string text;
-  for (int64_t line = 1; std::getline(stream, text) && !stream.eof(); ++line) {
-    const auto record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    const auto number = [&](const char* key) { return record.at(key).get<double>(); };
-    try {
-      const auto step = record.at("step").get<int64_t>();
-      if (step > history.steps.back()) break;
-      const auto layer = std::ranges::find(history.layers, record.at("layer").get<std::string>(),
-                                           &SparseLayerHistory::layer);
-      if (layer == history.layers.end()) continue;
-      PermutationCurves& curves = layer->curves;
-      curves.distance.add(static_cast<double>(step), number("distance"));
-      curves.penalty.add(static_cast<double>(step), number("penalty"));
-      const bool is_hard = number("soft") == 0;
-      if (is_hard && !curves.hard_from) curves.hard_from = step;
-    } catch (const nlohmann::json::exception&) {
-      throw DataError(fmt::format("{}:{}: not a record of a permutation", file, line));
-    }
+  UnreadLines unread;
+  const auto last_step = static_cast<double>(history.steps.back());
+  for (LayerRecords& records : read_layers(file, unread, last_step)) {
+    const auto layer = std::ranges::find(history.layers, records.layer, &SparseLayerHistory::layer);
+    if (layer != history.layers.end()) layer->curves = std::move(records.numbers);
   }
+  if (unread.broken == 0) return;
+  throw DataError(fmt::format("{}:{}: not a record of a layer", file, unread.first_broken));
 }
 
 }  // namespace shoal

@@ -61,19 +61,15 @@ struct SparseMatrixHistory {
   std::vector<SparseMoment> moments;  ///< in ascending order of steps
 };
 
-/// Means over a layer's permutations at each logged step, from permutations.jsonl of the run.
-struct PermutationCurves {
-  Curve distance{"distance"}, penalty{"penalty"};
-  std::optional<int64_t> hard_from = {};  ///< first logged step with a hard permutation
-};
-
 /// History of one sparse layer: of its matrix, or of the matrices of its experts.
 struct SparseLayerHistory {
   std::string layer;
   int64_t rows = 0, columns = 0;  ///< outputs, inputs
   double density = 0.0;           ///< target density
   std::vector<SparseMatrixHistory> matrices = {};
-  PermutationCurves curves = {};
+  /// Means over the permutations at logged steps, from permutations.jsonl of the run: `distance`,
+  /// `penalty`, and `soft`, 0 once they are hard.
+  CurveSet curves = {};
 };
 
 /// History of all sparse layers over a run's checkpoints, as `shoal inspect --sparsity` shows it.

@@ -98,14 +98,15 @@ Json pictures_of(const SparseMatrixHistory& matrix, const std::string& kind) {
 }
 
 void add_permutation(Page& page, const SparseLayerHistory& layer) {
-  const PermutationCurves& curves = layer.curves;
-  if (curves.distance.num_finite() < 2) return;
-  const std::string state = curves.hard_from
-                                ? fmt::format("hard from step {} on", *curves.hard_from)
-                                : "soft at the last logged step";
+  const Curve *distance = layer.curves.find("distance"), *soft = layer.curves.find("soft");
+  const Curve* penalty = layer.curves.find("penalty");
+  if (distance == nullptr || distance->num_finite() < 2 || !soft || !penalty) return;
+  const Curve::Point& hard = soft->lowest();  // the first of its lowest values
+  const std::string state = hard.value == 0 ? fmt::format("hard from step {} on", hard.step)
+                                            : "soft at the last logged step";
   add_curves(page,
              {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
-              .lines = {{"distance", &curves.distance}, {"penalty", &curves.penalty}}},
+              .lines = {{"distance", distance}, {"penalty", penalty}}},
              Curve::kMostBuckets);
 }
 

@@ -161,17 +161,14 @@ void add_gate_positions(const Report& report, size_t run) {
     if (found == gate.lists.end()) continue;
     HeatFigure figure{gate.layer, Quantity::kShare, run, {}};
     const LoadHistory history = history_of(gate, found->second);
-    const size_t parts = history.load.front().size();
-    for (size_t part = 0; part < parts; ++part) {
-      const std::string begin =
-          fmt::format("{:.0f} %", 100.0 * static_cast<double>(part) / static_cast<double>(parts));
-      HeatRow row{begin, "from " + begin + " of the context", {}, {}, {}};
+    for (size_t part = 0; part < history.load.front().size(); ++part) {
+      HeatRow& row = figure.rows.emplace_back(
+          HeatRow{std::to_string(part + 1), fmt::format("part {}", part + 1), {}, {}, {}});
       for (size_t i = 0; i < history.load.size(); ++i) {
         row.begin.push_back(static_cast<double>(found->second.columns()[i].first_step));
         row.end.push_back(static_cast<double>(history.steps[i]));
         row.value.push_back(part < history.load[i].size() ? history.load[i][part] : NAN);
       }
-      figure.rows.push_back(std::move(row));
     }
     most = std::max(most, range_of(figure.rows).second);
     figures.push_back(std::move(figure));
@@ -179,9 +176,8 @@ void add_gate_positions(const Report& report, size_t run) {
   if (figures.empty()) return;
   report.page.add({{"heading", "Gate rate by position in the text"}});
   report.page.add({{"text",
-                    "Each row is a part of the context, from its beginning at the top; the number "
-                    "beside it is where it begins. The colour is the share of its tokens, anchors "
-                    "left out, that attend."}});
+                    "Each row is one of equal parts of the context, the first at the top. The "
+                    "colour is the share of its tokens, anchors left out, that attend."}});
   const size_t drawn = std::min(figures.size(), kMostHeatFigures);
   for (size_t i = 0; i < drawn; ++i) {
     figures[i].high = most;

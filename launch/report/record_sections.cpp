@@ -5,6 +5,7 @@
 
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -14,35 +15,18 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStarts = "starts";  ///< of env.json
 
-std::string plain_text_of(const Json& json) {
-  if (json.is_string()) return json.get<std::string>();
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string text_of(const Json& json) {
+  return json.is_string() ? json.get<std::string>() : json_text(json);
 }
 
-/// Text of a list; a repeated item is shown once, with its count.
+/// Text of a list, between its items a blank; a repeated item is shown once, with its count.
 std::string list_text(const Json& list) {
-  std::vector<std::pair<std::string, int64_t>> counts;
-  for (const Json& item : list) {
-    const std::string text = plain_text_of(item);
-    const auto found = std::ranges::find(counts, text, &std::pair<std::string, int64_t>::first);
-    if (found == counts.end()) {
-      counts.emplace_back(text, 1);
-    } else {
-      ++found->second;
-    }
-  }
-  std::string text;
-  for (const auto& [item, count] : counts) {
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", item,
-                        count > 1 ? fmt::format(" ({} times)", count) : "");
-  }
-  return text;
-}
-
-std::string command_text(const Json& command) {
-  if (!command.is_array()) return plain_text_of(command);
   std::vector<std::string> words;
-  for (const Json& word : command) words.push_back(plain_text_of(word));
+  for (size_t i = 0, next = 0; i < list.size(); i = next) {
+    while (next < list.size() && list[next] == list[i]) ++next;
+    words.push_back(text_of(list[i]));
+    if (next > i + 1) words.push_back(fmt::format("({} times)", next - i));
+  }
   return join_words(words, " ");
 }
 
@@ -51,14 +35,11 @@ using Texts = std::vector<std::pair<std::string, std::string>>;
 void flatten_into(Texts& texts, const Json& json, const std::string& before) {
   for (const auto& [key, value] : json.items()) {
     if (key == kStarts) continue;
-    std::string name = before + key;
-    std::ranges::replace(name, '_', ' ');
+    const std::string name = before + key;
     if (value.is_object()) {
-      flatten_into(texts, value, name + ": ");
-    } else if (key == "command") {
-      texts.emplace_back(name, command_text(value));
+      flatten_into(texts, value, name + ".");
     } else {
-      texts.emplace_back(name, value.is_array() ? list_text(value) : plain_text_of(value));
+      texts.emplace_back(name, value.is_array() ? list_text(value) : text_of(value));
     }
   }
 }
@@ -102,7 +83,8 @@ Rows start_rows(const RunData& run) {
   for (const Json& start : starts_of(run)) {
     const auto text = [&](const char* key) {
       const auto found = start.find(key);
-      return found == start.end() ? std::string("-") : command_text(*found);
+      if (found == start.end()) return std::string("-");
+      return found->is_array() ? list_text(*found) : text_of(*found);
     };
     rows.push_back(
         {grouped(start["step"].get<double>()), text("time"), text("world"), text("command")});

@@ -9,6 +9,7 @@
 
 #include "launch/report/sections.h"
 #include "launch/runs/runs.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 
 namespace shoal {
@@ -57,7 +58,8 @@ Page::Json axis_of(const RunData& run) {
     json["step"].push_back(place.last_step);
     json["samples"].push_back(place.high);
     json["hours"].push_back(run.hours.buckets()[i - 1].high);
-    if (tokens.is_number()) json["tokens"].push_back(place.high * tokens.get<double>());
+    if (tokens.is_number() && tokens > 0)
+      json["tokens"].push_back(place.high * tokens.get<double>());
   }
   return json;
 }
@@ -88,6 +90,12 @@ std::string default_file(const std::vector<std::string>& runs) {
   return (fs::proximate(common) / "comparison.html").lexically_normal().string();
 }
 
+std::vector<RunData> read_runs(const std::vector<std::string>& paths) {
+  std::vector<RunData> runs;
+  for (const std::string& path : paths) runs.push_back(read_run(path));
+  return runs;
+}
+
 }  // namespace
 
 Page report_page(const std::vector<RunData>& read) {
@@ -107,15 +115,17 @@ std::string report_file(const std::string& run) {
   return run + (run.ends_with('/') ? "" : "/") + "report.html";
 }
 
-void write_run_report(const std::vector<std::string>& paths, const std::string& file,
+void write_run_report(const std::vector<std::string>& runs, const std::string& file,
                       FileSystem& files) {
-  std::vector<RunData> runs;
-  for (const std::string& path : paths) runs.push_back(read_run(path));
-  replace_file(files, file, report_page(runs).html());
+  replace_file(files, file, report_page(read_runs(runs)).html());
 }
 
 ExitCode report(const ReportArguments& arguments, std::ostream& out) {
   const std::vector<std::string> runs = runs_at(arguments.runs);
+  if (arguments.json) {
+    out << json_text(report_page(read_runs(runs)).json()) << "\n";
+    return ExitCode::kOk;
+  }
   const std::string file = arguments.out.empty() ? default_file(runs) : arguments.out;
   PosixFileSystem files;
   write_run_report(runs, file, files);

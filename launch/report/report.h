@@ -27,6 +27,7 @@ void write_run_report(const std::vector<std::string>& runs, const std::string& f
 struct ReportArguments {
   std::vector<std::string> runs;  ///< run folders, or folders of runs; several are compared
   std::string out = {};  ///< default: report.html of a single run, else comparison.html beside them
+  bool json = false;     ///< prints Page::json in place of the page
 };
 
 /// Writes a page on finished or running runs and prints its path. Throws Error (exit 2), with a

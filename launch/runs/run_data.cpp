@@ -69,27 +69,6 @@ void read_metrics_file(const fs::path& folder, RunData& run) {
   note_unread("metrics.jsonl", for_each_flat_record((folder / "metrics.jsonl").string(), use), run);
 }
 
-std::vector<LayerRecords> read_layers(const fs::path& folder, const char* name, RunData& run) {
-  std::vector<LayerRecords> layers;
-  size_t guess = 0;  // layers follow each other in the same order at each step
-  const auto use = [&](const FlatRecord& record) {
-    const std::string_view layer = record.text("layer");
-    if (layers.empty() || layers[guess = (guess + 1) % layers.size()].layer != layer) {
-      const auto found = std::ranges::find(layers, layer, &LayerRecords::layer);
-      guess = static_cast<size_t>(found - layers.begin());
-      if (found == layers.end()) layers.push_back({std::string(layer), {}, {}});
-    }
-    layers[guess].numbers.add(record);
-    for (size_t i = 0; i < record.size(); ++i) {
-      if (record[i].kind != FlatRecord::Kind::kNumbers) continue;
-      layers[guess].lists[record[i].key].add(static_cast<int64_t>(record.number("step", 0.0)),
-                                             record[i].numbers);
-    }
-  };
-  note_unread(name, for_each_flat_record((folder / name).string(), use), run);
-  return layers;
-}
-
 void read_checkpoints(const fs::path& folder, RunData& run) {
   const std::string checkpoints = (folder / "ckpt").string();
   try {
@@ -125,6 +104,28 @@ std::string comment_of(const std::string& line) {
 }
 
 }  // namespace
+
+std::vector<LayerRecords> read_layers(const std::string& file, UnreadLines& unread,
+                                      double last_step) {
+  std::vector<LayerRecords> layers;
+  size_t guess = 0;  // layers follow each other in the same order at each step
+  unread = for_each_flat_record(file, [&](const FlatRecord& record) {
+    const double step = record.number("step", 0.0);
+    if (step > last_step) return;
+    const std::string_view layer = record.text("layer");
+    if (layers.empty() || layers[guess = (guess + 1) % layers.size()].layer != layer) {
+      const auto found = std::ranges::find(layers, layer, &LayerRecords::layer);
+      guess = static_cast<size_t>(found - layers.begin());
+      if (found == layers.end()) layers.push_back({std::string(layer), {}, {}});
+    }
+    layers[guess].numbers.add(record);
+    for (size_t i = 0; i < record.size(); ++i) {
+      if (record[i].kind != FlatRecord::Kind::kNumbers) continue;
+      layers[guess].lists[record[i].key].add(static_cast<int64_t>(step), record[i].numbers);
+    }
+  });
+  return layers;
+}
 
 Json read_object(const std::string& file, std::vector<std::string>& problems) {
   std::error_code ignored;
@@ -180,9 +181,13 @@ RunData read_run(const std::string& path) {
     run.confusion = read_object(folder / "confusion.json", run.problems);
     run.recipe = recipe_values(text_of_file(folder / "resolved.yaml"));
     read_metrics_file(folder, run);
-    run.experts = read_layers(folder, "experts.jsonl", run);
-    run.gates = read_layers(folder, "gates.jsonl", run);
-    run.permutations = read_layers(folder, "permutations.jsonl", run);
+    for (const auto& [name, layers] : {std::pair{"experts.jsonl", &run.experts},
+                                       {"gates.jsonl", &run.gates},
+                                       {"permutations.jsonl", &run.permutations}}) {
+      UnreadLines unread;
+      *layers = read_layers((folder / name).string(), unread);
+      note_unread(name, unread, run);
+    }
     read_pictures(folder, run);
     read_checkpoints(folder, run);
   } catch (const fs::filesystem_error& error) {

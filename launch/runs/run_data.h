@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "launch/pages/sample_sheet.h"
 #include "launch/runs/curve.h"
+#include "runtime/records/flat_record.h"
 
 namespace shoal {
 
@@ -59,6 +61,11 @@ struct RunData {
 /// invalid lines and files are listed in `problems`. Throws DataError if the folder is not a run's,
 /// and as require_path.
 RunData read_run(const std::string& path);
+
+/// Reads a file with a record per layer and logged step up to `last_step`; `unread` tells the lines
+/// that are none.
+std::vector<LayerRecords> read_layers(const std::string& file, UnreadLines& unread,
+                                      double last_step = INFINITY);
 
 /// Returns the JSON object in a file, an empty one if there is no file or, with a line in
 /// `problems`, if the file holds something else.

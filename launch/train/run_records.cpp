@@ -241,6 +241,8 @@ void write_run_records(const RunFolder& folder, const LoadedRecipe& recipe, cons
                  {"threads_per_rank", at::get_num_threads()},
                  {"device", origin.device.device.str()},
                  {"device_reason", origin.device.reason},
+                 {"parameters", origin.parameters},
+                 {"tokens_per_sample", origin.tokens_per_sample},
                  {"starts", starts_json(folder.file("env.json"), origin, world.size())}};
   write_file(folder.file("env.json"), lines_of(env));
 }

@@ -25,6 +25,8 @@ struct RunOrigin {
   std::string clock = {};  ///< the time that became train.duration's steps; "": none did
   int64_t total_steps = 0;
   std::string score_metric = {};
+  int64_t parameters = 0;         ///< of the model on all ranks
+  int64_t tokens_per_sample = 0;  ///< 0: the data has no tokens
 };
 
 /// True if a resume found nothing to do: it trained no step and ended in order, past train.duration

@@ -249,7 +249,8 @@ void record_start(const TrainingJob& job, const OpenRun& run, const Session& ses
   const ScoreRule rule = score_rule(session.task(), job.recipe().evaluate);
   write_run_records(run.folder, job.checked.loaded,
                     {job.launch, job.arguments.command_line, device, session.steps_done(), clock,
-                     session.total_steps(), rule.metric},
+                     session.total_steps(), rule.metric, job.checked.counts.parameters,
+                     session.scale().tokens_per_sample},
                     *session.grid().world);
 }
 
