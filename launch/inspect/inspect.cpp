@@ -11,7 +11,7 @@
 #include "launch/maps/activation_maps.h"
 #include "launch/maps/expert_maps.h"
 #include "launch/maps/gate_maps.h"
-#include "launch/pages/heat_map.h"
+#include "launch/report/load_map.h"
 #include "launch/runs/expert_records.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
@@ -158,7 +158,7 @@ void draw_heat_map(const CheckpointReader& reader, const std::string& file) {
                 fmt::format("--heat-map '{}': the picture is an SVG, name it so: {}.svg", file,
                             std::filesystem::path(file).replace_extension().string()));
   }
-  const std::vector<LoadHistory> layers = read_load_history(reader.path(), reader.manifest().step);
+  const std::vector<LayerLoads> layers = read_load_history(reader.path(), reader.manifest().step);
   // The checkpoint is RUN/ckpt/step-XXXXXXXX.
   const std::filesystem::path run =
       std::filesystem::canonical(reader.path()).parent_path().parent_path();

@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "launch/pages/load_panel.h"
 #include "launch/pages/page_template.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
@@ -142,11 +141,11 @@ std::string section_html(const Json& section, Json& figures) {
 
 /// The colours of heat maps, from the lowest to the highest value.
 Json palettes() {
+  constexpr int kMost = 64;
   Json palettes{{"viridis", Json::array()}, {"load", Json::array()}};
-  for (int64_t level = 0; level < LoadScale::kLevels; ++level) {
-    const double place = static_cast<double>(level) / (LoadScale::kLevels - 1);
-    palettes["viridis"].push_back(hex_colour(viridis(place)));
-    palettes["load"].push_back(hex_colour(LoadScale::colour(level)));
+  for (int i = 0; i <= kMost; ++i) {
+    palettes["viridis"].push_back(hex_colour(viridis(1.0 * i / kMost)));
+    palettes["load"].push_back(hex_colour(blue_to_red(2.0 * i / kMost - 1)));
   }
   return palettes;
 }

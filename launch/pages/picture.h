@@ -25,12 +25,6 @@ Rgb blue_to_red(double place);
 /// Formats a colour for CSS, `#26828e`.
 std::string hex_colour(const Rgb& colour);
 
-/// A labelled position on an axis or colour scale.
-struct ScaleTick {
-  double place = 0;  ///< position, in [0, 1]
-  std::string label;
-};
-
 /// Picture of 8-bit RGB colours, row by row from the top.
 struct Picture {
   int64_t width = 0, height = 0;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/pages/load_panel.h"
 #include "launch/report/figures.h"
 #include "launch/report/known_metrics.h"
+#include "launch/report/load_map.h"
 #include "launch/report/sections.h"
 
 namespace shoal {
@@ -13,35 +13,16 @@ namespace {
 
 constexpr size_t kMostCurves = 8, kMostHeatFigures = 64;
 
-/// History of a layer's mean lists, as loads.
-LoadHistory history_of(const LayerRecords& layer, const ListHistory& list) {
-  LoadHistory history{layer.layer, {}, {}, 0};
-  for (const ListHistory::Column& column : list.columns()) {
-    history.steps.push_back(column.last_step);
-    std::vector<double>& mean = history.load.emplace_back(column.sum);
-    for (double& value : mean) value /= static_cast<double>(column.count);
-  }
-  const Curve* memory = layer.numbers.find("memory_units");
-  if (memory != nullptr) history.memory_units = std::llround(memory->last().value);
-  return history;
-}
-
-/// Rows over the columns of a panel, whose steps the list has.
-HeatRow row_of(const LoadPanel& panel, size_t row, const ListHistory& list, const char* kind) {
-  const size_t first = panel.row_offsets[row], last = panel.row_offsets[row + 1] - 1;
-  HeatRow result{
-      std::to_string(first),
-      fmt::format("{} {}", kind,
-                  first == last ? std::to_string(first) : fmt::format("{} to {}", first, last)),
-      {},
-      {},
-      panel.share[row]};
-  for (size_t column = 0; column < panel.num_columns(); ++column) {
-    result.begin.push_back(
-        static_cast<double>(list.columns()[panel.column_offsets[column]].first_step));
-    result.end.push_back(static_cast<double>(panel.column_steps[column]));
-  }
-  return result;
+/// Adds the first figures under a heading.
+void add_heats(Page& page, const char* heading, const char* meaning,
+               const std::vector<HeatFigure>& figures) {
+  if (figures.empty()) return;
+  page.add({{"heading", heading}});
+  page.add({{"text", meaning}});
+  const size_t drawn = std::min(figures.size(), kMostHeatFigures);
+  for (size_t i = 0; i < drawn; ++i) add_heat(page, figures[i]);
+  if (drawn == figures.size()) return;
+  page.add({{"text", fmt::format("The first {} of {} layers are drawn.", drawn, figures.size())}});
 }
 
 struct LoadFigures {
@@ -50,39 +31,34 @@ struct LoadFigures {
 
 /// Heat maps of all layers on one scale.
 void add_loads(const Report& report, size_t run, const LoadFigures& what) {
-  std::vector<LoadPanel> panels;
-  std::vector<const ListHistory*> lists;
+  std::vector<std::vector<HeatRow>> layers;
+  std::vector<HeatFigure> figures;
   for (const LayerRecords& layer : report.runs[run].experts) {
     const auto list = layer.lists.find(what.key);
     if (list == layer.lists.end()) continue;
-    LoadPanel panel = make_load_panel(history_of(layer, list->second));
-    if (panel.num_rows() < 2) continue;
-    panels.push_back(std::move(panel));
-    lists.push_back(&list->second);
+    const Curve* memory = layer.numbers.find("memory_units");
+    const size_t size = list->second.columns().back().sum.size();
+    const auto split = memory == nullptr ? 0 : size - static_cast<size_t>(memory->last().value);
+    layers.push_back(list_rows(list->second, what.kind, split, /*is_load=*/true));
+    figures.push_back({layer.layer, Quantity::kPlain, run, layers.back()});
+    figures.back().is_load = true;
+    if (split == 0 || split == size) continue;
+    // The line is above the row that begins with the first memory unit.
+    const auto is_first = [split](const HeatRow& row) {
+      return row.label == std::to_string(split);
+    };
+    figures.back().split =
+        static_cast<size_t>(std::ranges::find_if(layers.back(), is_first) - layers.back().begin());
+    figures.back().note =
+        fmt::format("above the line experts, below it memory units ({} to {})", split, size - 1);
   }
-  if (panels.empty()) return;
-  const double limit = LoadScale(panels).limit();
-  const size_t drawn = std::min(panels.size(), kMostHeatFigures);
-  report.page.add({{"heading", what.heading}});
-  report.page.add({{"text", what.meaning}});
-  for (size_t i = 0; i < drawn; ++i) {
-    const LoadPanel& panel = panels[i];
-    HeatFigure figure{panel.layer, Quantity::kPlain, run, {}, 1 / limit, limit, /*is_load=*/true};
-    for (size_t row = 0; row < panel.num_rows(); ++row) {
-      figure.rows.push_back(row_of(panel, row, *lists[i], what.kind));
-    }
-    if (panel.has_both_kinds()) {
-      figure.split = panel.num_expert_rows;
-      figure.note =
-          fmt::format("above the line experts, below it memory units ({} to {})",
-                      panel.row_offsets[panel.num_expert_rows], panel.row_offsets.back() - 1);
-    }
-    add_heat(report.page, figure);
+  std::erase_if(figures, [](const HeatFigure& figure) { return figure.rows.size() < 2; });
+  const double limit = LoadScale(layers).limit();
+  for (HeatFigure& figure : figures) {
+    figure.low = 1 / limit;
+    figure.high = limit;
   }
-  if (drawn == panels.size()) return;
-  report.page.add({{"text", fmt::format("The first {} of {} layers are drawn; `shoal inspect "
-                                        "--experts --heat-map` draws all of them.",
-                                        drawn, panels.size())}});
+  add_heats(report.page, what.heading, what.meaning, figures);
 }
 
 /// Minimum and maximum of the finite values.
@@ -157,35 +133,17 @@ void add_gate_positions(const Report& report, size_t run) {
   std::vector<HeatFigure> figures;
   double most = 0.0;
   for (const LayerRecords& gate : report.runs[run].gates) {
-    const auto found = gate.lists.find("rate_by_position");
-    if (found == gate.lists.end()) continue;
-    HeatFigure figure{gate.layer, Quantity::kShare, run, {}};
-    const LoadHistory history = history_of(gate, found->second);
-    for (size_t part = 0; part < history.load.front().size(); ++part) {
-      HeatRow& row = figure.rows.emplace_back(
-          HeatRow{std::to_string(part + 1), fmt::format("part {}", part + 1), {}, {}, {}});
-      for (size_t i = 0; i < history.load.size(); ++i) {
-        row.begin.push_back(static_cast<double>(found->second.columns()[i].first_step));
-        row.end.push_back(static_cast<double>(history.steps[i]));
-        row.value.push_back(part < history.load[i].size() ? history.load[i][part] : NAN);
-      }
-    }
-    most = std::max(most, range_of(figure.rows).second);
-    figures.push_back(std::move(figure));
+    const auto list = gate.lists.find("rate_by_position");
+    if (list == gate.lists.end()) continue;
+    figures.push_back(
+        {gate.layer, Quantity::kShare, run, list_rows(list->second, "part", 0, /*is_load=*/false)});
+    most = std::max(most, range_of(figures.back().rows).second);
   }
-  if (figures.empty()) return;
-  report.page.add({{"heading", "Gate rate by position in the text"}});
-  report.page.add({{"text",
-                    "Each row is one of equal parts of the context, the first at the top. The "
-                    "colour is the share of its tokens, anchors left out, that attend."}});
-  const size_t drawn = std::min(figures.size(), kMostHeatFigures);
-  for (size_t i = 0; i < drawn; ++i) {
-    figures[i].high = most;
-    add_heat(report.page, figures[i]);
-  }
-  if (drawn == figures.size()) return;
-  report.page.add(
-      {{"text", fmt::format("The first {} of {} gates are drawn.", drawn, figures.size())}});
+  for (HeatFigure& figure : figures) figure.high = most;
+  add_heats(report.page, "Gate rate by position in the text",
+            "Each row is one of equal parts of the context, the first at the top. The colour is "
+            "the share of its tokens, anchors left out, that attend.",
+            figures);
 }
 
 /// Adds figures of each run that has such layers.

@@ -10,19 +10,19 @@ namespace shoal {
 namespace {
 
 /// Curves of one metric in all runs that have it.
-struct Metric {
+struct RunMetric {
   std::string key;
   MetricInfo info;
   std::vector<FigureLine> lines = {};
 };
 
 /// The metrics of `set` of all runs, in the order in which they first appear.
-std::vector<Metric> metrics_of(const Report& report, CurveSet RunData::*set) {
-  std::vector<Metric> metrics;
+std::vector<RunMetric> metrics_of(const Report& report, CurveSet RunData::*set) {
+  std::vector<RunMetric> metrics;
   for (size_t r = 0; r < report.runs.size(); ++r) {
     for (const Curve& curve : (report.runs[r].*set).curves()) {
       if (curve.num_finite() == 0) continue;
-      auto metric = std::ranges::find(metrics, curve.key(), &Metric::key);
+      auto metric = std::ranges::find(metrics, curve.key(), &RunMetric::key);
       if (metric == metrics.end()) {
         metric = metrics.insert(metric, {curve.key(), metric_info(curve.key())});
       }
@@ -32,7 +32,7 @@ std::vector<Metric> metrics_of(const Report& report, CurveSet RunData::*set) {
   return metrics;
 }
 
-bool is_constant(const Metric& metric) {
+bool is_constant(const RunMetric& metric) {
   const double value = metric.lines.front().curve->last().value;
   return std::ranges::all_of(metric.lines, [value](const FigureLine& line) {
     return line.curve->is_constant() && line.curve->last().value == value;
@@ -40,9 +40,9 @@ bool is_constant(const Metric& metric) {
 }
 
 /// Adds figures of the metrics, then a sentence that lists constant ones.
-void add_figures(const Report& report, const std::vector<Metric>& metrics) {
+void add_figures(const Report& report, const std::vector<RunMetric>& metrics) {
   std::string constants;
-  for (const Metric& metric : metrics) {
+  for (const RunMetric& metric : metrics) {
     const MetricInfo& info = metric.info;
     if (info.is_shown_constant || !is_constant(metric)) {
       add_curves(report.page, {info.label, info.quantity, metric.lines, /*is_by_run=*/true},
@@ -58,7 +58,7 @@ void add_figures(const Report& report, const std::vector<Metric>& metrics) {
 }
 
 /// Adds the validation loss of each run to the training loss, behind the run's line.
-void add_validation(const Report& report, Metric& loss) {
+void add_validation(const Report& report, RunMetric& loss) {
   std::vector<FigureLine> lines;
   for (FigureLine& line : loss.lines) {
     if (line.name.empty()) line.name = "training";
@@ -73,12 +73,12 @@ void add_validation(const Report& report, Metric& loss) {
 }
 
 void add_evaluations(const Report& report, bool has_loss) {
-  std::vector<Metric> metrics = metrics_of(report, &RunData::evaluations);
-  std::erase_if(metrics, [&](const Metric& metric) {
+  std::vector<RunMetric> metrics = metrics_of(report, &RunData::evaluations);
+  std::erase_if(metrics, [&](const RunMetric& metric) {
     const bool is_count = metric.lines.front().curve->is_count();
     return (has_loss && metric.key == "loss") || (is_count && is_constant(metric));
   });
-  for (Metric& metric : metrics) {
+  for (RunMetric& metric : metrics) {
     metric.info.is_shown_constant = true;
     if (metric.key == "loss") metric.info.label = "validation loss";
     if (metric.key == "seconds") metric.info.label = "duration of the evaluation, s";
@@ -91,17 +91,17 @@ void add_evaluations(const Report& report, bool has_loss) {
 }  // namespace
 
 void add_metrics(const Report& report) {
-  std::vector<Metric> metrics = metrics_of(report, &RunData::steps);
-  std::erase_if(metrics, [](const Metric& metric) {
+  std::vector<RunMetric> metrics = metrics_of(report, &RunData::steps);
+  std::erase_if(metrics, [](const RunMetric& metric) {
     return metric.key == "samples" || metric.key == "hours";  // the steps, in other units
   });
-  const auto loss = std::ranges::find(metrics, "loss", &Metric::key);
+  const auto loss = std::ranges::find(metrics, "loss", &RunMetric::key);
   const bool has_loss = loss != metrics.end();
   if (has_loss) add_validation(report, *loss);
   const auto add_section = [&](MetricGroup group, const char* id, const char* heading) {
-    std::vector<Metric> own;
+    std::vector<RunMetric> own;
     std::ranges::copy_if(metrics, std::back_inserter(own),
-                         [group](const Metric& metric) { return metric.info.group == group; });
+                         [group](const RunMetric& metric) { return metric.info.group == group; });
     report.page.begin_section(id, heading);
     add_figures(report, own);
   };

@@ -135,16 +135,15 @@ Json read_expert_records(const std::string& checkpoint_path, int64_t step) {
       {"layers", layers}};
 }
 
-std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step) {
+std::vector<LayerLoads> read_load_history(const std::string& checkpoint_path, int64_t step) {
   const std::string file = file_of_run(checkpoint_path, "experts.jsonl");
-  std::vector<LoadHistory> layers;
+  std::vector<LayerLoads> layers;
   for_each_record_up_to(step, file, [&](const LoadRecord& record) {
-    auto layer = std::ranges::find(layers, record.layer, &LoadHistory::layer);
+    auto layer = std::ranges::find(layers, record.layer, &LayerLoads::layer);
     if (layer == layers.end()) {
-      layer = layers.insert(layers.end(), LoadHistory{record.layer, {}, {}, record.memory_units});
+      layer = layers.insert(layers.end(), LayerLoads{record.layer, record.memory_units});
     }
-    layer->steps.push_back(record.step);
-    layer->load.push_back(record.load_U);
+    layer->load.add(record.step, record.load_U);
   });
   return layers;
 }

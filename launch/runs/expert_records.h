@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/pages/load_panel.h"
 #include "launch/recipe/recipe.h"
+#include "launch/runs/curve.h"
 #include "moe/exchange/unit_placement.h"
 #include "parallel/comm/communicator.h"
 
@@ -19,9 +19,21 @@ namespace shoal {
 /// evaluations. Throws DataError, naming file and line, if no step is found or a line is invalid.
 nlohmann::ordered_json read_expert_records(const std::string& checkpoint_path, int64_t step);
 
+/// Loads of the units of a layer over steps: choices of each expert and memory unit (learned keys
+/// with values).
+struct LayerLoads {
+  std::string layer;
+  int64_t memory_units = 0;  ///< number of memory units, the layer's last units
+  ListHistory load = {};
+  /// Number of the other units, of layers that have loads.
+  size_t num_experts() const {
+    return load.columns().back().sum.size() - static_cast<size_t>(memory_units);
+  }
+};
+
 /// Reads the loads of all logged steps up to `step`, by layer in the file's order. Throws DataError
 /// if there are none or a line is invalid.
-std::vector<LoadHistory> read_load_history(const std::string& checkpoint_path, int64_t step);
+std::vector<LayerLoads> read_load_history(const std::string& checkpoint_path, int64_t step);
 
 /// Reads the loads for `parallel.placement: by_load`: how often each unit (expert or memory unit)
 /// was chosen at the last logged step of the run to resume. Does not check the loads against the

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "launch/pages/load_panel.h"
+#include "launch/report/load_map.h"
 
 namespace shoal {
 namespace {

@@ -27,6 +27,7 @@ class Chromium:
         self.rest = b""
         self.events = []
         self.session = None
+        self.is_held = False  # the mouse's button
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Accessibility", "Log"):
@@ -91,6 +92,21 @@ class Chromium:
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
         return answer["result"].get("value")
+
+    def mouse(self, kind, x, y, modifiers=0):
+        """A move of the mouse, or the press or release of its left button."""
+        is_held = kind == "Pressed" or (kind == "Moved" and self.is_held)
+        self.is_held = is_held
+        self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, modifiers=modifiers,
+                  button="none" if kind == "Moved" and not is_held else "left",
+                  buttons=1 if is_held else 0, clickCount=0 if kind == "Moved" else 1)
+
+    def drag(self, start, end, modifiers=0):
+        self.mouse("Moved", *start)
+        self.mouse("Pressed", *start, modifiers)
+        for part in (0.25, 0.5, 0.75, 1):
+            self.mouse("Moved", *(a + part * (b - a) for a, b in zip(start, end)), modifiers)
+        self.mouse("Released", *end, modifiers)
 
     def press(self, key):
         for kind in ("keyDown", "keyUp"):

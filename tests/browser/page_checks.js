@@ -51,56 +51,45 @@
     const ratio = contrast(over(colour, behind), behind);
     if (ratio < 4.5) mistakes.push(`contrast ${ratio.toFixed(2)} of ${named(element)}`);
   }
-  for (const line of document.querySelectorAll(".plot path[class^=l]")) {
-    const behind = background(line.closest("figure"));
-    const ratio = contrast(over(parse(getComputedStyle(line).stroke), behind), behind);
-    if (ratio < 3) mistakes.push(`contrast ${ratio.toFixed(2)} of a curve, ${named(line)}`);
+  for (const key of document.querySelectorAll(".key path")) {
+    const behind = background(key.closest("li, label"));
+    const ratio = contrast(over(parse(getComputedStyle(key).stroke), behind), behind);
+    if (ratio < 3) mistakes.push(`contrast ${ratio.toFixed(2)} of a curve, ${key.outerHTML}`);
   }
 
-  // Pictures: nothing is cut off, no labels lie on each other, text is large enough to read.
-  for (const svg of document.querySelectorAll("figure svg")) {
-    if (!is_shown(svg)) continue;
-    const title = svg.querySelector("title")?.textContent;
-    const frame = svg.getBoundingClientRect();
-    const boxes = [...svg.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
-    for (const [text, box] of boxes) {
-      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 ||
-          box.bottom > frame.bottom + 1) {
-        mistakes.push(`'${text.textContent}' is cut off in '${title}'`);
+  // Pictures: all are drawn, nothing is cut off, no labels lie on each other, text is large enough.
+  for (const figure of document.querySelectorAll("figure.curves, figure.heat")) {
+    const title = figure.querySelector("figcaption").textContent;
+    const frame = figure.getBoundingClientRect();
+    if (figure.querySelectorAll("canvas").length === 0) mistakes.push(`'${title}' is not drawn`);
+    for (const canvas of figure.querySelectorAll("canvas")) {
+      const box = canvas.getBoundingClientRect();
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.width < 100) {
+        mistakes.push(`the picture of '${title}' goes from ${box.left} to ${box.right}, its place ` +
+                      `from ${frame.left} to ${frame.right}`);
       }
-      if (box.height < 9) mistakes.push(`'${text.textContent}' is ${box.height} high in '${title}'`);
     }
-    for (let i = 0; i < boxes.length; ++i) {
-      for (let k = i + 1; k < boxes.length; ++k) {
-        const [a, b] = [boxes[i][1], boxes[k][1]];
+    const labels = [...figure.querySelectorAll(".dygraph-axis-label, .tick")];
+    if (labels.length < 3) mistakes.push(`'${title}' has ${labels.length} labels`);
+    const boxes = labels.map((label) => {
+      const range = document.createRange();
+      range.selectNodeContents(label);  // the text, without the box that it is aligned in
+      return [label.textContent, range.getBoundingClientRect()];
+    });
+    boxes.forEach(([text, a], i) => {
+      if (a.left < frame.left - 2 || a.right > frame.right + 2) {
+        mistakes.push(`'${text}' is cut off in '${title}'`);
+      }
+      if (a.height < 9) mistakes.push(`'${text}' is ${a.height} high in '${title}'`);
+      for (const [other, b] of boxes.slice(i + 1)) {
         const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
         // Lines of text have some room above and below their letters.
         const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
         if (across > 0.5 && down > 0.3 * a.height) {
-          mistakes.push(`'${boxes[i][0].textContent}' and '${boxes[k][0].textContent}' lie on each ` +
-                        `other in '${title}'`);
+          mistakes.push(`'${text}' and '${other}' lie on each other in '${title}'`);
         }
       }
-    }
-    for (const curve of svg.querySelectorAll("path[class^=l]")) {
-      const box = curve.getBoundingClientRect();
-      if (box.width + box.height === 0 && !curve.classList.contains("dot") &&
-          !svg.querySelector(".dot")) {
-        mistakes.push(`an empty curve in '${title}'`);
-      }
-      if (box.left < frame.left - 3 || box.right > frame.right + 3 || box.top < frame.top - 3 ||
-          box.bottom > frame.bottom + 3) {
-        mistakes.push(`a curve leaves its picture in '${title}'`);
-      }
-    }
-  }
-  for (const scale of document.querySelectorAll(".colours")) {
-    const boxes = [...scale.querySelectorAll("span")].map((span) => span.getBoundingClientRect());
-    for (let i = 1; i < boxes.length; ++i) {
-      if (boxes[i].left < boxes[i - 1].right) {
-        mistakes.push(`labels of a colour scale lie on each other: ${named(scale)}`);
-      }
-    }
+    });
   }
   for (const image of document.querySelectorAll("img")) {
     if (is_shown(image) && image.naturalWidth === 0) mistakes.push(`a broken image: ${image.alt}`);

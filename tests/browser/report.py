@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Renders reports of real runs in Chromium, at three widths and in both schemes of colours.
+"""Renders pages of real runs in Chromium, at three widths and in both schemes of colours, and uses
+them as a reader does.
 
 Usage: report.py CHROMIUM SHOAL      works in the current folder; exit 1 with the mistakes found
 """
+import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 
 from chromium import Chromium
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TINY = os.path.join(HERE, "..", "cli", "recipes", "tiny.yaml")
-WIDTHS = (360, 800, 1600)
+WIDTHS = (400, 800, 1280)
+ALL = 30_000  # a window so high that it shows a whole page
 with open(os.path.join(HERE, "page_checks.js"), encoding="utf-8") as file:
     CHECKS = file.read()
 
@@ -51,13 +56,54 @@ def make_runs(shoal):
         run(shoal, "train", TINY, *alone, f"run.name={name}", *changes)
     expect(run(shoal, "report", "resumed", "other", "--out", "both.html") == "both.html\n",
            "report does not print its file")
+    os.makedirs("nine", exist_ok=True)
+    for i in range(9):
+        shutil.copytree("other" if i % 2 else "resumed", f"nine/run{i}")
+    run(shoal, "report", "nine", "--out", "nine.html")
+    write_long_run("long", 100_000)
+    run(shoal, "report", "long")
+    run(shoal, "inspect", "gated", "--gates", "gates.html")
+
+
+def write_long_run(folder, steps):
+    os.makedirs(folder)
+    with open(f"{folder}/resolved.yaml", "w", encoding="utf-8") as out:
+        out.write("run:\n  name: long\n")
+    with open(f"{folder}/metrics.jsonl", "w", encoding="utf-8") as out:
+        for step in range(1, steps + 1):
+            out.write(json.dumps({"step": step, "samples": 8 * step, "loss": 3 / step ** 0.5,
+                                  "lr": 1e-3 * (1 - step / steps), "grad_norm": 1 + step % 7 / 10,
+                                  "samples_per_second": 800.0, "data_wait": step % 3 / 100,
+                                  "memory_bytes": 2 ** 28 + step}) + "\n")
+    with open(f"{folder}/experts.jsonl", "w", encoding="utf-8") as out:
+        for step in range(1, steps + 1, 10):
+            for layer in ("blocks.1.moe", "blocks.3.moe"):
+                out.write(json.dumps({"step": step, "layer": layer, "load_cv": step % 5 / 10,
+                                      "load": [(step * 7 + i * 13) % 31 for i in range(16)]}) + "\n")
+
+
+def address(page):
+    return "file://" + os.path.abspath(page)
+
+
+def wait_for(browser, condition):
+    """Pictures are drawn once they come into sight."""
+    for _ in range(100):
+        if browser.evaluate(condition):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+DRAWN = "figures.every(figure => !figure.isOld)"
 
 
 def check_everywhere(browser, page):
     for width in WIDTHS:
         for scheme in ("light", "dark"):
-            browser.open("file://" + os.path.abspath(page), width, scheme)
+            browser.open(address(page), width, scheme, height=ALL)
             where = f"{page}, {width} wide, {scheme}: "
+            expect(wait_for(browser, DRAWN), f"{where}not all pictures are drawn")
             # Closed parts are looked at, too.
             browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
             mistakes.extend(where + what for what in browser.evaluate(CHECKS))
@@ -74,56 +120,172 @@ def check_schemes(browser, page):
     expect(colours[0] != colours[1], f"{page}: light and dark have the same background")
 
 
-def columns(browser):
-    """How many pictures stand side by side in the first row."""
-    return browser.evaluate(
-        "(() => { const tops = [...document.querySelector('.plots').children]"
-        ".map(e => e.getBoundingClientRect().top); return tops.filter(t => t === tops[0]).length })()")
+def figure(title):
+    """The figure of this title, in scripts."""
+    return f"figures.find(f => f.data.title === {json.dumps(title)})"
+
+
+def legend(browser, title):
+    return browser.evaluate(f"[...{figure(title)}.legend.children].map(e => e.textContent.trim())")
+
+
+def place_in(browser, title, x, y):
+    """A point of a chart, by shares of its width and height."""
+    browser.evaluate(f"{figure(title)}.place.scrollIntoView({{block: 'center'}})")
+    left, top, width, height = browser.evaluate(
+        f"(() => {{ const b = {figure(title)}.chart.getBoundingClientRect(); "
+        "return [b.left, b.top, b.width, b.height] })()")
+    return left + x * width, top + y * height
 
 
 def check_single(browser):
-    for width, most in zip(WIDTHS, (1, 2, 4)):
-        browser.open("file://" + os.path.abspath("resumed/report.html"), width, "light")
-        expect(columns(browser) <= most, f"{columns(browser)} pictures in a row of {width}")
-    titles = browser.evaluate("[...document.querySelectorAll('figure svg title')].map(t => t.textContent)")
-    for title in ("loss", "learning rate", "gradient norm before clipping", "validation loss",
-                  "top-1", "blocks.1.moe_s", "resident memory of rank 0"):
-        expect(f"{title} over steps" in titles, f"no picture of {title} among {titles}")
-    lines = browser.evaluate("document.querySelectorAll('.plot path.l0:not(.dot)').length")
-    expect(lines >= 20, f"{lines} curves")
-    expect(browser.evaluate("document.querySelectorAll('.plots .mark').length") > 0,
-           "no resume is marked")
+    browser.open(address("resumed/report.html"), 1280, "light")
+    titles = browser.evaluate("figures.map(f => f.data.title)")
+    for title in ("loss", "learning rate", "gradient norm before clipping", "top-1",
+                  "blocks.1.moe_s", "resident memory of rank 0"):
+        expect(title in titles, f"no picture of {title} among {titles}")
+    expect([text.split()[0] for text in legend(browser, "loss")] == ["training", "validation"],
+           f"legend: {legend(browser, 'loss')}")
+    expect(browser.evaluate("page.runs[0].marks") == [15], "the resume is not known")
     nodes = browser.accessible_nodes()
-    pictures = [node for node in nodes if node[0] in ("img", "image")]
+    pictures = [name for role, name, _ in nodes if role in ("img", "image")]
     expect(len(pictures) >= len(titles), f"{len(pictures)} of {len(titles)} pictures are told of")
-    expect(all(name for _, name, _ in pictures), f"a picture without a name: {pictures}")
-    described = [node for node in pictures if "at step" in node[2].lower()]
-    expect(len(described) >= lines, f"{len(described)} of {lines} curves are described")
+    expect(all(pictures), f"a picture without a name: {pictures}")
+    tables = browser.evaluate("[...document.querySelectorAll('.plot')]"
+                              ".map(p => p.querySelectorAll('details table tbody tr').length)")
+    expect(len(tables) == len(titles) and all(tables), f"rows of the figures' tables: {tables}")
     browser.press("Tab")
     expect(browser.evaluate("document.activeElement.className") == "skip", "the skip link is not first")
     expect(browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0,
            "the skip link stays hidden")
 
 
+def check_hover(browser):
+    with open("resumed/metrics.jsonl", encoding="utf-8") as lines:
+        logged = {record["step"]: record["loss"] for record in map(json.loads, lines)
+                  if "event" not in record}
+    browser.open(address("resumed/report.html"), 1280, "light")
+    for share in (0.3, 0.6, 0.9):
+        browser.mouse("Moved", *place_in(browser, "loss", share, 0.4))
+        where, value = browser.evaluate(f"[{figure('loss')}.where.textContent, "
+                                        f"{figure('loss')}.legend.querySelector('b').textContent]")
+        step = int(where.split()[1].replace(",", ""))
+        expect(step in logged and value == json.dumps(logged[step]),
+               f"at {where} stands {value}, logged was {logged.get(step)}")
+    browser.mouse("Moved", 1, 1)
+    expect("last value" in browser.evaluate(f"{figure('loss')}.where.textContent"),
+           "the hovered value stays")
+
+
+def window_of(browser, title):
+    return browser.evaluate(f"{figure(title)}.graph.xAxisRange()")
+
+
+def check_zoom(browser):
+    browser.open(address("resumed/report.html"), 1280, "light")
+    whole = window_of(browser, "loss")
+    browser.drag(place_in(browser, "loss", 0.4, 0.4), place_in(browser, "loss", 0.7, 0.45))
+    low, high = window_of(browser, "loss")
+    expect(whole[0] < low < high < whole[1], f"dragging zooms to {low} to {high} of {whole}")
+    browser.evaluate(f"{figure('learning rate')}.place.scrollIntoView()")
+    expect(wait_for(browser, f"!{figure('learning rate')}.isOld") and
+           window_of(browser, "learning rate") == [low, high], "other charts do not follow")
+    start, end = place_in(browser, "loss", 0.6, 0.4), place_in(browser, "loss", 0.7, 0.4)
+    browser.drag(start, end, modifiers=8)
+    moved = window_of(browser, "loss")
+    expect(moved[0] < low and abs(moved[1] - moved[0] - high + low) < 1e-6 * high,
+           f"dragging with Shift moves from {low}, {high} to {moved}")
+    browser.evaluate("form.reset.click()")
+    expect(window_of(browser, "loss") == whole, "the whole range is not shown again")
+    browser.evaluate("form.from.value = 10; form.from.dispatchEvent(new Event('change'))")
+    expect(window_of(browser, "loss") == [10, whole[1]], "the range is not what was entered")
+    browser.evaluate("form.reset.click(); form.unit.value = 'samples'; "
+                     "form.unit.dispatchEvent(new Event('change'))")
+    expect(window_of(browser, "loss")[1] > 2 * whole[1], "the axis is not in samples")
+
+
+def variation(browser, title):
+    """The sum of the changes between neighbouring values that are drawn."""
+    return browser.evaluate(
+        f"(() => {{ const g = {figure(title)}.graph; let sum = 0; "
+        "for (let i = 1; i < g.numRows(); ++i) "
+        "sum += Math.abs((g.getValue(i, 1) || [0, 0])[1] - (g.getValue(i - 1, 1) || [0, 0])[1]); "
+        "return sum })()")
+
+
+def check_choices(browser):
+    browser.open(address("resumed/report.html"), 1280, "light")
+    title = "gradient norm before clipping"
+    place_in(browser, title, 0, 0)
+    wait_for(browser, f"!{figure(title)}.isOld")
+    rough = variation(browser, title)
+    browser.evaluate("form.smoothing.value = 80; form.smoothing.dispatchEvent(new Event('input'))")
+    expect(variation(browser, title) < 0.7 * rough, f"smoothing leaves {rough} as it is")
+    browser.evaluate("form.scale.value = 'log'; form.scale.dispatchEvent(new Event('change'))")
+    expect(browser.evaluate(f"{figure(title)}.graph.getOption('logscale')"), "no logarithmic axis")
+    picture = f"{figure('loss')}.chart.querySelector('canvas').toDataURL()"
+    place_in(browser, "loss", 0, 0)
+    wait_for(browser, f"!{figure('loss')}.isOld")
+    before = browser.evaluate(picture)
+    browser.evaluate(f"{figure('loss')}.legend.querySelector('input').click()")
+    expect(browser.evaluate(f"{figure('loss')}.graph.visibility()") == [False, True] and
+           browser.evaluate(picture) != before, "a curve that is switched off stays")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(browser.evaluate(DRAWN) and
+           browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)",
+           "paper does not have all pictures on white")
+    expect(len(browser.call("Page.printToPDF")["data"]) > 10_000, "nothing is printed")
+
+
 def check_comparison(browser):
-    browser.open("file://" + os.path.abspath("both.html"), 1600, "light")
-    first = "document.querySelector('.plots figure')"
-    expect(browser.evaluate(f"{first}.querySelectorAll('path.l0, path.l1').length") >= 2,
-           "the runs are not in one picture")
-    legend = browser.evaluate(f"[...{first}.querySelectorAll('.legend li')].map(e => e.textContent)")
-    expect([text.split()[0] for text in legend] == ["resumed", "other"], f"legend: {legend}")
-    rows = browser.evaluate("[...document.querySelectorAll('#recipe ~ .scroll tbody th')]"
+    browser.open(address("both.html"), 1280, "light")
+    names = [text.split()[0].strip(",") for text in legend(browser, "loss")]
+    expect(names == ["resumed", "resumed", "other", "other"], f"legend: {names}")
+    rows = browser.evaluate("[...document.querySelectorAll('#recipe > .scroll tbody th')]"
                             ".map(e => e.textContent)")
     expect("optimizer.lr" in rows and "train.batch" not in rows, f"differing keys: {rows}")
+    browser.open(address("nine.html"), 1280, "light")
+    boxes = "[...form.runs.querySelectorAll('input')]"
+    expect(browser.evaluate(f"{boxes}.map(b => b.checked)") == [True] * 8 + [False],
+           "not eight of nine runs are chosen")
+    expect(browser.evaluate(f"{boxes}[8].disabled"), "a ninth run can be chosen")
+    browser.evaluate(f"{boxes}[0].click(); {boxes}[8].click()")
+    names = [text.split()[0] for text in legend(browser, "learning rate")]
+    expect(names == [f"run{i}" for i in range(1, 9)], f"legend: {names}")
+    slots = browser.evaluate("[...view.slotOfRun.values()].sort()")
+    expect(slots == list(range(8)), f"colours: {slots}")
+
+
+def check_long(browser):
+    size = os.path.getsize("long/report.html")
+    expect(size <= 1_000_000, f"{size} bytes for 100,000 steps")
+    browser.open(address("long/report.html"), 1280, "light")
+    browser.mouse("Moved", *place_in(browser, "gradient norm before clipping", 0.5, 0.4))
+    value = browser.evaluate(f"{figure('gradient norm before clipping')}.legend.textContent")
+    expect("mean 1.3" in value and "1 to 1.6" in value, f"a mean and its range: {value}")
+
+
+def check_without_scripts(browser):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(address("resumed/report.html"), 800, "light")
+    browser.screenshot("without_scripts.png")
+    told = browser.accessible_nodes()
+    texts = " ".join(name for _, name, _ in told)
+    expect("scripts, which draw them, are off" in texts, "nothing tells why pictures are missing")
+    expect("Environment" in texts and "Keys that were set" in texts, "the tables are missing")
+    summaries = [name for _, name, _ in told if name.endswith("in numbers")]
+    expect("loss in numbers" in summaries, f"figures without tables: {summaries}")
+    expect("smoothing" not in texts, "controls without effect are shown")
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def check_denoiser(browser):
     for width in WIDTHS:
-        browser.open("file://" + os.path.abspath("denoiser/report.html"), width, "light")
-        sheet = browser.evaluate("(() => { const b = document.querySelector('.sheet img')"
+        browser.open(address("denoiser/report.html"), width, "light")
+        sheet = browser.evaluate("(() => { const b = document.querySelector('.heads + .images img')"
                                  ".getBoundingClientRect(); return [b.left, b.right, b.height] })()")
         expect(sheet[0] >= 0 and sheet[1] <= width and sheet[2] > 100, f"pictures at {sheet}")
-        heads = browser.evaluate("[...document.querySelectorAll('.sheet .heads span')]"
+        heads = browser.evaluate("[...document.querySelectorAll('.heads span')]"
                                  ".map(e => e.getBoundingClientRect().left)")
         # Pictures of 16 pixels, with gaps of one.
         wanted = [sheet[0] + i * 17 / 67 * (sheet[1] - sheet[0]) for i in range(4)]
@@ -132,30 +294,33 @@ def check_denoiser(browser):
     told = [name for role, name, _ in browser.accessible_nodes() if role in ("img", "image")]
     expect(any("From the left: clean, noisy, restored" in name for name in told),
            f"the pictures are not described: {told}")
-    rows = browser.evaluate("document.querySelectorAll('#pictures ~ .scroll tbody tr').length")
+    rows = browser.evaluate("document.querySelectorAll('#pictures > .scroll tbody tr').length")
     expect(rows == 6, f"{rows} rows of PSNRs")
 
 
 def check_gates(browser):
-    browser.open("file://" + os.path.abspath("gated/report.html"), 1600, "light")
-    headings = browser.evaluate("[...document.querySelectorAll('h3')].map(e => e.textContent)")
-    expect("Gate rate by position in the text" in headings, f"headings: {headings}")
-    titles = browser.evaluate("[...document.querySelectorAll('.heat title')].map(e => e.textContent)")
-    expect(titles == ["blocks.0.gate over steps", "blocks.1.gate over steps"], f"maps: {titles}")
+    browser.open(address("gated/report.html"), 1280, "light")
+    titles = browser.evaluate("figures.filter(f => f.rows && f.data.quantity === 'share')"
+                              ".map(f => f.data.title)")
+    expect(titles == ["blocks.0.gate", "blocks.1.gate"], f"maps: {titles}")
+    browser.open(address("gates.html"), 1280, "light", height=ALL)
+    wait_for(browser, DRAWN)
+    tokens, boxes = browser.evaluate("[document.querySelectorAll('.tokens li').length, "
+                                     "document.querySelectorAll('.tokens li i').length]")
+    expect(tokens == 8 * 64 and boxes == 2 * tokens, f"{tokens} tokens with {boxes} boxes")
 
 
 def main():
     chromium, shoal = sys.argv[1:3]
     make_runs(shoal)
     with Chromium(chromium) as browser:
-        for page in ("resumed/report.html", "both.html", "denoiser/report.html",
-                     "gated/report.html"):
+        for page in ("resumed/report.html", "both.html", "nine.html", "denoiser/report.html",
+                     "gated/report.html", "gates.html", "long/report.html"):
             check_everywhere(browser, page)
             check_schemes(browser, page)
-        check_single(browser)
-        check_comparison(browser)
-        check_denoiser(browser)
-        check_gates(browser)
+        for check in (check_single, check_hover, check_zoom, check_choices, check_comparison,
+                      check_long, check_denoiser, check_gates, check_without_scripts):
+            check(browser)
     for mistake in mistakes:
         print(mistake)
     print(f"{len(mistakes)} mistakes")

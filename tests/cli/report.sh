@@ -6,7 +6,7 @@ short=(train "$tiny" run.root=. train.duration=4step parallel.expert_ranks=1)
 expect 0 "$program" "${short[@]}" run.name=a
 grep -q '  ./a/report.html' output || fail "the report is not listed: $(cat output)"
 grep -q '</html>' a/report.html || fail "no whole report was written"
-grep -q '>loss over steps</title>' a/report.html || fail "the report has no curve of the loss"
+grep -q '<figcaption>loss</figcaption>' a/report.html || fail "the report has no curve of the loss"
 grep -q '<td>command line</td>' a/report.html || fail "the report has no origins of the recipe"
 # Also after a stop; and whatever of a run is there.
 expect 75 "$program" "${short[@]}" run.name=b run.stop_after=2step
@@ -54,7 +54,8 @@ expect 0 "$program" report group/a/ group/c/b
 (cd group/c && expect 0 "$program" report ../a b && [ "$(cat output)" = ../comparison.html ]) ||
   fail "another folder: $(cat group/c/output)"
 expect 2 "$program" report a --out page.txt
-expect 2 "$program" report a a a a a a a a a --out page.html
+expect 0 "$program" report . --json
+python3 -c 'import json, sys; sys.exit(len(json.load(open("output"))["runs"]) != 6)' || fail "not all runs"
 for runs in none 'a none'; do
   # shellcheck disable=SC2086
   expect 2 "$program" report $runs

@@ -12,7 +12,7 @@ namespace shoal::testing {
 /// What is wrong with the markup of an SVG or HTML document; empty if every tag is closed in order,
 /// attributes are quoted and no markup stands in texts.
 inline std::string markup_mistake(std::string_view document) {
-  constexpr std::array<std::string_view, 4> kVoid{"meta", "img", "br", "hr"};
+  constexpr std::array<std::string_view, 5> kVoid{"meta", "img", "br", "hr", "input"};
   constexpr std::array<std::string_view, 4> kEntities{"&amp;", "&lt;", "&gt;", "&quot;"};
   std::vector<std::string> open;
   size_t at = 0;
@@ -56,7 +56,8 @@ inline std::string markup_mistake(std::string_view document) {
       open.push_back(name);
     }
     at = end + 1;
-    if (name == "style" && !closes) at = document.find("</style>", at);
+    const bool is_code = name == "style" || name == "script";
+    if (is_code && !closes) at = document.find("</" + name + ">", at);
   }
   return open.empty() ? "" : "<" + open.back() + "> is not closed";
 }

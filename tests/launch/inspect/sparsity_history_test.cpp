@@ -91,7 +91,7 @@ TEST(SparsityHistory, DrawsTheFirstTheLastAndSomeBetween) {
 
 class PermutationCurvesTest : public ::testing::Test {
  protected:
-  const PermutationCurves& curves(const std::string& text) {
+  const CurveSet& curves(const std::string& text) {
     testing::write_file(file_, text);
     history_ = {"diagonal", "learned", {1, 20}, {{"a.weight"}, {"b.weight"}}};
     add_permutation_curves(file_, history_);
@@ -109,34 +109,32 @@ std::string line(int step, const std::string& layer, int soft, double distance, 
 }
 
 TEST_F(PermutationCurvesTest, AreThoseOfTheLayerUpToTheLastCheckpoint) {
-  const PermutationCurves& read =
+  const CurveSet& read =
       curves(line(10, "a.weight", 1, 0.1, 0.9) + line(10, "b.weight", 1, 0.5, 0.5) +
              line(20, "b.weight", 0, 0.75, 0) + line(30, "b.weight", 0, 0.75, 0) + "{\"step\": 4");
-  EXPECT_EQ(read.distance.num_finite(), 2);
-  EXPECT_EQ(read.penalty.first().step, 10);
-  EXPECT_EQ(read.penalty.last().step, 20);
-  EXPECT_EQ(read.distance.first().value, 0.5);
-  EXPECT_EQ(read.distance.last().value, 0.75);
-  EXPECT_EQ(read.penalty.first().value, 0.5);
-  EXPECT_EQ(read.penalty.last().value, 0.0);
-  EXPECT_EQ(read.hard_from, 20);
-  EXPECT_FALSE(history_.layers[0].curves.hard_from);
+  const Curve &distance = *read.find("distance"), &penalty = *read.find("penalty");
+  EXPECT_EQ(distance.num_finite(), 2);
+  EXPECT_EQ(penalty.first().step, 10);
+  EXPECT_EQ(penalty.last().step, 20);
+  EXPECT_EQ(distance.first().value, 0.5);
+  EXPECT_EQ(distance.last().value, 0.75);
+  EXPECT_EQ(penalty.first().value, 0.5);
+  EXPECT_EQ(penalty.last().value, 0.0);
+  EXPECT_EQ(read.find("soft")->lowest().step, 20);
+  EXPECT_EQ(history_.layers[0].curves.find("soft")->lowest().value, 1);
 }
 
 TEST_F(PermutationCurvesTest, ALineThatIsNoRecordIsNamed) {
-  for (const char* bad : {"nonsense\n", "{\"step\": 1, \"layer\": 3}\n",
-                          "{\"step\": 1, \"layer\": \"b.weight\", \"distance\": null}\n"}) {
-    try {
-      curves(line(1, "b.weight", 1, 0.5, 0.5) + bad);
-      ADD_FAILURE() << bad;
-    } catch (const DataError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("permutations.jsonl:2: not a record"));
-    }
+  try {
+    curves(line(1, "b.weight", 1, 0.5, 0.5) + "nonsense\n");
+    ADD_FAILURE();
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("permutations.jsonl:2: not a record"));
   }
   SparsityHistory history = history_;
   history.layers[1].curves = {};
   add_permutation_curves(scratch_.file("none"), history);
-  EXPECT_EQ(history.layers[1].curves.distance.num_finite(), 0);
+  EXPECT_TRUE(history.layers[1].curves.curves().empty());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::markup_mistake;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(Page, EscapesTexts) {
@@ -17,13 +18,38 @@ TEST(Page, EscapesTexts) {
   EXPECT_EQ(xml_text("\u00e9"), "\u00e9");
 }
 
-TEST(Page, HasATitleAWayToItsContentAndAMainPart) {
-  const std::string page = page_head("A & B", "p { color: red; }", "<nav></nav>") + kPageEnd;
-  EXPECT_EQ(markup_mistake(page), "");
-  EXPECT_THAT(page, HasSubstr("<h1>A &amp; B</h1>"));
-  EXPECT_THAT(page, HasSubstr("<a class=\"skip\" href=\"#content\">"));
-  EXPECT_THAT(page, HasSubstr("<nav></nav></header><main id=\"content\">"));
-  EXPECT_THAT(page, HasSubstr("p { color: red; }"));
+TEST(Page, IsOneDocumentOfItsData) {
+  Page page("A & B {{data}}");
+  page.begin_section("empty", "Empty");
+  page.begin_section("one", "One <b>");
+  page.add({{"text", "</script> & {{data}}"}});
+  page.add({{"heading", "heading"}});
+  page.add({{"list", {"x", "y"}}});
+  page.add({{"facts", Page::Json::array({Page::Json::array({"name", "<value>"})})}});
+  page.add_table({"caption <i>", {{"a", "b"}, {"c", "<d>"}}}, /*is_folded=*/true);
+  page.add({{"curves", {{"title", "</script>"}}},
+            {"table", {{"caption", "numbers"}, {"rows", {{"x"}, {"y"}}}}}});
+  const std::string html = page.html();
+  EXPECT_EQ(markup_mistake(html), "");
+  for (const char* part :
+       {"<h1>A &amp; B {{data}}</h1>", "<a class=\"skip\" href=\"#content\">",
+        "<li><a href=\"#one\">One &lt;b&gt;</a></li>", "<p>&lt;/script&gt; &amp; {{data}}</p>",
+        "<h3>heading</h3>", "<li>x</li>", "<dt>name</dt><dd>&lt;value&gt;</dd>",
+        "<summary>caption &lt;i&gt;</summary>", "<th scope=\"row\">c</th><td>&lt;d&gt;</td>",
+        "<figure class=\"plot curves\"><figcaption>&lt;/script&gt;</figcaption>",
+        "\"title\":\"\\u003c/script>\"", "<noscript>"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  EXPECT_THAT(html, Not(HasSubstr("#empty")));
+  EXPECT_EQ(page.json()["sections"].size(), 1u);
+}
+
+TEST(Page, SharesListsOfSteps) {
+  Page page("");
+  EXPECT_EQ(page.steps_index({1, 2}), 0u);
+  EXPECT_EQ(page.steps_index({1, 3}), 1u);
+  EXPECT_EQ(page.steps_index({1, 2}), 0u);
+  EXPECT_EQ(page.json()["steps"], (Page::Json{{1, 2}, {1, 3}}));
 }
 
 /// The bytes that a `data:` address stands for.
@@ -51,14 +77,6 @@ TEST(Page, HoldsPicturesWithinItself) {
     EXPECT_EQ((address.size() - address.find(',') - 1) % 4, 0u);
     EXPECT_EQ(decoded_address(address), png_bytes(picture));
   }
-}
-
-TEST(Page, HasScalesOfColoursThatAreNamed) {
-  const std::string scale = page_scale("from 0 to <1>", {{0, 0, 0}, {255, 255, 255}},
-                                       {{0.0, "0"}, {0.25, "a & b"}, {1.0, "1"}});
-  EXPECT_EQ(markup_mistake(scale), "");
-  EXPECT_THAT(scale, HasSubstr("role=\"img\" aria-label=\"from 0 to &lt;1&gt;\""));
-  EXPECT_THAT(scale, HasSubstr("left:25%;transform:translateX(-25%)\">a &amp; b</span>"));
 }
 
 }  // namespace

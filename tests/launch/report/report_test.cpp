@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "launch/pages/page.h"
 #include "launch/report/sections.h"
@@ -20,83 +21,140 @@ using testing::ScratchFolder;
 using testing::write_drawn_run;
 using testing::write_file;
 
-std::string page_of(const DrawnRun& run) {
+using Json = Page::Json;
+
+Json page_of(const DrawnRun& run) {
   const ScratchFolder scratch;
-  return run_report_page({read_run(write_drawn_run(scratch, run))});
+  return report_page({read_run(write_drawn_run(scratch, run))}).json();
 }
 
 /// EXPECT_THAT would print the page.
-bool page_has(const std::string& page, const std::string& text) {
+bool has(const std::string& page, const std::string& text) {
   return page.find(text) != std::string::npos;
 }
+bool has(const Json& page, const std::string& text) { return has(page.dump(), text); }
 
-/// Whether the page has a section of this heading.
-bool has_section(const std::string& page, const std::string& heading) {
-  return page.find(">" + heading + "</h2>") != std::string::npos;
+/// The blocks of a section; null without it.
+Json section(const Json& page, const std::string& id) {
+  for (const Json& one : page["sections"]) {
+    if (one["id"] == id) return one["blocks"];
+  }
+  return {};
 }
 
-/// What is not accessible in it: pictures without names, tables without captions, levels of
-/// headings that are left out.
-std::string access_mistake(const std::string& page) {
-  if (count_of(page, "<svg ") != count_of(page, "role=\"img\" aria-labelledby=")) {
-    return "an SVG without a name";
+/// The content of the first block of a kind whose title or caption is `name`.
+Json block(const Json& blocks, const char* kind, const std::string& name) {
+  for (const Json& one : blocks) {
+    if (!one.contains(kind)) continue;
+    const Json& content = one[kind];
+    if (content.value("title", "") == name || content.value("caption", "") == name) return content;
   }
-  if (count_of(page, "<svg ") != count_of(page, "<desc ")) return "an SVG without a description";
-  if (count_of(page, "<table>") != count_of(page, "<caption>")) return "a table without a caption";
-  if (count_of(page, "<th ") != count_of(page, "<th scope=")) return "a head without a scope";
-  if (count_of(page, "<img ") != count_of(page, " alt=\"")) return "an image without a text";
-  if (count_of(page, "<h1") != 1) return "not one first heading";
-  char before = '1';
-  for (size_t at = page.find("<h"); at != std::string::npos; at = page.find("<h", at + 1)) {
-    const char level = page[at + 2];
-    if (level < '1' || level > '6') continue;
-    if (level > before + 1) return std::string("a heading of level ") + level + " below " + before;
-    before = level;
+  return {};
+}
+
+/// What the overview tells of one run.
+std::string fact(const Json& page, const std::string& name) {
+  for (const Json& one : section(page, "overview")[0]["facts"]) {
+    if (one[0] == name) return one[1];
   }
   return "";
 }
 
-TEST(RunReport, HasASectionForEachKindOfData) {
-  const std::string page = page_of({.gates = 2, .permutations = 2});
-  EXPECT_EQ(markup_mistake(page), "");
-  EXPECT_EQ(access_mistake(page), "");
-  for (const char* heading : {"Overview", "Notes", "Training", "Evaluations", "Speed and memory",
-                              "Experts and routing", "Token gates", "Masks and permutations",
-                              "Checkpoints and starts", "Recipe", "Environment"}) {
-    EXPECT_TRUE(has_section(page, heading)) << heading;
+/// What is not accessible in it: tables without captions, levels of headings that are left out.
+std::string access_mistake(const std::string& page) {
+  if (count_of(page, "<table>") != count_of(page, "<caption>")) return "a table without a caption";
+  if (count_of(page, "<th ") != count_of(page, "<th scope=")) return "a head without a scope";
+  if (count_of(page, "<img ") != count_of(page, "<img alt=\"")) return "an image without a text";
+  if (count_of(page, "<figure class=\"plot") != count_of(page, " in numbers</summary>")) {
+    return "a figure without a table";
   }
-  EXPECT_TRUE(page_has(page, "<h1>Run drawn</h1>"));
-  EXPECT_TRUE(page_has(page, "<li>a note &lt;b&gt;</li>"));
-  EXPECT_TRUE(page_has(page, ">loss over steps</title>"));
-  EXPECT_TRUE(page_has(page, ">a task score over steps</title>"));
-  EXPECT_TRUE(page_has(page, "<dt>training loss</dt><dd>0.5</dd>"));
-  EXPECT_TRUE(page_has(page, "<dt>a task score</dt><dd>0.9</dd>"));
-  EXPECT_TRUE(page_has(page, "<dt>state</dt><dd>finished</dd>"));
-  EXPECT_TRUE(page_has(page, "<h3>Load of each unit</h3>"));
-  EXPECT_TRUE(page_has(page, "<h3>Load of each expert rank</h3>"));
-  EXPECT_TRUE(page_has(page, "2026-01-02 03:04:05 UTC"));
+  return count_of(page, "<h1>") == 1 ? "" : "not one first heading";
+}
+
+TEST(RunReport, HasASectionForEachKindOfData) {
+  const ScratchFolder scratch;
+  const Page page =
+      report_page({read_run(write_drawn_run(scratch, {.gates = 2, .permutations = 2}))});
+  const std::string html = page.html();
+  EXPECT_EQ(markup_mistake(html), "");
+  EXPECT_EQ(access_mistake(html), "");
+  const Json json = page.json();
+  for (const char* id : {"overview", "notes", "training", "evaluations", "speed", "experts",
+                         "gates", "sparsity", "checkpoints", "recipe", "environment"}) {
+    EXPECT_FALSE(section(json, id).is_null()) << id;
+  }
+  EXPECT_EQ(json["title"], "Run drawn");
+  EXPECT_TRUE(has(html, "<li>a note &lt;b&gt;</li>"));
+  EXPECT_EQ(fact(json, "training loss"), "0.5");
+  EXPECT_EQ(fact(json, "a task score"), "0.9");
+  EXPECT_EQ(fact(json, "state"), "finished");
+  EXPECT_EQ(fact(json, "begun"), "2026-01-02 03:04:05 UTC");
+  EXPECT_EQ(fact(json, "parameters"), "12,345");
+  for (const char* heading : {"Load of each unit", "Load of each expert rank"}) {
+    EXPECT_TRUE(has(json, heading)) << heading;
+  }
+}
+
+TEST(RunReport, HoldsWhatWasLogged) {
+  const Json page = page_of({.lines = 8, .layers = 1});
+  const Json loss = block(section(page, "training"), "curves", "loss");
+  ASSERT_EQ(loss["lines"].size(), 2u);
+  const Json training = loss["lines"][0], validation = loss["lines"][1];
+  EXPECT_EQ(training["name"], "training");
+  EXPECT_EQ(page["steps"][training["steps"].get<size_t>()], (Json{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(training["y"], (Json{2.25, 2.0, 1.75, 1.5, 1.25, 1.0, 0.75, 0.5}));
+  EXPECT_TRUE(validation["has_points"]);
+  EXPECT_EQ(page["steps"][validation["steps"].get<size_t>()], (Json{2, 4, 6, 8}));
+  EXPECT_EQ(validation["y"], (Json{1.25, 1.0, 0.75, 0.5}));
+  EXPECT_TRUE(block(section(page, "evaluations"), "curves", "validation loss").is_null());
+  const Json memory = block(section(page, "speed"), "curves", "resident memory of rank 0");
+  EXPECT_EQ(memory["quantity"], "bytes");
+  EXPECT_EQ(memory["lines"][0]["y"][7], 200'000'008.0);
+}
+
+TEST(RunReport, HasTheStepsInOtherUnits) {
+  const Json run = page_of({.lines = 4})["runs"][0];
+  EXPECT_EQ(run["step"], (Json{1, 2, 3, 4}));
+  EXPECT_EQ(run["samples"], (Json{64, 128, 192, 256}));
+  EXPECT_EQ(run["tokens"], (Json{6400, 12800, 19200, 25600}));
+  // 64 samples a step, at 3201 samples per second and more.
+  const double hours = (64 / 3201.0 + 64 / 3202.0 + 64 / 3203.0 + 64 / 3204.0) / 3600;
+  EXPECT_NEAR(run["hours"][3].get<double>(), hours, 1e-12);
+  EXPECT_EQ(page_of({.lines = 100'000, .layers = 0})["runs"][0]["samples"].back(), 6'400'000.0);
+}
+
+TEST(RunReport, ShowsLongCurvesAsMeansAndRanges) {
+  const Json page = page_of({.lines = 100'000, .layers = 0});
+  const Json line =
+      block(section(page, "training"), "curves", "gradient norm before clipping")["lines"][0];
+  EXPECT_EQ(line["y"].size(), line["low"].size());
+  EXPECT_GT(line["y"].size(), 500u);
+  for (size_t i = 0; i < line["y"].size(); ++i) {
+    ASSERT_EQ(line["low"][i], 1.0);
+    ASSERT_EQ(line["high"][i], 1.6);
+    ASSERT_NEAR(line["y"][i].get<double>(), 1.3, 0.05);
+  }
 }
 
 TEST(RunReport, ShowsConfusionsAndTellsOfOtherFiles) {
   const ScratchFolder scratch;
   const std::string run = write_drawn_run(scratch, {});
-  EXPECT_FALSE(has_section(run_report_page({read_run(run)}), "Confusions of classes"));
+  EXPECT_TRUE(section(report_page({read_run(run)}).json(), "confusion").is_null());
   write_file(run + "/confusion.json", R"({"step": 7, "classes": [
     {"class": 0, "class_name": "c<t", "samples": 3, "recall": 0.5, "precision": 1.0, "f1": 0.66},
     {"class": 1, "class_name": "dog", "samples": 1, "recall": 1.0, "precision": 0.25, "f1": 0.4}],
     "matrix": [[2, 1], [0, 1]], "worst": [{"label": 0, "predicted": 1, "samples": 1}],
     "mistakes": [{"sample": 5, "file": "a.png", "label": 0, "predicted": 1, "probability": 0.875}]})");
-  const std::string page = run_report_page({read_run(run)});
+  const std::string page = report_page({read_run(run)}).html();
   EXPECT_EQ(markup_mistake(page), "");
   EXPECT_EQ(access_mistake(page), "");
-  EXPECT_TRUE(has_section(page, "Confusions of classes"));
   for (const char* part : {"step 7", "<td>c&lt;t</td><td>3</td><td>50.00%</td>", "<td>87.50%</td>",
                            "a.png", "<th scope=\"row\">0</th><td>2</td><td>1</td>"}) {
-    EXPECT_TRUE(page_has(page, part)) << part;
+    EXPECT_TRUE(has(page, part)) << part;
   }
   for (const char* other : {"{\"classes\": []}", "{\"a\": 1}", "{\"step\": 1, \"classes\": [1]}"}) {
     write_file(run + "/confusion.json", other);
-    EXPECT_TRUE(page_has(run_report_page({read_run(run)}), "confusion.json: not as")) << other;
+    EXPECT_TRUE(has(report_page({read_run(run)}).json(), "confusion.json: not as")) << other;
   }
 }
 
@@ -111,25 +169,23 @@ TEST(RunReport, DrawsNoMatrixOfManyClasses) {
 }
 
 TEST(RunReport, LeavesOutSectionsWithoutData) {
-  const std::string page = page_of({.layers = 0, .evaluations = 0});
-  EXPECT_EQ(markup_mistake(page), "");
-  for (const char* heading : {"Evaluations", "Experts and routing", "Token gates",
-                              "Masks and permutations", "Other numbers"}) {
-    EXPECT_FALSE(has_section(page, heading)) << heading;
+  const Json page = page_of({.layers = 0, .evaluations = 0});
+  for (const char* id : {"evaluations", "experts", "gates", "sparsity", "other"}) {
+    EXPECT_TRUE(section(page, id).is_null()) << id;
   }
-  // The table of contents leads to what is there.
-  EXPECT_EQ(count_of(page, "<li><a href=\"#"), count_of(page, "<h2 id="));
 }
 
 TEST(RunReport, NeedsNothingFromElsewhere) {
-  const std::string page = page_of({});
-  for (const char* part : {"<script", "http:", "https:", "src=\"//", "@import", "url("}) {
-    EXPECT_FALSE(page_has(page, part));
+  const ScratchFolder scratch;
+  const std::string page = report_page({read_run(write_drawn_run(scratch, {}))}).html();
+  for (const char* part : {"src=\"http", "src=\"//", "href=\"http", "@import", "url(", "fetch("}) {
+    EXPECT_FALSE(has(page, part)) << part;
   }
 }
 
 TEST(RunReport, OfARunInProgressSaysSo) {
-  EXPECT_TRUE(page_has(page_of({.is_finished = false}), "in progress, or ended without a summary"));
+  EXPECT_EQ(fact(page_of({.is_finished = false}), "state"),
+            "in progress, or ended without a summary");
 }
 
 TEST(RunReport, TellsASummaryFromBeforeAResume) {
@@ -138,12 +194,10 @@ TEST(RunReport, TellsASummaryFromBeforeAResume) {
   write_file(folder + "/summary.json", R"({"exit_code": 75, "steps": 40, "seconds": 1.0})");
   write_file(folder + "/env.json",
              R"({"starts": [{"step": 0}, {"step": 70}, {"step": 40, "world": 4}]})");
-  const std::string page = run_report_page({read_run(folder)});
-  EXPECT_TRUE(page_has(page, "resumed, in progress or ended without a summary"));
+  const Json page = report_page({read_run(folder)}).json();
+  EXPECT_EQ(fact(page, "state"), "resumed, in progress or ended without a summary");
   // The resume at step 70 was undone by the one at 40.
-  const size_t at = page.find("<figure");
-  const std::string first_figure = page.substr(at, page.find("</figure>", at) - at);
-  EXPECT_EQ(count_of(first_figure, "class=\"mark\""), 1);
+  EXPECT_EQ(page["runs"][0]["marks"], Json::array({40.0}));
 }
 
 TEST(RunReport, ShowsRunsSideBySide) {
@@ -151,101 +205,84 @@ TEST(RunReport, ShowsRunsSideBySide) {
   const std::vector<RunData> runs{
       read_run(write_drawn_run(scratch, {.name = "a", .loss = 0.5})),
       read_run(write_drawn_run(scratch, {.name = "b", .lines = 50, .loss = 0.25}))};
-  const std::string page = run_report_page(runs);
-  EXPECT_EQ(markup_mistake(page), "");
-  EXPECT_EQ(access_mistake(page), "");
-  EXPECT_TRUE(page_has(page, "<h1>2 runs: a, b</h1>"));
-  EXPECT_TRUE(page_has(page, "<th scope=\"row\">training loss</th><td>0.5</td><td>0.25</td>"));
-  const size_t at = page.find("<figure");
-  const std::string first_figure = page.substr(at, page.find("</figure>", at) - at);
-  EXPECT_TRUE(page_has(first_figure, "class=\"l0\""));
-  EXPECT_TRUE(page_has(first_figure, "class=\"l1\""));
-  EXPECT_TRUE(page_has(page, "<th scope=\"row\">run.name</th><td>a</td><td>b</td>"));
-  EXPECT_FALSE(page_has(page, "<th scope=\"row\">train.batch</th><td>64</td><td>64</td>"));
+  const Page page = report_page(runs);
+  EXPECT_EQ(markup_mistake(page.html()), "");
+  EXPECT_EQ(access_mistake(page.html()), "");
+  const Json json = page.json();
+  EXPECT_EQ(json["title"], "2 runs: a, b");
+  const Json rows = section(json, "overview")[0]["table"]["rows"];
+  EXPECT_EQ(rows[0][3], "training loss");
+  EXPECT_EQ(rows[1][3], "0.5");
+  EXPECT_EQ(rows[2][3], "0.25");
+  const Json lines = block(section(json, "training"), "curves", "loss")["lines"];
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[1]["name"], "a, validation");
+  EXPECT_EQ(lines[2]["run"], 1);
+  const Json keys = block(section(json, "recipe"), "table", "Keys whose values differ")["rows"];
+  EXPECT_EQ(keys, (Json{{"key", "a", "b"}, {"run.name", "a", "b"}}));
 }
 
 TEST(RunReport, TellsRunsOfOneNameApart) {
   const ScratchFolder x, y;
   const std::string a = write_drawn_run(x, {.lines = 5}), b = write_drawn_run(y, {.lines = 5});
-  const std::string page = run_report_page({read_run(a), read_run(b)});
-  EXPECT_TRUE(page_has(page, "<h1>2 runs: " + a + ", " + b + "</h1>"));
+  EXPECT_EQ(report_page({read_run(a), read_run(b)}).json()["title"], "2 runs: " + a + ", " + b);
 }
 
 TEST(RunReport, StaysSmallForAHundredThousandLines) {
-  const std::string page = page_of({.lines = 100'000, .layers = 1, .gates = 1});
-  EXPECT_EQ(markup_mistake(page), "");
-  EXPECT_LT(page.size(), size_t{1} << 20);
-  const std::string many_layers =
-      page_of({.lines = 2'000, .layers = 24, .units = 64, .permutations = 30});
-  EXPECT_EQ(markup_mistake(many_layers), "");
-  EXPECT_LT(many_layers.size(), size_t{3} << 20);
+  const auto size_of = [](const DrawnRun& run) {
+    const ScratchFolder scratch;
+    return report_page({read_run(write_drawn_run(scratch, run))}).html().size();
+  };
+  EXPECT_LT(size_of({.lines = 100'000, .layers = 2, .gates = 1}), 1'000'000u);
+  EXPECT_LT(size_of({.lines = 2'000, .layers = 24, .units = 64, .permutations = 30}),
+            size_t{3} << 20);
 }
 
 TEST(RunReport, DrawsManyLayersAsRows) {
-  const std::string page = page_of({.permutations = 12});
-  EXPECT_TRUE(page_has(page, "12 rows, one a layer; from 0.000833 to 1."));
-  EXPECT_TRUE(page_has(page, "<li>blocks.11.fc1</li>"));
+  const Json heat = block(section(page_of({.permutations = 12}), "sparsity"), "heat",
+                          "distance from the identity");
+  ASSERT_EQ(heat["rows"].size(), 12u);
+  EXPECT_EQ(heat["rows"][11]["name"], "blocks.11.fc1");
+  EXPECT_EQ(heat["rows"][11]["label"], "12");
+  EXPECT_EQ(heat["high"], 1.0);
 }
 
-TEST(RunReport, DrawsLayersOverTheSameStepsWhereverTheyAreLogged) {
-  const ScratchFolder scratch;
-  const std::string folder = write_drawn_run(scratch, {});  // 100 steps
-  // One start logs every 10 steps, the next one, after lines that are lost, every 20. The last
-  // layer has its last line at step 60.
-  std::string lines;
-  for (const int64_t step : {10, 20, 60, 80, 100}) {
-    for (int64_t layer = 0; layer < (step > 60 ? 8 : 9); ++layer) {
-      lines += fmt::format("{{\"step\":{},\"layer\":\"l{}\",\"distance\":{}}}\n", step, layer,
-                           layer == 0 ? step : 0);
-    }
-  }
-  write_file(folder + "/permutations.jsonl", lines);
-  Picture expected{100, 9, {}};
-  for (int64_t layer = 0; layer < 9; ++layer) {
-    for (int64_t step = 1; step <= 100; ++step) {
-      const int64_t logged = step <= 20 ? (step + 9) / 10 * 10 : (step + 19) / 20 * 20;
-      const bool is_lost = step > 20 && (layer == 8 ? step <= 50 || step > 60 : step <= 40);
-      const double level = std::round(layer == 0 ? logged / 100.0 * 63 : 0) / 63;
-      expected.pixels.push_back(is_lost ? Rgb{128, 128, 128} : viridis(level));
-    }
-  }
-  const std::string page = run_report_page({read_run(folder)});
-  EXPECT_TRUE(page_has(page, png_address(expected)));
-  EXPECT_TRUE(page_has(page, "9 rows, one a layer; from 0 to 100."));
+TEST(RunReport, HoldsLoadsOverAnEvenShare) {
+  const Json page = page_of({.lines = 2, .layers = 1, .units = 6, .memory_units = 4});
+  const Json heat = block(section(page, "experts"), "heat", "blocks.0.moe");
+  ASSERT_EQ(heat["rows"].size(), 6u);
+  // At step 1 loads 113, 100, 137, 124, 111 and 148: 122.1667 in the mean.
+  EXPECT_EQ(heat["rows"][0]["values"][0], 0.92497);
+  EXPECT_EQ(heat["rows"][1]["values"][0], 0.81855);
+  EXPECT_EQ(page["steps"][heat["rows"][0]["ends"].get<size_t>()], (Json{1, 2}));
+  EXPECT_EQ(heat["split"], 2);
+  EXPECT_EQ(heat["note"], "above the line experts, below it memory units (2 to 5)");
+  EXPECT_EQ(heat["low"].get<double>() * heat["high"].get<double>(), 1.0);
 }
 
-TEST(RunReport, DrawsWhereInTheTextGatesOpen) {
-  const std::string page = page_of({.lines = 2, .gates = 3});
-  EXPECT_TRUE(page_has(page, "<h3>Gate rate by position in the text</h3>"));
+TEST(RunReport, HoldsWhereInTheTextGatesOpen) {
+  const Json page = page_of({.lines = 2, .gates = 3});
+  const Json heat = block(section(page, "gates"), "heat", "blocks.2.gate");
+  EXPECT_EQ(heat["quantity"], "share");
   // Half of both parts, then none of the first and all of the second.
-  const Rgb half = viridis(std::round(0.5 * 63) / 63);
-  EXPECT_TRUE(page_has(page, png_address({2, 2, {half, viridis(0), half, viridis(1)}})));
-  EXPECT_TRUE(page_has(page, ">blocks.2.gate over steps</title>"));
-  EXPECT_TRUE(page_has(page, "At the last step, 0 % in row '0 %' to 100.0 % in row '50 %'."));
-  EXPECT_FALSE(page_has(page_of({}), "Gate rate by position"));
+  EXPECT_EQ(heat["rows"][0]["values"], (Json{0.5, 0.0}));
+  EXPECT_EQ(heat["rows"][1]["values"], (Json{0.5, 1.0}));
 }
 
 TEST(RunReport, ShowsPicturesOfSamples) {
   const ScratchFolder scratch;
   const std::string folder = write_drawn_run(scratch, {.has_pictures = true});
-  const std::string page = run_report_page({read_run(folder)});
-  EXPECT_EQ(markup_mistake(page), "");
-  EXPECT_EQ(access_mistake(page), "");
-  EXPECT_TRUE(has_section(page, "Pictures of samples"));
-  EXPECT_TRUE(page_has(page, "At step 100: the first 2 samples of the validation data"));
-  EXPECT_TRUE(
-      page_has(page,
-               "alt=\"2 samples, a row each. From the left: clean, restored &lt;b&gt;. PSNR "
-               "(dB) of restored &lt;b&gt;: 12 to 24.5.\""));
-  EXPECT_TRUE(page_has(page, png_address(read_file(folder + "/pictures.png"))));
-  EXPECT_TRUE(page_has(page, "<th scope=\"row\">2</th><td>24.5</td>"));
-  EXPECT_FALSE(has_section(page_of({}), "Pictures of samples"));
-}
-
-TEST(RunReport, SetsMemoryUnitsApart) {
-  EXPECT_TRUE(page_has(page_of({.units = 6, .memory_units = 4}),
-                       "above the gap experts, below it memory units (2 to 5)"));
-  EXPECT_FALSE(page_has(page_of({.units = 6}), "memory units ("));
+  const Page page = report_page({read_run(folder)});
+  EXPECT_EQ(markup_mistake(page.html()), "");
+  EXPECT_EQ(access_mistake(page.html()), "");
+  const Json blocks = section(page.json(), "pictures");
+  const Json picture = blocks[0]["pictures"][0];
+  EXPECT_EQ(picture["caption"], "At step 100: the first 2 samples of the validation data");
+  EXPECT_EQ(picture["heads"], (Json{"clean", "restored <b>"}));
+  EXPECT_EQ(picture["images"][0]["alt"],
+            "2 samples, a row each. From the left: clean, restored <b>.");
+  EXPECT_EQ(picture["images"][0]["src"], png_address(read_file(folder + "/pictures.png")));
+  EXPECT_EQ(blocks[1]["table"]["rows"][2], (Json{"2", "24.5"}));
 }
 
 TEST(RunReport, TellsADamagedCheckpoint) {
@@ -253,9 +290,9 @@ TEST(RunReport, TellsADamagedCheckpoint) {
   const std::string folder = write_drawn_run(scratch, {});
   std::filesystem::create_directories(folder + "/ckpt/step-00000050");
   write_file(folder + "/ckpt/step-00000050/manifest.json", "{}");
-  const std::string page = run_report_page({read_run(folder)});
-  EXPECT_TRUE(page_has(page, "<dt>newest checkpoint</dt><dd>step 50, damaged</dd>"));
-  EXPECT_TRUE(page_has(page, "<td>damaged: "));
+  const Json page = report_page({read_run(folder)}).json();
+  EXPECT_EQ(fact(page, "newest checkpoint"), "step 50, damaged");
+  EXPECT_TRUE(has(section(page, "checkpoints"), "damaged: "));
 }
 
 TEST(RunReport, IsWrittenBesideTheRun) {
@@ -264,7 +301,17 @@ TEST(RunReport, IsWrittenBesideTheRun) {
   PosixFileSystem files;
   EXPECT_EQ(report_file(folder + "/"), report_file(folder));
   write_run_report({folder}, report_file(folder), files);
-  EXPECT_TRUE(page_has(read_file(folder + "/report.html"), "</html>"));
+  EXPECT_TRUE(has(read_file(folder + "/report.html"), "</html>"));
+}
+
+TEST(RunReport, TakesFoldersOfRuns) {
+  const ScratchFolder scratch;
+  for (const char* name : {"a", "b", "c"}) write_drawn_run(scratch, {.name = name, .lines = 3});
+  std::ostringstream out;
+  EXPECT_EQ(report({.runs = {scratch.path()}, .json = true}, out), ExitCode::kOk);
+  const Json page = Json::parse(out.str());
+  ASSERT_EQ(page["runs"].size(), 3u);
+  EXPECT_EQ(page["runs"][2]["name"], "c");
 }
 
 }  // namespace

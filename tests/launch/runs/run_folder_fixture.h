@@ -126,7 +126,7 @@ inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun&
   write_file(
       folder + "/env.json",
       R"({"build": {"torch": "2.11.0"}, "world": 2, "hosts": ["node1", "node1"],)"
-      R"( "device": "cpu", "command": ["shoal", "train", "mine.yaml"], "starts": [)"
+      R"( "device": "cpu", "parameters": 12345, "tokens_per_sample": 100, "command": ["shoal", "train", "mine.yaml"], "starts": [)"
       R"({"step": 0, "time": "2026-01-02 03:04:05 UTC", "world": 2, "command": ["shoal"]}]})");
   if (!run.is_finished) return folder;
   write_file(folder + "/summary.json",

@@ -1,4 +1,4 @@
-#include "launch/pages/load_panel.h"
+#include "launch/report/load_map.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,44 +12,57 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 
-LoadHistory history(const std::vector<std::vector<double>>& load, int64_t memory_units = 0) {
-  LoadHistory layer{"moe", {}, load, memory_units};
-  for (size_t i = 0; i < load.size(); ++i) layer.steps.push_back(50 * static_cast<int64_t>(i + 1));
-  return layer;
+ListHistory history(const std::vector<std::vector<double>>& load) {
+  ListHistory list;
+  for (size_t i = 0; i < load.size(); ++i) list.add(50 * static_cast<int64_t>(i + 1), load[i]);
+  return list;
 }
 
-TEST(LoadPanel, HoldsSharesOverAnEvenOne) {
-  const LoadPanel panel = make_load_panel(history({{7, 7, 7, 7}, {0, 2, 4, 10}}));
-  EXPECT_THAT(panel.column_steps, ElementsAre(50, 100));
-  EXPECT_THAT(panel.share[0], ElementsAre(1, 0));
-  EXPECT_THAT(panel.share[3], ElementsAre(1, 2.5));
-  EXPECT_FALSE(panel.has_both_kinds());
+std::vector<HeatRow> shares(const std::vector<std::vector<double>>& load, size_t split = 0) {
+  return list_rows(history(load), "unit", split, /*is_load=*/true);
 }
 
-TEST(LoadPanel, KeepsExpertsAndMemoryUnitsInRowsOfTheirOwn) {
-  const LoadPanel few = make_load_panel(history({{1, 2, 3, 4}}, 1));
-  EXPECT_TRUE(few.has_both_kinds());
-  EXPECT_EQ(few.num_expert_rows, 3u);
-  EXPECT_EQ(few.num_rows(), 4u);
-  EXPECT_THAT(few.share[3], ElementsAre(1.6));
+TEST(ListRows, HoldSharesOverAnEvenOneOrMeans) {
+  const std::vector<HeatRow> rows = shares({{7, 7, 7, 7}, {0, 2, 4, 10}});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[0].end, ElementsAre(50, 100));
+  EXPECT_THAT(rows[0].begin, ElementsAre(50, 100));
+  EXPECT_THAT(rows[0].value, ElementsAre(1, 0));
+  EXPECT_THAT(rows[3].value, ElementsAre(1, 2.5));
+  EXPECT_EQ(rows[3].name, "unit 3");
+  const auto means = list_rows(history({{0.5, 0.25}, {1.0, 0.75}}), "part", 0, /*is_load=*/false);
+  EXPECT_THAT(means[1].value, ElementsAre(0.25, 0.75));
+}
+
+TEST(ListRows, AverageNeighboursOfManyButNotAcrossTheSplit) {
   // 4 experts of load 3, 600 memory units of load 1: no row mixes them.
   std::vector<double> load(604, 1.0);
   for (size_t i = 0; i < 4; ++i) load[i] = 3.0;
-  const LoadPanel many = make_load_panel(history({load}, 600));
-  EXPECT_LE(many.num_rows(), 129u);
-  ASSERT_GT(many.num_expert_rows, 0u);
-  EXPECT_EQ(many.row_offsets[many.num_expert_rows], 4u);
-  EXPECT_EQ(many.row_offsets.back(), 604u);
+  const std::vector<HeatRow> rows = shares({load}, 4);
+  EXPECT_LE(rows.size(), 129u);
+  EXPECT_EQ(rows[0].name, "unit 0 to 3");
+  EXPECT_EQ(rows[1].label, "4");
+  EXPECT_EQ(rows.back().name, "unit 599 to 603");
   const double even = (4 * 3.0 + 600) / 604;
-  for (size_t row = 0; row < many.num_rows(); ++row) {
-    const double expected = (row < many.num_expert_rows ? 3.0 : 1.0) / even;
-    EXPECT_THAT(many.share[row], ElementsAre(DoubleNear(expected, 1e-9))) << row;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    EXPECT_THAT(rows[row].value, ElementsAre(DoubleNear((row == 0 ? 3.0 : 1.0) / even, 1e-9)));
   }
+}
+
+TEST(ListRows, AverageNeighbouringStepsOfMany) {
+  std::vector<std::vector<double>> swing;  // between 0 and twice the even load
+  for (int64_t step = 0; step < 400; ++step) {
+    swing.push_back(step % 2 == 0 ? std::vector<double>{0, 2} : std::vector<double>{2, 0});
+  }
+  const std::vector<HeatRow> rows = shares(swing);
+  EXPECT_LE(rows[0].value.size(), 200u);
+  EXPECT_THAT(rows[0].value, ::testing::Each(1.0));
+  EXPECT_EQ(rows[0].end.back(), 20'000);
 }
 
 TEST(LoadScale, EndsWhereTheDataEnd) {
   const auto limit_of = [](const std::vector<std::vector<double>>& load) {
-    return LoadScale({make_load_panel(history(load))}).limit();
+    return LoadScale({shares(load)}).limit();
   };
   EXPECT_EQ(limit_of({{100, 101}}), 1.1);
   EXPECT_EQ(limit_of({{1, 1.8}}), 1.5);       // 0.71 and 1.29
@@ -78,12 +91,6 @@ TEST(LoadScale, IsCentredAtTheEvenShare) {
   const Rgb less = LoadScale::colour(scale.level(0.5)), more = LoadScale::colour(scale.level(2.0));
   EXPECT_GT(less[2], less[0]);  // bluish
   EXPECT_GT(more[0], more[2]);  // reddish
-}
-
-TEST(LoadScale, NamesItsColours) {
-  std::vector<std::string> labels;
-  for (const ScaleTick& tick : LoadScale(4.0).ticks()) labels.push_back(tick.label);
-  EXPECT_THAT(labels, ElementsAre("\u2264 0.25", "0.50", "1 (even)", "2.00", "\u2265 4.00"));
 }
 
 using Cell = std::pair<int64_t, int64_t>;  // row, column
