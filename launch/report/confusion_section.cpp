@@ -1,8 +1,14 @@
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "launch/report/sections.h"
+#include "runtime/data/images/image_file.h"
+#include "runtime/files/data_file.h"
 
 namespace shoal {
 namespace {
@@ -36,6 +42,36 @@ CaptionedTable matrix_table(const Json& matrix) {
   return table_of("Samples by label (rows) and predicted class (columns)", list);
 }
 
+/// Pictures of the mistakes whose image files can be read, at most `kSide` pixels wide and high.
+Json thumbnails(const RunData& run) {
+  constexpr int64_t kSide = 64, kShownSide = 96;
+  Json pictures = Json::array();
+  for (const Json& mistake : run.confusion.at("mistakes")) {
+    const std::string file = mistake.value("file", "");
+    try {
+      const std::string bytes = text_of_file(file);
+      DecodedImage image = decode_image(std::as_bytes(std::span(bytes)), file, kSide);
+      const ImageShape& shape = image.shape;
+      const torch::Tensor pixel_CHW =
+          torch::from_blob(image.pixel_CHW.data(), {3, shape.height, shape.width}, torch::kUInt8);
+      const int64_t factor = (std::max(shape.height, shape.width) + kSide - 1) / kSide;
+      const Picture small = picture_of(at::avg_pool2d(pixel_CHW.to(torch::kFloat64) / 255, factor));
+      const Json as_class = mistake.at("label"), as_other = mistake.at("predicted");
+      const std::string caption =
+          fmt::format("{}: {} taken for {}, {:.2f}%", mistake.at("sample").dump(),
+                      mistake.value("label_name", as_class.dump()),
+                      mistake.value("predicted_name", as_other.dump()),
+                      100 * mistake.at("probability").get<double>());
+      pictures.push_back(
+          {{"images",
+            Json::array({Json{{"src", png_address(small)}, {"alt", file}, {"width", kShownSide}}})},
+           {"caption", caption}});
+    } catch (const Error&) {  // moved, or of a data set without files: the table has its name
+    }
+  }
+  return pictures;
+}
+
 }  // namespace
 
 std::vector<CaptionedTable> confusion_tables(const Json& confusion) {
@@ -59,6 +95,8 @@ void add_confusion(const Report& report) {
       report.name_run(run);
       report.page.add({{"text", fmt::format("By the checkpoint of step {}.", step)}});
       for (const CaptionedTable& table : tables) report.page.add_table(table);
+      const Json pictures = thumbnails(run);
+      if (!pictures.empty()) report.page.add({{"pictures", pictures}});
     } catch (const Json::exception&) {
       report.page.add(
           {{"text", "confusion.json: not as `shoal eval --confusion` writes it, left out."}});

@@ -109,7 +109,7 @@ for part in 'Most confident mistakes' 'val/.*\.png' 'violet' 'precision' 'predic
   grep -q "$part" output || fail "no $part: $(cat output)"
 done
 expect 0 "$program" report run
-for part in 'Confusions of classes' 'Most frequent confusions' 'val/'; do
+for part in 'Confusions of classes' 'Most frequent confusions' 'val/' 'alt="[^"]*val/[^"]*" src="data:image/png' ' taken for '; do
   grep -q "$part" run/report.html || fail "the report has no $part"
 done
 
