@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "launch/data/recipe_source.h"
@@ -25,9 +24,10 @@ using Tokens = std::vector<int64_t>;
 
 std::string read_prompt(const std::string& file) {
   const std::shared_ptr<std::istream> stream = open_input(file);
-  stream->peek();  // fails where reading does; an empty file only ends
-  if (stream->fail()) throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
-  return {std::istreambuf_iterator<char>(*stream), {}};
+  std::string text;
+  for (char byte = 0; stream->get(byte);) text += byte;
+  if (!has_read_error(*stream)) return text;
+  throw DataError(fmt::format("--prompt-file {}: cannot be read", file));
 }
 
 std::vector<std::string> read_prompts(const GenerateArguments& arguments) {

@@ -64,7 +64,7 @@ void add_inputs_of(const std::string& word, bool are_images, std::vector<Predict
       inputs.push_back({word, std::to_string(number), line});
     }
   }
-  if (!stream->eof()) inputs.push_back({word, "", "cannot be read"});
+  if (has_read_error(*stream)) inputs.push_back({word, "", "cannot be read"});
 }
 
 /// Finds the inputs on rank 0 for all ranks. Collective.

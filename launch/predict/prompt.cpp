@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 
@@ -15,6 +16,13 @@ std::shared_ptr<std::istream> open_input(const std::string& path) {
   const bool is_standard = path == "-" || path == "/dev/stdin";
   if (is_standard) return {std::shared_ptr<void>(), &std::cin};  // owned by nobody
   return std::make_shared<std::ifstream>(open_unless_pipe(path));
+}
+
+bool has_read_error(const std::istream& stream) {
+  // std::cin reads by stdio and takes its errors for the end.
+  const bool hides_errors = &stream == &std::cin;
+  const bool is_told = stream.bad() || (stream.fail() && !stream.eof());
+  return is_told || (hides_errors && std::ferror(stdin) != 0);
 }
 
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {

@@ -17,6 +17,9 @@ namespace shoal {
 /// stream is in failed state if that fails or the path is a named pipe.
 std::shared_ptr<std::istream> open_input(const std::string& path);
 
+/// True if reading a stream of open_input failed, other than by reaching its end.
+bool has_read_error(const std::istream& stream);
+
 /// Returns the model of a checkpoint's language model. Throws ConfigError for another task's.
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe);
 

@@ -70,7 +70,7 @@ class LineReader {
         failure_ = std::make_exception_ptr(Error(error.code(), what, error.hint()));
       }
     }
-    if (file_->fail() && !file_->eof()) throw DataError(path_ + ": cannot be read");
+    if (has_read_error(*file_)) throw DataError(path_ + ": cannot be read");
     if (failure_ && answers.empty()) std::rethrow_exception(failure_);
     // Neighbours of one length need no padding.
     std::stable_sort(windows.begin(), windows.end(),

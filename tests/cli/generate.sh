@@ -97,6 +97,8 @@ grep -q -- '--prompt-file pipe.txt: cannot be read' output || fail "$(cat output
 expect 0 "$program" generate run --prompt-file <(echo 'the cat') --tokens 2
 expect 13 "$program" generate run --prompt-file .
 grep -q -- '--prompt-file .: cannot be read' output || fail "$(cat output)"
+expect 13 "$program" generate run --prompt-file - <.
+grep -q -- '--prompt-file -: cannot be read' output || fail "$(cat output)"
 for input in '' --prompt-file=/dev/stdin; do
   expect 0 python3 "$here/socket_input.py" prompt.txt "$program" generate run --tokens 2 $input
   grep -q '^the dog ran.' output || fail "no prompt from a socket: $(cat output)"

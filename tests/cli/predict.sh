@@ -165,6 +165,8 @@ grep -q '^val/red/2.png ' good.txt || fail "no paths from a socket: $(cat messag
 expect 2 "$program" predict run
 grep -q 'name image files, folders of them' output || fail "$(cat output)"
 expect 2 "$program" predict run - </dev/null
+expect 13 "$program" predict run - <.
+grep -q '^left out: -: cannot be read' output || fail "$(cat output)"
 expect 2 "$program" predict run val/red/1.png --top-k 0
 expect 10 "$program" predict run val/red/1.png data.imagesize=4
 expect 10 "$program" predict run val/red/1.png --save-images restored

@@ -149,6 +149,8 @@ expect 0 answered score run /dev/null
 [ ! -s output ] || fail "answers to nothing: $(cat output)"
 expect 13 answered score run missing.jsonl
 expect 13 answered score run .
+expect 13 "$program" score run - <.
+grep -q -- '-: cannot be read' output || fail "$(cat output)"
 expect 21 answered score run questions.jsonl --out missing/answers.jsonl
 
 # Bytes have no end of text to begin with; models of other tasks score nothing.
