@@ -27,7 +27,7 @@ constexpr const char* kActivationText =
     "(dark) to the image's highest weight (bright). H/ln N is the mean entropy of a slot's weights "
     "over the N tokens: 1 = spread evenly over the image, 0 = one token.";
 
-constexpr int64_t kShownSide = 160;
+constexpr int64_t kMapSide = 160;
 
 std::string entropy_text(const std::optional<double>& entropy) {
   return entropy ? fmt::format("{:.3f}", *entropy) : "none";
@@ -63,7 +63,7 @@ class MapWriter {
                                     fmt::format("{}.{}.{}.png", name_of(image), layer.layer, name),
                                     embedded_picture(*(*kind)[image], layer, most)));
       }
-      for (Json& one : images) one["width"] = kShownSide;
+      for (Json& one : images) one["width"] = kMapSide;
       pictures.push_back({{"images", images}, {"caption", shown}});
       table.rows.push_back({shown, entropy_text(mean_entropy({layer.memory[image]})),
                             entropy_text(mean_entropy({layer.experts[image]})),

@@ -42,7 +42,7 @@ constexpr const char* kExpertText =
     "= top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
     "deviations of all patches.";
 
-constexpr int64_t kShownSide = 144;
+constexpr int64_t kImageSide = 144;
 
 /// Rows of all patches, of each unit's, and of those without a unit.
 Json region_rows(const RegionTable& regions) {
@@ -125,7 +125,7 @@ void write_expert_page(FileSystem& files, const std::string& folder, const std::
       Json images = Json::array(
           {inputs[i], page_image(files, folder, fmt::format("image-{:03}.{}.png", i, layer.layer),
                                  tinted(maps.images[i], layer, layer.unit_N[i]))});
-      for (Json& image : images) image["width"] = kShownSide;
+      for (Json& image : images) image["width"] = kImageSide;
       const std::string label = maps.labels[i].empty() ? "" : ", " + maps.labels[i];
       pictures.push_back({{"images", images}, {"caption", fmt::format("image {}{}", i, label)}});
     }

@@ -44,7 +44,7 @@ CaptionedTable matrix_table(const Json& matrix) {
 
 /// Pictures of the mistakes whose image files can be read, at most `kSide` pixels wide and high.
 Json thumbnails(const RunData& run) {
-  constexpr int64_t kSide = 64, kShownSide = 96;
+  constexpr int64_t kSide = 64, kShownWidth = 96;
   Json pictures = Json::array();
   for (const Json& mistake : run.confusion.at("mistakes")) {
     const std::string file = mistake.value("file", "");
@@ -64,7 +64,7 @@ Json thumbnails(const RunData& run) {
                       100 * mistake.at("probability").get<double>());
       pictures.push_back(
           {{"images",
-            Json::array({Json{{"src", png_address(small)}, {"alt", file}, {"width", kShownSide}}})},
+            Json::array({Json{{"src", png_address(small)}, {"alt", file}, {"width", kShownWidth}}})},
            {"caption", caption}});
     } catch (const Error&) {  // moved, or of a data set without files: the table has its name
     }
