@@ -52,7 +52,7 @@ grep -q 'one of: bytes' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer bytes --special-tokens encode --out c.bin
 grep -q -- '--special-tokens encode: tokenizer bytes has none' output || fail "$(cat output)"
 [ ! -e c.bin ] || fail "a cache was written"
-expect 0 tokenize a.txt --tokenizer bytes --special-tokens text --out text.bin
+expect 0 tokenize a.txt --tokenizer bytes --special-tokens text --out kept_text.bin
 expect 2 tokenize a.txt --tokenizer bytes --vocab v.json --out c.bin
 grep -q 'vocab: unknown key' output || fail "$(cat output)"
 expect 2 tokenize a.txt --tokenizer gpt2 --vocab v.json --out c.bin

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 167 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
+# 175 inputs of new users and of hostile ones: each ends with its exit code and a message that holds
 # its text, in one line a mistake and without control characters. $1 is the program, the working
 # directory an empty scratch.
 source "$(dirname "$0")/common.sh"
