@@ -14,7 +14,9 @@ namespace {
 using Json = Page::Json;
 
 /// The value with as many digits as a picture shows.
-double rounded(double value) { return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr); }
+double rounded(double value, int digits) {
+  return std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
+}
 
 std::string at_step(const Curve::Point& point, Quantity quantity) {
   return fmt::format("{} at {}", value_text(point.value, quantity), grouped(point.step));
@@ -48,9 +50,9 @@ Json line_json(Page& page, const FigureLine& line, size_t most_points) {
       json["y"].push_back(has_value ? Json(bucket.sum) : Json());
       continue;
     }
-    json["y"].push_back(has_value ? Json(rounded(bucket.mean())) : Json());
-    json["low"].push_back(has_value ? Json(rounded(bucket.low)) : Json());
-    json["high"].push_back(has_value ? Json(rounded(bucket.high)) : Json());
+    json["y"].push_back(has_value ? Json(rounded(bucket.mean(), 6)) : Json());
+    json["low"].push_back(has_value ? Json(rounded(bucket.low, 6)) : Json());
+    json["high"].push_back(has_value ? Json(rounded(bucket.high, 6)) : Json());
   }
   json["steps"] = page.steps_index(steps);
   return json;
@@ -105,7 +107,7 @@ void add_heat(Page& page, const HeatFigure& figure) {
     rows.push_back(table_row(row, figure.quantity));
     Json values = Json::array();
     for (const double value : row.value) {
-      values.push_back(std::isfinite(value) ? Json(rounded(value)) : Json());
+      values.push_back(std::isfinite(value) ? Json(rounded(value, 4)) : Json());
     }
     drawn.push_back({{"label", row.label},
                      {"name", row.name},

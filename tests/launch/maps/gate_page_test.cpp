@@ -34,7 +34,8 @@ GateMaps some_maps() {
 /// Its blocks of tokens.
 std::vector<Page::Json> tokens_of(const GateMaps& maps) {
   std::vector<Page::Json> tokens;
-  for (const auto& block : gate_page(maps).json()["sections"].back()["blocks"]) {
+  const Page::Json sections = gate_page(maps).json()["sections"];
+  for (const auto& block : sections.back()["blocks"]) {
     if (block.contains("tokens")) tokens.push_back(block["tokens"]);
   }
   return tokens;
