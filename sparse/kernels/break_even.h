@@ -29,9 +29,17 @@ struct BreakEvens {
   static constexpr int64_t kLeastSide = 64;
 
   BreakEven of(MaskStorage storage) const {
-    if (storage == MaskStorage::kNone) return {};
-    if (storage == MaskStorage::kDiagonals) return diagonals;
-    return storage == MaskStorage::kBlocks ? blocks : rows;
+    switch (storage) {
+      case MaskStorage::kRows:
+        return rows;
+      case MaskStorage::kDiagonals:
+        return diagonals;
+      case MaskStorage::kBlocks:
+        return blocks;
+      case MaskStorage::kNone:
+        break;
+    }
+    return {};
   }
   /// Returns a copy with `one` set to 0, for training, which never multiplies 1 token. Otherwise a
   /// layer whose kernel is faster only for 1 token would give up fused dense products for nothing.

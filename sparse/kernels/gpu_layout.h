@@ -18,10 +18,10 @@ class GpuLayout : public SparseLayout {
  public:
   using SparseLayout::SparseLayout;
 
-  torch::Tensor pack(const torch::Tensor& weight_mn) const override {
+  torch::Tensor pack(const torch::Tensor& weight_mn) const override {  ///< gathers values from S
     return weight_mn.view({-1}).index_select(0, place_);
   }
-  torch::Tensor unpack(const torch::Tensor& values) const override {
+  torch::Tensor unpack(const torch::Tensor& values) const override {  ///< scatters them to S
     return torch::zeros({rows() * columns()}, values.options())
         .index_copy_(0, place_, values)
         .view({rows(), columns()});

@@ -17,6 +17,9 @@ class Banded : public Pattern {
   bool limits_span() const override { return true; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask(torch::kCPU).sum().item<int64_t>(); }
+  bool holds(const torch::Tensor& is_on_C) const override {
+    return is_on_C.equal(choose(is_on_C.to(torch::kFloat32)));
+  }
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     return mask(score_C.device()).view({-1});
   }

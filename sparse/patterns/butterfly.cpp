@@ -70,6 +70,9 @@ class Butterfly : public Pattern {
   int64_t block_size() const override { return options_.size > 1 ? options_.size : rows() / grid_; }
   bool can_change() const override { return false; }
   int64_t num_on() const override { return mask().sum().item<int64_t>(); }
+  bool holds(const torch::Tensor& is_on_C) const override {
+    return is_on_C.equal(choose(is_on_C.to(torch::kFloat32)));
+  }
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     return mask().view({-1}).to(score_C.device());
   }

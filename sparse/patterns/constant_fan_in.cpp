@@ -7,6 +7,16 @@
 
 // m neurons (rows)  n inputs
 namespace shoal {
+
+/// Fan-in that `ablate_below` is a share of.
+enum class AblationFanIn { kSparse, kDense };
+
+template <>
+struct EnumNames<AblationFanIn> {
+  static constexpr std::array names{std::pair{AblationFanIn::kSparse, "sparse"},
+                                    std::pair{AblationFanIn::kDense, "dense"}};
+};
+
 namespace {
 
 constexpr double kFirst = std::numeric_limits<double>::infinity();
@@ -16,7 +26,7 @@ constexpr double kFirst = std::numeric_limits<double>::infinity();
 /// An update ablates neurons with too few salient weights; salient are those kept, and the highest
 /// grow scores, as many as weights were dropped. The other neurons share all weights evenly: each
 /// drops its lowest keep scores or grows its highest grow scores.
-/// Source: Lasby et al. 2024 (SRigL), section 3. An ablate_below under 1 is a share of the mask's
+/// Source: Lasby et al. 2024 (SRigL), section 3. By default ablate_below is a share of the mask's
 /// fan-in, rounded down, as there. Differs: a neuron with too many weights drops its lowest scores,
 /// where the public code leaves the choice open; the weights shared out are m times the first
 /// mask's fan-in; and enough neurons stay active that none needs more than n weights.
@@ -24,12 +34,16 @@ class ConstantFanIn : public Pattern {
  public:
   struct Options {
     double ablate_below = 0.0;
+    AblationFanIn ablation_fan_in = AblationFanIn::kSparse;
 
     static constexpr auto fields() {
       return std::tuple{field("ablate_below", &Options::ablate_below,
                               "ablate neurons with fewer salient weights than this share of the "
                               "fan-in, or from 1 on than so many; 0: none",
-                              at_least(0.0))};
+                              at_least(0.0)),
+                        field("ablation_fan_in", &Options::ablation_fan_in,
+                              "the fan-in of which ablate_below is a share: that of the mask or "
+                              "that of the whole matrix")};
     }
   };
   ConstantFanIn(const Options& options, const Context& context)
@@ -71,7 +85,10 @@ class ConstantFanIn : public Pattern {
   /// Neurons with enough salient weights, bool [m]; at least as many as if each had n weights.
   torch::Tensor active_neurons(const torch::Tensor& salient_m) const {
     double least = options_.ablate_below;
-    if (least < 1.0) least = std::floor(least * static_cast<double>(fan_in_));
+    if (least < 1.0) {
+      const bool is_sparse = options_.ablation_fan_in == AblationFanIn::kSparse;
+      least = std::floor(least * static_cast<double>(is_sparse ? fan_in_ : columns()));
+    }
     const torch::Tensor is_active_m = salient_m >= least;
     const int64_t fewest = std::max<int64_t>(1, (num_on() + columns() - 1) / columns());
     if (is_active_m.sum().item<int64_t>() >= fewest) return is_active_m;

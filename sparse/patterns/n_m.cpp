@@ -35,6 +35,9 @@ class NOfM : public Pattern {
     const torch::Tensor is_best_GM = best_of_rows(groups(score_C), keep_);
     return is_best_GM.view({rows(), -1}).narrow(1, 0, columns()).reshape({-1});
   }
+  bool holds(const torch::Tensor& is_on_C) const override {
+    return is_on_C.equal(choose(is_on_C.to(torch::kFloat32)));
+  }
   torch::Tensor update(const CellUpdate& update) const override {
     // Kept weights of a group rank first, then grown ones.
     const torch::Tensor kept = prune(update);

@@ -79,7 +79,7 @@ class Pattern {
   virtual torch::Tensor expand(const torch::Tensor& value_C) const {
     return value_C.view({rows(), columns()});
   }
-  /// True if choose() or update() could return this mask. Default: choose() does, by its cells.
+  /// True if choose() or update() could return this mask. Default: it has num_on() cells.
   virtual bool holds(const torch::Tensor& is_on_C) const;
   /// True if a mask of weights [m, n] consists of whole cells and holds() accepts them.
   /// `may_exceed`: also true with more than num_on() cells, if the pattern can_exceed_density().

@@ -37,9 +37,6 @@ class ShuffledBlock : public Pattern {
   }
   bool can_exceed_density() const override { return false; }
   int64_t num_on() const override { return num_blocks_ * size_ * size_; }
-  bool holds(const torch::Tensor& is_on_C) const override {
-    return is_on_C.sum().item<int64_t>() == num_on();
-  }
 
   torch::Tensor choose(const torch::Tensor& score_C) const override {
     const torch::Tensor is_on_C = best_cells(score_C, num_on());

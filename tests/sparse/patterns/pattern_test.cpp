@@ -97,14 +97,19 @@ TEST(ConstantFanIn, KeepsAsManyOfEachRow) {
 }
 
 // The same with ablation: the rows have 4, 1 and 1 salient weights. One row alone could not hold
-// the six weights, so that of the other two the earlier stays as well, and both have three.
+// the six weights, so that of the other two the earlier stays as well, and both have three. Half of
+// the mask's fan-in is less, one weight.
 TEST(ConstantFanIn, AblatesNeuronsWithFewSalientWeights) {
-  const auto pattern = make_pattern("{name: constant_fan_in, ablate_below: 2}", 3, 4, 0.5);
-  const torch::Tensor on = bools({1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1});
-  const torch::Tensor size = numbers({.9, .8, 0, 0, 0, .7, .2, 0, 0, 0, .6, .1});
-  const torch::Tensor grow = numbers({0, 0, .9, .8, .3, 0, .1, .2, .4, .5, 0, .1});
-  EXPECT_TRUE(torch::equal(pattern->update({on, size, grow, 2, 2}),
-                           bools({1, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0})));
+  for (const char* share : {"2", "0.5, ablation_fan_in: dense"}) {
+    const auto pattern = make_pattern(
+        std::string("{name: constant_fan_in, ablate_below: ") + share + "}", 3, 4, 0.5);
+    const torch::Tensor on = bools({1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1});
+    const torch::Tensor size = numbers({.9, .8, 0, 0, 0, .7, .2, 0, 0, 0, .6, .1});
+    const torch::Tensor grow = numbers({0, 0, .9, .8, .3, 0, .1, .2, .4, .5, 0, .1});
+    EXPECT_TRUE(torch::equal(pattern->update({on, size, grow, 2, 2}),
+                             bools({1, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 0})))
+        << share;
+  }
 }
 
 // 768 and 3072 are the widths of ViT-B.
