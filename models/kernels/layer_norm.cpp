@@ -181,7 +181,8 @@ NormedBranch start_branch(const torch::Tensor& x, const torch::Tensor& weight,
   TORCH_CHECK(x.dim() >= 1 && x.is_contiguous(), "layer_norm: x must be contiguous, got ",
               x.sizes(), " with strides ", x.strides());
   const int64_t width = x.size(-1);
-  const torch::Dtype dtype = wide_dtype(x.scalar_type());
+  const bool is_narrow = x.scalar_type() == torch::kBFloat16;
+  const torch::Dtype dtype = is_narrow ? torch::kFloat32 : x.scalar_type();
   const auto fits = [&](const char* name, const torch::Tensor& parameter) {
     TORCH_CHECK(parameter.sizes() == at::IntArrayRef{width}, "layer_norm: x is ", x.sizes(), ", ",
                 name, " must be [", width, "], is ", parameter.sizes());

@@ -420,6 +420,8 @@ void write_key_sums(const TopKShape<Real>& shape, const HeadTask& task, const He
 template <class Body>
 void for_top_k_type(const TopKTensors& tensors, const ImageQueries& queries,
                     const TopKOptions& options, const Body& body) {
+  TORCH_CHECK(options.candidates.from != CandidateKind::kPooled,
+              "top_k_attention: the CPU kernel supports no pooled candidates");
   if (tensors.query_RD.scalar_type() == torch::kFloat64) {
     body(TopKShape<double>(tensors, queries, options));
   } else {

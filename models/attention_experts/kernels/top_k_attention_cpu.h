@@ -6,7 +6,8 @@
 
 // CPU kernel of top_k_attention (top_k_attention.h): softmax over the k highest logits
 // q kᵀ / sqrt(D / heads) of a query, among the keys of its image or those in a window around it.
-// ImageQueries has the query rows of each image; TopKOptions has k, heads and candidate keys.
+// ImageQueries has the query rows of each image; TopKOptions has k, heads and candidate keys, which
+// must not be kPooled (TORCH_CHECK).
 // I images  N tokens of an image  D width  R queries of all images
 namespace shoal {
 

@@ -104,8 +104,8 @@ torch::Tensor causal_conv(const torch::Tensor& x_BSC, const torch::Tensor& weigh
                   weight_3C.size(1) == x_BSC.size(2),
               "causal_conv: x is ", x_BSC.sizes(), ", weight is ", weight_3C.sizes(),
               ", expected [B, S, C] and [3, C]");
-  const torch::Dtype dtype = wide_dtype(x_BSC.scalar_type());
-  const torch::Tensor x = x_BSC.to(dtype), weight = weight_3C.to(dtype).contiguous();
+  const torch::Tensor x = at_least_float32(x_BSC);
+  const torch::Tensor weight = weight_3C.to(x.scalar_type()).contiguous();
   const int64_t S = x.size(1);
   torch::Tensor y;
   if (before_B2C.defined()) {

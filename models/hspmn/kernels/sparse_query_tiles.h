@@ -47,7 +47,7 @@ struct HeadRows {
   int64_t sequence_stride, head_stride, row_stride, width;
 
   explicit HeadRows(const torch::Tensor& x_BMSH)
-      : data(shoal::data<std::remove_const_t<Value>>(x_BMSH)),
+      : data(data_of(x_BMSH)),
         sequence_stride(x_BMSH.stride(0)),
         head_stride(x_BMSH.stride(1)),
         row_stride(x_BMSH.stride(2)),
@@ -62,6 +62,15 @@ struct HeadRows {
   attention_tiles::Ahead ahead(const QueryTile& tile, int64_t s) const {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
     return {row(tile.b, tile.m, s), row_stride * kBytes, width * kBytes};
+  }
+
+ private:
+  static Value* data_of(const torch::Tensor& x) {
+    if constexpr (std::is_const_v<Value>) {
+      return const_data<std::remove_const_t<Value>>(x);
+    } else {
+      return shoal::data<Value>(x);
+    }
   }
 };
 
