@@ -10,8 +10,8 @@
 // b sequences on this rank  S tokens  D features  V rows of the embedding
 namespace shoal {
 
-/// A decoder backbone with a KV cache for generation. Attention is causal unless is_causal() is
-/// false, which language models refuse.
+/// Interface that the task `lm` and generation need of a backbone: an embedding table and a KV
+/// cache. Attention is causal unless is_causal() is false, which language models refuse.
 class CausalBackbone : public Backbone {
  public:
   /// False if the recipe lets tokens attend to later ones.

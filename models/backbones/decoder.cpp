@@ -3,6 +3,8 @@
 #include <ATen/ops/embedding.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "models/blocks/recompute.h"
 #include "runtime/base/error.h"
 #include "runtime/base/integers.h"
@@ -42,8 +44,8 @@ ModelContext Decoder::block_context(ModelContext build, bool is_causal) {
   return build;
 }
 
-void Decoder::register_parts(const torch::TensorOptions& options) {
-  register_module("blocks", blocks_);
+void Decoder::set_blocks(torch::nn::ModuleList blocks, const torch::TensorOptions& options) {
+  blocks_ = register_module("blocks", std::move(blocks));
   norm_ = register_module("norm", LayerNorm(shape_.width, options, shape_.norm));
 }
 
@@ -58,6 +60,7 @@ Rotation Decoder::rotation(const torch::Tensor& position) const {
 }
 
 ModelOutput Decoder::forward(const ModelInput& input, const StepContext& step) {
+  TORCH_CHECK(blocks_, shape_.name, ": the constructor did not call set_blocks");
   const torch::Tensor& token_bS = input.token_bS;
   TORCH_CHECK(token_bS.dim() == 2 && token_bS.size(1) <= context_, shape_.name, ": tokens are ",
               token_bS.sizes(), ", expected [b, S] with S of at most ", context_);
@@ -69,7 +72,7 @@ ModelOutput Decoder::forward(const ModelInput& input, const StepContext& step) {
   ModelOutput output;
   torch::Tensor x_bSC = embed(token_bS, position_S, pass.step);
   for (const auto& module : *blocks_) {
-    auto* block = module->as<DecoderLayer>();
+    auto* block = module->as<DecoderBlock>();
     x_bSC =
         output.take(run_block(recomputes_, *block, x_bSC, [block, pass](const torch::Tensor& x) {
           return block->forward(x, pass);
@@ -85,7 +88,7 @@ KeyValueCache Decoder::make_cache(int64_t b, int64_t capacity) const {
   const auto tensor = tokens_VC_.options().dtype(compute_dtype_).requires_grad(false);
   KeyValueCache cache;
   for (const auto& module : *blocks_) {
-    cache.layers.push_back(module->as<DecoderLayer>()->make_cache(b, capacity, tensor));
+    cache.layers.push_back(module->as<DecoderBlock>()->make_cache(b, capacity, tensor));
   }
   cache.length_b.assign(static_cast<size_t>(b), 0);
   return cache;
@@ -102,12 +105,12 @@ torch::Tensor Decoder::decode(const NewTokens& tokens, KeyValueCache& cache,
   pass.step.position_bS = position_bS;
   if (!tokens.count_b.empty()) pass.step.length_b = torch::tensor(tokens.count_b);
   if (shape_.has_gates) pass.is_token_bS = token_mask(pass.step, tokens.token_bS.size(1));
-  pass.decode = &decode;
   torch::Tensor x_bSC = embed(tokens.token_bS, position_bS, pass.step);
   auto layer = cache.layers.begin();
   for (const auto& module : *blocks_) {
-    pass.cache = &*layer++;
-    x_bSC = module->as<DecoderLayer>()->forward(x_bSC, pass).y;
+    const Decoding decoding{decode, *layer++};
+    pass.decoding = &decoding;
+    x_bSC = module->as<DecoderBlock>()->forward(x_bSC, pass).y;
   }
   decode.advance(cache);
   return norm_->forward(x_bSC);

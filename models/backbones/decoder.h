@@ -16,8 +16,8 @@ namespace shoal {
 
 inline constexpr double kDecoderEps = 1e-5;  ///< epsilon of decoders' norms
 
-/// What decoder backbones have in common: a token embedding, blocks and a norm, which a derived
-/// class makes in its constructor.
+/// Implements CausalBackbone by a token embedding, blocks and a final norm. A derived class makes
+/// the blocks in its constructor.
 ///
 /// Own parameters: tokens [V, C], V being the vocabulary rounded up to a multiple of
 /// pad_vocabulary.
@@ -50,13 +50,14 @@ class Decoder : public CausalBackbone, public CountsProducts {
   /// is_causal as given and reads_tokens true. MoE layers read both: is_causal refuses routers that
   /// look at later tokens, reads_tokens allows routers that read vocabulary ids.
   static ModelContext block_context(ModelContext build, bool is_causal);
-  /// Registers blocks_, which are complete, and the norm.
-  void register_parts(const torch::TensorOptions& options);
+  /// Registers the blocks, each a DecoderBlock, and a norm with these tensor options. To be called
+  /// once, at the end of a derived class's constructor.
+  void set_blocks(torch::nn::ModuleList blocks, const torch::TensorOptions& options);
+  const torch::nn::ModuleList& blocks() const { return blocks_; }
   /// Activations of tokens in the compute dtype; `position`: [S] or [b, S].
   virtual torch::Tensor embed(const torch::Tensor& token_bS, const torch::Tensor& position,
                               const StepContext& step) const;
 
-  torch::nn::ModuleList blocks_;  ///< of DecoderLayer
   torch::Tensor tokens_VC_;
   torch::Dtype compute_dtype_;
 
@@ -69,6 +70,7 @@ class Decoder : public CausalBackbone, public CountsProducts {
   int64_t tokens_;  ///< tokens per sample
   Features features_;
   bool recomputes_;
+  torch::nn::ModuleList blocks_{nullptr};
   LayerNorm norm_{nullptr};
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"
@@ -16,12 +17,12 @@ namespace {
 constexpr double kRopeBase = 10000.0;
 constexpr int64_t kSwigluMultiple = 64;
 
-DecoderBlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::string& prefix,
-                                    int64_t block) {
+Gpt2BlockImpl::Sizes block_sizes(const Gpt2::Options& options, const std::string& prefix,
+                                 int64_t block) {
   const Init weight = Init::normal(options.init_std);
   const Init residual =
       Init::normal(options.init_std / std::sqrt(2.0 * static_cast<double>(options.depth)));
-  DecoderBlockImpl::Sizes sizes;
+  Gpt2BlockImpl::Sizes sizes;
   sizes.place = {.width = options.width,
                  .hidden = options.hidden_width(),
                  .gelu = options.gelu.value_or(Gelu::kTanh),
@@ -99,11 +100,12 @@ Gpt2::Gpt2(const Options& options, const Context& context)
     positions_TC_ = add_parameter("positions", {context_length(), options.width},
                                   build.tensor_options, Init::normal(options.init_std));
   }
+  torch::nn::ModuleList blocks;
   for (int64_t i = 0; i < options.depth; ++i) {
-    blocks_->push_back(
-        DecoderBlock(block_sizes(options, build.prefix, i), options.feed_forward, build));
+    blocks->push_back(
+        Gpt2Block(block_sizes(options, build.prefix, i), options.feed_forward, build));
   }
-  register_parts(build.tensor_options);
+  set_blocks(std::move(blocks), build.tensor_options);
 }
 
 torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& position,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "models/backbones/decoder.h"
@@ -147,13 +148,14 @@ class Hspmn : public Decoder {
       options.gate.check_context(context_length());
     }
     const ModelContext build = block_context(context.build, options.causal);
+    torch::nn::ModuleList blocks;
     for (int64_t i = 0; i < options.depth; ++i) {
       HspmnBlockImpl::Sizes sizes = block_sizes(options, build.prefix, i);
       sizes.context = context_length();
-      blocks_->push_back(
+      blocks->push_back(
           HspmnBlock(sizes, options.stream_of(i), options.gate, options.feed_forward, build));
     }
-    register_parts(build.tensor_options);
+    set_blocks(std::move(blocks), build.tensor_options);
   }
 
   bool is_causal() const override { return is_causal_; }
@@ -193,7 +195,7 @@ class Hspmn : public Decoder {
   }
   std::vector<TokenGate> gates() const {
     std::vector<TokenGate> gates;
-    for (const auto& block : *blocks_) {
+    for (const auto& block : *blocks()) {
       const TokenGate& gate = block->as<HspmnBlockImpl>()->gate();
       if (!gate.is_empty()) gates.push_back(gate);
     }

@@ -3,8 +3,8 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-DecoderBlockImpl::DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
-                                   const BuildContext& build)
+Gpt2BlockImpl::Gpt2BlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
+                             const BuildContext& build)
     : attention_norm_(register_module(
           "attention_norm", LayerNorm(sizes.place.width, build.tensor_options, sizes.norm))),
       attention_(
@@ -15,12 +15,12 @@ DecoderBlockImpl::DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions&
       drop_attention_(sizes.dropout, sizes.place.path() + ".attention.dropout"),
       drop_mlp_(sizes.dropout, sizes.place.path() + ".mlp.dropout") {}
 
-BlockOutput DecoderBlockImpl::forward(const torch::Tensor& x_bSC, const DecoderPass& pass) {
+BlockOutput Gpt2BlockImpl::forward(const torch::Tensor& x_bSC, const DecoderPass& pass) {
   const NormedBranch x = attention_norm_->branch(x_bSC);
   const torch::Tensor mixed_bSC =
-      pass.decode == nullptr
+      pass.decoding == nullptr
           ? attention_->forward(x.normed, pass.rotation, pass.step)
-          : attention_->decode(x.normed, pass.rotation, *pass.cache, *pass.decode);
+          : attention_->decode(x.normed, pass.rotation, pass.decoding->cache, pass.decoding->step);
   const NormedBranch y1 =
       mlp_norm_->branch(x.residual + drop_attention_.forward(mixed_bSC, pass.step));
   BlockOutput output = feed_forward_.forward(y1.normed, pass.step);

@@ -11,31 +11,35 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
+/// What a block gets while decoding: the tokens of x then follow those of its cache.
+struct Decoding {
+  const DecodeStep& step;
+  KeyValueCache::Layer& cache;
+};
+
 /// What the blocks of a decoder get beside activations.
 struct DecoderPass {
   StepContext step;
   Rotation rotation = {};
-  torch::Tensor position_bS = {};  ///< int64
-  torch::Tensor is_token_bS = {};  ///< bool, false: padding; undefined: no padding
-  /// Set both while decoding: the tokens of x then follow the cached tokens.
-  const DecodeStep* decode = nullptr;
-  KeyValueCache::Layer* cache = nullptr;
+  torch::Tensor position_bS = {};      ///< int64
+  torch::Tensor is_token_bS = {};      ///< bool, false: padding; undefined: no padding
+  const Decoding* decoding = nullptr;  ///< not owned; null unless decoding
 };
 
-/// A block of a Decoder.
-class DecoderLayer : public ModuleBase {
+/// Interface of a Decoder's blocks.
+class DecoderBlock : public ModuleBase {
  public:
   /// Returns y, auxiliary loss and MoE statistics. While decoding adds the new tokens' keys and
-  /// values to pass.cache. Collective. x must be contiguous, b may be 0.
+  /// values to the cache. Collective. x must be contiguous, b may be 0.
   virtual BlockOutput forward(const torch::Tensor& x_bSC, const DecoderPass& pass) = 0;
   /// Returns an empty cache for `b` sequences of up to `capacity` tokens.
   virtual KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                           const torch::TensorOptions& options) const = 0;
 };
 
-/// A pre-norm decoder block: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1)) (an
-/// MLP or experts), with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
-class DecoderBlockImpl : public DecoderLayer {
+/// The pre-norm block of GPT-2: y1 = x + CausalAttention(norm(x)), y = y1 + FeedForward(norm(y1))
+/// (an MLP or experts), with dropout on both branches. Source: Radford et al. 2019 (GPT-2).
+class Gpt2BlockImpl : public DecoderBlock {
  public:
   struct Sizes {
     CausalAttentionImpl::Sizes attention;
@@ -43,8 +47,7 @@ class DecoderBlockImpl : public DecoderLayer {
     NormOptions norm;
     double dropout = 0.0;  ///< rate on both branches
   };
-  DecoderBlockImpl(const Sizes& sizes, const FeedForwardOptions& options,
-                   const BuildContext& build);
+  Gpt2BlockImpl(const Sizes& sizes, const FeedForwardOptions& options, const BuildContext& build);
   BlockOutput forward(const torch::Tensor& x_bSC, const DecoderPass& pass) override;
   KeyValueCache::Layer make_cache(int64_t b, int64_t capacity,
                                   const torch::TensorOptions& options) const override {
@@ -58,6 +61,6 @@ class DecoderBlockImpl : public DecoderLayer {
   FeedForward feed_forward_;
   Dropout drop_attention_, drop_mlp_;
 };
-TORCH_MODULE(DecoderBlock);
+TORCH_MODULE(Gpt2Block);
 
 }  // namespace shoal

@@ -46,12 +46,12 @@ HspmnBlockImpl::HspmnBlockImpl(const Sizes& sizes, ContextualStream stream, cons
 }
 
 torch::Tensor HspmnBlockImpl::convolve(const torch::Tensor& u_bSC, const DecoderPass& pass) const {
-  if (pass.decode == nullptr) return conv_->forward(u_bSC);
-  torch::Tensor& recent = pass.cache->recent_b2D;
+  if (pass.decoding == nullptr) return conv_->forward(u_bSC);
+  torch::Tensor& recent = pass.decoding->cache.recent_b2D;
   const torch::Tensor convolved = conv_->forward(u_bSC, recent);
   // The last two tokens before the padding, of cached and new ones.
   const torch::Tensor all = at::cat({recent, u_bSC}, /*dim=*/1);
-  const torch::Tensor& count_b1 = pass.decode->count_b1();
+  const torch::Tensor& count_b1 = pass.decoding->step.count_b1();
   const torch::Tensor place_b2 = count_b1 + torch::arange(2, count_b1.options());
   recent = all.gather(1, place_b2.unsqueeze(2).expand({-1, -1, all.size(2)}));
   return convolved;
@@ -77,7 +77,7 @@ BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const DecoderP
   const int64_t tokens = x_bSC.size(0) * x_bSC.size(1);
   const bool is_long = tokens > kMlpTokens && x_bSC.size(0) <= kMlpTokens / 2;
   // Not in training: a forward pass must have the bits of its recomputation.
-  if (!at::GradMode::is_enabled() && !pass.step.training && pass.decode == nullptr &&
+  if (!at::GradMode::is_enabled() && !pass.step.training && pass.decoding == nullptr &&
       feed_forward_.is_dense() && is_long) {
     return {reflexive_in_parts(x_bSC, pass), {}, {}};
   }
@@ -89,8 +89,9 @@ BlockOutput HspmnBlockImpl::reflexive(const torch::Tensor& x_bSC, const DecoderP
 
 torch::Tensor HspmnBlockImpl::attend_densely(const torch::Tensor& u_bSC,
                                              const DecoderPass& pass) const {
-  if (pass.decode == nullptr) return dense_attention_->forward(u_bSC, pass.rotation, pass.step);
-  return dense_attention_->decode(u_bSC, pass.rotation, *pass.cache, *pass.decode);
+  if (pass.decoding == nullptr) return dense_attention_->forward(u_bSC, pass.rotation, pass.step);
+  const auto& [step, cache] = *pass.decoding;
+  return dense_attention_->decode(u_bSC, pass.rotation, cache, step);
 }
 
 torch::Tensor HspmnBlockImpl::limits(const DecoderPass& pass) const {
@@ -102,14 +103,14 @@ torch::Tensor HspmnBlockImpl::limits(const DecoderPass& pass) const {
 
 HspmnBlockImpl::SparseRows HspmnBlockImpl::attend_sparsely(const torch::Tensor& u_bSC,
                                                            const DecoderPass& pass) {
-  const GateState state = pass.cache != nullptr ? pass.cache->gate_b2 : GateState();
+  const GateState state = pass.decoding ? pass.decoding->cache.gate_b2 : GateState();
   OpenTokens open = gate_->open({u_bSC, pass.position_bS, pass.is_token_bS, pass.step, state});
   SparseAttentionImpl::KeyValue keys = attention_->keys_of(u_bSC, pass.rotation);
-  if (pass.decode != nullptr) {
-    pass.decode->append(keys.key_bMSH, pass.cache->key_bNPH);
-    pass.decode->append(keys.value_bMSH, pass.cache->value_bNPH);
-    const int64_t end = pass.decode->end();
-    keys = {pass.cache->key_bNPH.narrow(2, 0, end), pass.cache->value_bNPH.narrow(2, 0, end)};
+  if (pass.decoding != nullptr) {
+    const auto& [step, cache] = *pass.decoding;
+    step.append(keys.key_bMSH, cache.key_bNPH);
+    step.append(keys.value_bMSH, cache.value_bNPH);
+    keys = {cache.key_bNPH.narrow(2, 0, step.end()), cache.value_bNPH.narrow(2, 0, step.end())};
   }
   torch::Tensor y_RC = attention_->forward(u_bSC, keys, open, limits(pass), pass.rotation);
   if (open.weight_R.defined()) {

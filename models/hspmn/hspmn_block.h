@@ -37,7 +37,7 @@ struct EnumNames<ContextualStream> {
 /// or experts. Only tokens with an open gate, a share of about GateOptions::rate, pass the
 /// contextual stream, attention: `open` is 1 for them, else 0, with the gradient of a sigmoid
 /// (straight-through). Source: HSPMN v2.1 (Jędryczko 2025), section 3; norms as in its code.
-class HspmnBlockImpl : public DecoderLayer, public CountsProducts {
+class HspmnBlockImpl : public DecoderBlock, public CountsProducts {
  public:
   struct Sizes {
     FeedForward::Place place;
