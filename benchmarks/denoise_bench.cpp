@@ -225,7 +225,7 @@ std::vector<std::string> compare(MeasuredModel& soft, PeerProcess& peer, Report&
   }
   file.add("clean", clean);
   const DenoiseOptions noise{.sigma = kSigma};
-  file.add("noisy", noise.add_noise(clean, batch.context, kTrainingNoise));
+  file.add("noisy", add_noise(noise, clean, batch.context, kTrainingNoise));
   file.add("restored", soft.restore(batch).view_as(clean));
   const StepOutcome first = soft.session().step({});
   const double own_loss = first.loss.item<double>();

@@ -8,10 +8,10 @@
 namespace shoal {
 namespace {
 
-/// Bins are equal in asinh(kScale x): 0.001 wide at 0, 0.8 % of x far from it.
-constexpr double kScale = 8.0;
-constexpr double kEnd = 16.5;  // asinh(kScale * 1e6), about
-constexpr double kPerBin = 2 * kEnd / static_cast<double>(LogitHistogram::kBins);
+/// Bins are equal in asinh(kBinScale x): 0.001 wide at 0, 0.8 % of x far from it.
+constexpr double kBinScale = 8.0;
+constexpr double kLastBinEnd = 16.5;  // asinh(kBinScale * 1e6), about
+constexpr double kBinWidth = 2 * kLastBinEnd / static_cast<double>(LogitHistogram::kBins);
 
 }  // namespace
 
@@ -51,8 +51,8 @@ torch::Tensor gate_loss(const GateSums& own, const torch::Tensor& all_2, double 
 }
 
 torch::Tensor LogitHistogram::count(const torch::Tensor& logits, const torch::Tensor& is_counted) {
-  const torch::Tensor place = (logits.detach().to(torch::kFloat64) * kScale).asinh();
-  const torch::Tensor in_range = ((place + kEnd) / kPerBin).floor().clamp(0, kBins - 1);
+  const torch::Tensor place = (logits.detach().to(torch::kFloat64) * kBinScale).asinh();
+  const torch::Tensor in_range = ((place + kLastBinEnd) / kBinWidth).floor().clamp(0, kBins - 1);
   // One more bin takes the others, which are not selected: that would wait for a GPU.
   const torch::Tensor bin =
       in_range.masked_fill(~is_counted | in_range.isnan(), kBins).to(torch::kInt64).flatten();
@@ -66,7 +66,8 @@ torch::Tensor LogitHistogram::quantile(const torch::Tensor& counts, double share
   // The first bin at whose end that many logits are passed; its end, which a share of 0 is before.
   const torch::Tensor passed =
       share <= 0.0 ? torch::zeros_like(until[-1]) : (until < until[-1] * share).sum() + 1;
-  const torch::Tensor value = (passed.to(torch::kFloat64) * kPerBin - kEnd).sinh() / kScale;
+  const torch::Tensor value =
+      (passed.to(torch::kFloat64) * kBinWidth - kLastBinEnd).sinh() / kBinScale;
   return torch::where(until[-1] > 0, value, torch::full_like(value, std::nan("")));
 }
 

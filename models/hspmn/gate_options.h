@@ -66,7 +66,7 @@ struct GateOptions {
   double explore_fraction = 0.02;
   int64_t anchor_every = 64;
   int64_t block = 1;
-  std::optional<double> capacity = {};
+  std::optional<double> capacity;
   double threshold_decay = 0.95;
 
   static constexpr auto fields() {

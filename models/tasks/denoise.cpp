@@ -135,8 +135,8 @@ class Denoise : public Task, public CountsProducts {
   };
 
   torch::Tensor noisy_of(const Batch& batch) const {
-    return options_.add_noise(batch.image_bCHW(), batch.context,
-                              batch.context.training ? kTrainingNoise : kEvaluationNoise);
+    return add_noise(options_, batch.image_bCHW(), batch.context,
+                     batch.context.training ? kTrainingNoise : kEvaluationNoise);
   }
 
   torch::Tensor restore(const torch::Tensor& noisy_bCHW, const Batch& batch, ModelOutput& output) {

@@ -77,7 +77,7 @@ int64_t DenoiseBaselines::most_samples() const {
 void DenoiseBaselines::add(const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor noisy =
-      options_.add_noise(batch.image_bCHW(), batch.context, kBaselineNoise).to(torch::kFloat64);
+      add_noise(options_, batch.image_bCHW(), batch.context, kBaselineNoise).to(torch::kFloat64);
   const torch::Tensor clean = batch.image_bCHW().to(torch::kFloat64);
   samples_ += clean.size(0);
   for (size_t i = 0; i < kWidths.size(); ++i) {
@@ -125,7 +125,7 @@ std::vector<NamedSum> DenoiseBaselines::evaluate(const Batch& batch) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor clean = batch.image_bCHW().to(torch::kFloat64);
   const torch::Tensor noisy =
-      options_.add_noise(batch.image_bCHW(), batch.context, kEvaluationNoise).to(torch::kFloat64);
+      add_noise(options_, batch.image_bCHW(), batch.context, kEvaluationNoise).to(torch::kFloat64);
   const std::vector<Restored> all = restore(noisy);
   std::vector<torch::Tensor> values;
   for (const Restored& restored : all) {

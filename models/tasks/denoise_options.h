@@ -44,11 +44,13 @@ struct DenoiseOptions {
       problems.add("most_sigma", fmt::format("{} is below sigma: {}", *most_sigma, sigma));
     }
   }
-  /// Adds noise to images in [0, 1]. It depends only on step.seed, `stream` and step.sample_b.
-  /// Keeps the dtype.
-  torch::Tensor add_noise(const torch::Tensor& clean_bCHW, const StepContext& step,
-                          std::string_view stream) const;
 };
+
+/// Adds Gaussian noise to images in [0, 1]. Each image draws its own standard deviation, from
+/// options.sigma to most_sigma. Depends only on step.seed, `stream` and step.sample_b. Keeps the
+/// dtype.
+torch::Tensor add_noise(const DenoiseOptions& options, const torch::Tensor& clean_bCHW,
+                        const StepContext& step, std::string_view stream);
 
 /// Returns the options of a recipe's task. Throws std::logic_error unless the task is `denoise`.
 const DenoiseOptions& denoise_options(const Choice<Task>& task);

@@ -49,7 +49,7 @@ std::vector<std::string> names_of(const std::vector<BaselineScore>& scores) {
 }
 
 torch::Tensor noisy(const Batch& batch, std::string_view stream) {
-  return kNoise.add_noise(batch.image_bCHW(), batch.context, stream);
+  return add_noise(kNoise, batch.image_bCHW(), batch.context, stream);
 }
 
 TEST(GaussianBlur, SpreadsAPixelAsAGaussian) {
@@ -153,7 +153,7 @@ TEST(DenoiseBaselines, PatchAffineTakesTheMeanOfEvenPatches) {
   baselines.add(even(0, 2000));
   baselines.fit(*make_self_communicator());
   const Batch valid = even(5000, 500);
-  const torch::Tensor seen = noise.add_noise(valid.image_bCHW(), valid.context, kEvaluationNoise);
+  const torch::Tensor seen = add_noise(noise, valid.image_bCHW(), valid.context, kEvaluationNoise);
   const torch::Tensor mean = seen.view({500, 1, 4, 2, 4, 2}).mean({3, 5}, true);
   const torch::Tensor image = mean.expand({500, 1, 4, 2, 4, 2}).reshape({500, 1, 8, 8});
   const double of_mean = psnr(image.clamp(0.0, 1.0), valid.image_bCHW()).mean().item<double>();
