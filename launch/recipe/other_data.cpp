@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "runtime/data/augment.h"
-#include "runtime/options/automatic_values.h"
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_writer.h"
+#include "runtime/options/registry.h"
 
 namespace shoal {
 namespace {

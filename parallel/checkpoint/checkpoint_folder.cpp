@@ -108,20 +108,19 @@ CheckpointError naming_older(const CheckpointError& error, const std::string& pa
 std::string resolve_checkpoint(const std::string& given, bool best, bool pass_unreadable,
                                const Warn& warn) {
   const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
-  std::string found;
-  const Passed passed = [&](int64_t, const Error& error) {
-    const auto* damage = dynamic_cast<const CheckpointError*>(&error);
-    if (damage != nullptr && !best) throw naming_older(*damage, found);
-    if (damage == nullptr && !pass_unreadable) throw;
-    if (warn) warn(fmt::format("passing over a checkpoint: {}", error.what()));
-  };
   for (const std::string& folder : {path + "/ckpt", path}) {
     std::vector<int64_t> steps = list_checkpoints(folder);
     if (steps.empty()) continue;
+    const Passed passed = [&](int64_t step, const Error& error) {
+      const auto* damage = dynamic_cast<const CheckpointError*>(&error);
+      if (damage != nullptr && !best) throw naming_older(*damage, path_of(folder, step));
+      if (damage == nullptr && !pass_unreadable) throw;
+      if (warn) warn(fmt::format("passing over a checkpoint: {}", error.what()));
+    };
     std::reverse(steps.begin(), steps.end());
     if (best) steps = best_steps(folder, 1, pass_unreadable, passed);
     for (const int64_t step : steps) {
-      found = path_of(folder, step);
+      const std::string found = path_of(folder, step);
       if (best || !pass_unreadable || is_usable(found, step, /*reads_data=*/true, passed)) {
         return found;
       }

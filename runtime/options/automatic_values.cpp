@@ -1,6 +1,5 @@
 #include "runtime/options/automatic_values.h"
 
-#include <cstddef>
 #include <vector>
 
 #include "runtime/options/registry.h"
@@ -29,22 +28,6 @@ void resolve(ResolvedOn when, const Type& type, void* object) {
   for (const Resolver& resolver : resolvers()) {
     if (resolver.when == when && &resolver.type() == &type) resolver.resolve(object);
   }
-}
-
-void visit_all(const Type& type, void* object,
-               const std::function<void(const Type& type, void* object)>& visit) {
-  if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
-    for (std::size_t i = 0; i < type.size(object); ++i) {
-      visit_all(type.element(), const_cast<void*>(type.at(object, i)), visit);
-    }
-  }
-  if (type.kind == Kind::kChoice) {
-    auto& choice = const_cast<ChoiceValue&>(type.choice(object));
-    if (choice.is_empty()) return;
-    visit_all(choice.member()->options_type(), choice.erased_options(), visit);
-  }
-  for (const FieldInfo& field : type.fields) visit_all(field.type(), field.member(object), visit);
-  visit(type, object);
 }
 
 void resolve_all(ResolvedOn when, const Type& type, void* object) {

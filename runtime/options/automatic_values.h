@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-
 #include "runtime/options/config_schema.h"
 
 namespace shoal {
@@ -13,20 +11,6 @@ enum class ResolvedOn {
 };
 
 namespace config {
-
-/// Calls `visit` with the object and all options in it, inner ones first.
-void visit_all(const Type& type, void* object,
-               const std::function<void(const Type& type, void* object)>& visit);
-/// Returns the first options of type `Wanted` among those of visit_all; null if there are none.
-template <class Wanted>
-Wanted* find_options(const Type& type, void* object) {
-  Wanted* found = nullptr;
-  visit_all(type, object, [&found](const Type& visited, void* options) {
-    const bool is_wanted = &visited == &type_of<Wanted>();
-    if (is_wanted && found == nullptr) found = static_cast<Wanted*>(options);
-  });
-  return found;
-}
 
 using Resolve = void (*)(void* options);  ///< calls resolve() of an options struct
 void add_resolver(ResolvedOn when, const Type& (*type)(), Resolve resolve);

@@ -1,5 +1,6 @@
 #include "runtime/options/registry.h"
 
+#include <cstddef>
 #include <stdexcept>
 
 #include "runtime/base/text.h"
@@ -63,6 +64,22 @@ void ChoiceValue::set_options(const MemberInfo& member, std::shared_ptr<void> op
 const void* ChoiceValue::options_of_type(const Type& wanted) const {
   if (member_ && &member_->options_type() == &wanted) return erased_options();
   throw std::logic_error("these are not the options of '" + name() + "'");
+}
+
+void visit_all(const Type& type, void* object,
+               const std::function<void(const Type& type, void* object)>& visit) {
+  if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
+    for (std::size_t i = 0; i < type.size(object); ++i) {
+      visit_all(type.element(), const_cast<void*>(type.at(object, i)), visit);
+    }
+  }
+  if (type.kind == Kind::kChoice) {
+    auto& choice = const_cast<ChoiceValue&>(type.choice(object));
+    if (choice.is_empty()) return;
+    visit_all(choice.member()->options_type(), choice.erased_options(), visit);
+  }
+  for (const FieldInfo& field : type.fields) visit_all(field.type(), field.member(object), visit);
+  visit(type, object);
 }
 
 }  // namespace shoal::config

@@ -98,6 +98,20 @@ class ChoiceValue {
   std::shared_ptr<void> options_;
 };
 
+/// Calls `visit` with the object and every value in it, inner ones first.
+void visit_all(const Type& type, void* object,
+               const std::function<void(const Type& type, void* object)>& visit);
+/// Returns the first options of type `Wanted` that visit_all visits; null if there are none.
+template <class Wanted>
+Wanted* find_options(const Type& type, void* object) {
+  Wanted* found = nullptr;
+  visit_all(type, object, [&found](const Type& visited, void* options) {
+    const bool is_wanted = &visited == &type_of<Wanted>();
+    if (is_wanted && found == nullptr) found = static_cast<Wanted*>(options);
+  });
+  return found;
+}
+
 }  // namespace config
 
 /// The members registered for Base.
