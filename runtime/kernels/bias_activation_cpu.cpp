@@ -71,7 +71,6 @@ SHOAL_INLINE void forward_any(const ForwardRows<Value>& rows, int64_t first, int
       });
 }
 
-// Clones cannot be made of templates.
 SHOAL_CPU_CLONES void forward(const ForwardRows<float>& rows, int64_t first, int64_t last) {
   forward_any(rows, first, last);
 }
@@ -93,7 +92,7 @@ struct BackwardRows {
 
 /// Adds the products to `sum` by column, unless it is nullptr.
 template <class Value>
-SHOAL_INLINE void backward_any(const BackwardRows<Value>& rows, int64_t first, int64_t last,
+SHOAL_CPU_CLONES void backward(const BackwardRows<Value>& rows, int64_t first, int64_t last,
                                Sum<Value>* __restrict__ sum) {
   for (int64_t r = first; r < last; ++r) {
     const Value* __restrict__ grad = rows.grad + r * rows.columns;
@@ -112,17 +111,6 @@ SHOAL_INLINE void backward_any(const BackwardRows<Value>& rows, int64_t first, i
     }
   }
 }
-
-// Clones cannot be made of templates.
-#define SHOAL_BACKWARD(Value)                                                                  \
-  SHOAL_CPU_CLONES void backward(const BackwardRows<Value>& rows, int64_t first, int64_t last, \
-                                 Sum<Value>* sum) {                                            \
-    backward_any(rows, first, last, sum);                                                      \
-  }
-SHOAL_BACKWARD(float)
-SHOAL_BACKWARD(double)
-SHOAL_BACKWARD(Bfloat16)
-#undef SHOAL_BACKWARD
 
 int64_t num_rows(const torch::Tensor& x) { return x.size(-1) == 0 ? 0 : x.numel() / x.size(-1); }
 

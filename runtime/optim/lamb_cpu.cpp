@@ -31,7 +31,7 @@ struct Squares {
 /// Averages the gradient and returns the squared norms of w and u. Eight sums side by side, in
 /// double: the order is fixed, whatever the width of vectors.
 template <class Real>
-SHOAL_INLINE Squares measure_span(const LambFactors<Real>& f, const Span<Real>& span) {
+SHOAL_CPU_CLONES Squares measure(const LambFactors<Real>& f, const Span<Real>& span) {
   constexpr int64_t kLanes = 8;
   double weight[kLanes] = {};
   double update[kLanes] = {};
@@ -56,28 +56,12 @@ SHOAL_INLINE Squares measure_span(const LambFactors<Real>& f, const Span<Real>& 
 }
 
 template <bool kAverages, class Real>
-SHOAL_INLINE void apply_span(const LambFactors<Real>& f, const Span<Real>& span, Real rate) {
+SHOAL_CPU_CLONES void apply(const LambFactors<Real>& f, const Span<Real>& span, Real rate) {
   for (int64_t i = 0; i < span.size; ++i) {
     if constexpr (kAverages) average(f, span.g[i], span.m[i], span.v[i]);
     span.w[i] -= rate * update_of(f, span.m[i], span.v[i], span.w[i]);
   }
 }
-
-// Clones cannot be made of templates.
-#define SHOAL_LAMB_SPANS(Real)                                                                 \
-  SHOAL_CPU_CLONES Squares measure(const LambFactors<Real>& f, const Span<Real>& span) {       \
-    return measure_span(f, span);                                                              \
-  }                                                                                            \
-  SHOAL_CPU_CLONES void apply(const LambFactors<Real>& f, const Span<Real>& span, Real rate) { \
-    apply_span<false>(f, span, rate);                                                          \
-  }                                                                                            \
-  SHOAL_CPU_CLONES void average_and_apply(const LambFactors<Real>& f, const Span<Real>& span,  \
-                                          Real rate) {                                         \
-    apply_span<true>(f, span, rate);                                                           \
-  }
-SHOAL_LAMB_SPANS(float)
-SHOAL_LAMB_SPANS(double)
-#undef SHOAL_LAMB_SPANS
 
 /// The lists of one call.
 struct Lists {
@@ -111,7 +95,8 @@ void adaptive_step(const Lists& lists, const MatrixChunks& chunks, const LambFac
       std::fill(rates.begin() + static_cast<std::ptrdiff_t>(first),
                 rates.begin() + static_cast<std::ptrdiff_t>(last), rate);
     }
-    chunks.for_each(group, [&](size_t i) { apply(f, lists.span<Real>(chunks[i]), rates[i]); });
+    chunks.for_each(group,
+                    [&](size_t i) { apply<false>(f, lists.span<Real>(chunks[i]), rates[i]); });
   }
 }
 
@@ -124,7 +109,7 @@ void lamb_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList m
     const auto f = lamb_factors<scalar_t>(factors);
     if (adapts) return adaptive_step(lists, chunks, f, lr, trust_clip);
     chunks.for_each([&](size_t i) {
-      average_and_apply(f, lists.span<scalar_t>(chunks[i]), static_cast<scalar_t>(lr));
+      apply<true>(f, lists.span<scalar_t>(chunks[i]), static_cast<scalar_t>(lr));
     });
   });
 }
@@ -155,7 +140,8 @@ void lamb_apply_cpu(at::TensorList weights, at::TensorList m, at::TensorList v,
   AT_DISPATCH_FLOATING_TYPES(weights[0].scalar_type(), "lamb_apply_", [&] {
     const auto f = lamb_factors<scalar_t>(factors);
     chunks.for_each([&](size_t i) {
-      apply(f, lists.span<scalar_t>(chunks[i]), static_cast<scalar_t>(rate[chunks[i].tensor]));
+      apply<false>(f, lists.span<scalar_t>(chunks[i]),
+                   static_cast<scalar_t>(rate[chunks[i].tensor]));
     });
   });
 }

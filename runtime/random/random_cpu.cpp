@@ -22,7 +22,7 @@ struct Batch {
 };
 
 template <Distribution kDistribution, class Real>
-SHOAL_HOST_DEVICE void draw(const StreamKey& key, const Batch& batch, Real* __restrict__ out) {
+SHOAL_CPU_CLONES void draw(const StreamKey& key, const Batch& batch, Real* __restrict__ out) {
   // Two loops: together they are too long for the vectoriser.
   uint32_t word[4][kBatch];
   for (int i = 0; i < kBatch; ++i) {
@@ -35,19 +35,6 @@ SHOAL_HOST_DEVICE void draw(const StreamKey& key, const Batch& batch, Real* __re
   }
 }
 
-// Clones cannot be made of templates.
-#define SHOAL_DRAW(name, distribution, Real)                                        \
-  SHOAL_CPU_CLONES void name(const StreamKey& key, const Batch& batch, Real* out) { \
-    draw<Distribution::distribution>(key, batch, out);                              \
-  }
-SHOAL_DRAW(draw_uniform, kUniform, float)
-SHOAL_DRAW(draw_uniform, kUniform, double)
-SHOAL_DRAW(draw_normal, kNormal, float)
-SHOAL_DRAW(draw_normal, kNormal, double)
-SHOAL_DRAW(draw_gumbel, kGumbel, float)
-SHOAL_DRAW(draw_gumbel, kGumbel, double)
-#undef SHOAL_DRAW
-
 /// Draws the kBatch blocks into out[kBatch · kLanes].
 template <class Real>
 using DrawBatch = void (*)(const StreamKey& key, const Batch& batch, Real* out);
@@ -56,11 +43,11 @@ template <class Real>
 DrawBatch<Real> draw_batch(Distribution distribution) {
   switch (distribution) {
     case Distribution::kUniform:
-      return &draw_uniform;
+      return &draw<Distribution::kUniform, Real>;
     case Distribution::kNormal:
-      return &draw_normal;
+      return &draw<Distribution::kNormal, Real>;
     case Distribution::kGumbel:
-      return &draw_gumbel;
+      return &draw<Distribution::kGumbel, Real>;
   }
   return nullptr;
 }
