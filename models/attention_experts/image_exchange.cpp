@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "moe/kernels/permute_rows.h"
+#include "parallel/comm/collectives.h"
 #include "runtime/device/device_copy.h"
 
 // b images of this rank  B images of all ranks of the expert group  N tokens of an image  D width

@@ -7,7 +7,7 @@
 
 #include "models/attention_experts/kernels/key_candidates.h"
 #include "moe/exchange/unit_placement.h"
-#include "parallel/comm/collectives.h"
+#include "parallel/comm/communicator.h"
 
 // b images of this rank  B images of all ranks of the expert group  N tokens of an image  D width
 // U units (attention experts)  u units of this rank  I images that have a token for one of the u

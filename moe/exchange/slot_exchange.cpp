@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "moe/kernels/permute_rows.h"
+#include "parallel/comm/collectives.h"
 #include "runtime/data/loader/data_order.h"
 #include "runtime/device/device_copy.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "moe/exchange/unit_placement.h"
-#include "parallel/comm/collectives.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/comm/rank_grid.h"
 #include "runtime/random/step_context.h"
 

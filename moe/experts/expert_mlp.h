@@ -9,7 +9,7 @@
 
 #include "moe/kernels/permute_rows.h"
 #include "moe/kernels/unit_rows.h"
-#include "runtime/kernels/bias_activation.h"
+#include "runtime/kernels/activation.h"
 
 // T tokens  A rows of tokens  R rows  D width in  H hidden width  O width out  u experts
 namespace shoal {

@@ -11,7 +11,7 @@
 #include "moe/exchange/unit_placement.h"
 #include "moe/kernels/permute_rows.h"
 #include "moe/kernels/unit_rows.h"
-#include "runtime/kernels/bias_activation.h"
+#include "runtime/kernels/activation.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/options/registry.h"

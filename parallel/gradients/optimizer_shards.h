@@ -10,7 +10,7 @@
 #include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/gradient_sync.h"
 #include "runtime/module/parameter.h"
-#include "runtime/optim/optimizer.h"
+#include "runtime/optim/state_shards.h"
 
 // P pieces of this rank  N numbers of each piece
 namespace shoal {
