@@ -24,7 +24,8 @@ class Mistakes {
 };
 
 /// Typed access to a config.json, or an object in it, written by another program and not trusted. A
-/// missing or null key reads as nullopt; a wrong type throws Error (exit 12) with file and key.
+/// missing or null key reads as nullopt; a wrong type throws Error (exit 12) with file and key,
+/// but texts() returns an empty list in both cases.
 class ForeignConfig {
  public:
   /// Without a file, every key is missing.

@@ -16,7 +16,8 @@ int64_t num_patches(const ImageShape& image, int64_t patch);
 
 /// Cuts images into patches, [B, channels, H, W] -> [B, S, channels * patch * patch], row by row.
 torch::Tensor patches_of(const torch::Tensor& image_BCHW, int64_t patch);
-/// Inverse of patches_of; `shape_BCHW`: the images'.
+/// Inverse of patches_of. `patches`: [B, S, P] or [B S, P], contiguous, where P = channels * patch
+/// * patch; `shape_BCHW`: the images'.
 torch::Tensor image_of(const torch::Tensor& patches, at::IntArrayRef shape_BCHW, int64_t patch);
 
 /// Patch embedding: a patch x patch convolution with stride patch, computed as a linear layer.

@@ -42,8 +42,7 @@ inline const std::string& whole_name(const Parameter& parameter) {
   return parameter.piece ? parameter.piece->parameter : parameter.name;
 }
 
-/// Returns all rules that match a parameter as one; later rules win. A key may stay unset, and
-/// `match` does.
+/// Returns the keys that the matching rules set, later rules first; `match` is empty.
 ParameterRule settings_of(const std::vector<ParameterRule>& rules, const Parameter& parameter);
 
 /// Throws ConfigError with a line `optimizer.rules[i].match: ...` for each rule that matches no

@@ -66,6 +66,7 @@ class LraTextsSet final : public SampleSet {
   size_t max_length_;
 };
 
+/// The section `data.train` or `data.valid`.
 struct LraSplit {
   std::vector<std::string> files;
 
@@ -75,6 +76,7 @@ struct LraSplit {
   }
 };
 
+/// Keys of `data` of these sources, below; kTexts is the number of texts of a sample, 1 or 2.
 template <int64_t kTexts>
 struct LraOptions {
   std::string path = ".";

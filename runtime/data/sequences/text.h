@@ -24,7 +24,7 @@ struct TextSplit {
   }
 };
 
-/// Keys of `data` of this source.
+/// Keys of `data` of the source `text`.
 struct TextOptions {
   std::string path = ".";
   Choice<Tokenizer> tokenizer{"bytes"};

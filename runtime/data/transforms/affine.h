@@ -29,7 +29,8 @@ AffineMap rotation(double degrees, ImageShape image);
 inline constexpr uint8_t kWarpFill = 128;  ///< byte of all channels outside the image
 
 /// Warps in place, bit for bit as Pillow's Image.transform. Positions outside the image read as
-/// kWarpFill. Images have red, green and blue and less than 8192 pixels a side.
+/// kWarpFill. Images have red, green and blue and less than 8192 pixels a side. `interpolation` is
+/// not kRandom (std::logic_error).
 void warp(EditedImage& image, const AffineMap& map, Interpolation interpolation);
 
 }  // namespace shoal

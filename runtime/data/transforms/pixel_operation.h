@@ -27,7 +27,7 @@ enum class PixelOperation {
 };
 
 /// Applies the operation in place. Images have red, green and blue. `interpolation`: for rotations,
-/// shears and translations.
+/// shears and translations; not kRandom.
 void apply(PixelOperation operation, double argument, Interpolation interpolation,
            EditedImage& image);
 
