@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "models/backbones/vit.h"
 #include "models/blocks/dropout.h"
 #include "tests/support/config_error.h"
+#include "tests/support/gradient_check.h"
 #include "tests/support/tiny_model.h"
 
 // b images  S tokens  C width  N heads
@@ -269,6 +271,21 @@ TEST(Vit, RefusesKeysThatContradictEachOther) {
   EXPECT_THAT(vit_error(kTinyMoe + ", sparse_blocks: {at: 4}"), HasSubstr("unknown key"));
   EXPECT_THAT(vit_error(", drop_path: 1"), HasSubstr("model.drop_path: "));
   EXPECT_THAT(vit_error(", patch: 15"), HasSubstr("model.patch: 15 does not divide"));
+}
+
+// Two rows of three patches, width 8: frequencies 1 and 1/100.
+TEST(SinCosPositions, AreThoseOfTheFormula) {
+  const torch::Tensor positions = sin_cos_positions(2, 3, 8, torch::kFloat64);
+  ASSERT_EQ(positions.sizes(), (at::IntArrayRef{6, 8}));
+  const torch::Tensor first = torch::tensor({0, 0, 1, 1, 0, 0, 1, 1}, torch::kFloat64);
+  EXPECT_TRUE(positions[0].equal(first));
+  // Row 1, column 2.
+  const torch::Tensor last =
+      torch::tensor({std::sin(1.0), std::sin(0.01), std::cos(1.0), std::cos(0.01), std::sin(2.0),
+                     std::sin(0.02), std::cos(2.0), std::cos(0.02)},
+                    torch::kFloat64);
+  EXPECT_LE(testing::apart(positions[5], last), 1e-15);
+  EXPECT_THROW(sin_cos_positions(2, 2, 6, torch::kFloat64), c10::Error);
 }
 
 }  // namespace
