@@ -207,7 +207,7 @@ std::vector<std::string> export_programs() {
 }
 
 ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_reader(arguments.checkpoint);
   const Recipe recipe = stored_recipe(reader.manifest(), reader.path());
   const auto format = find_format(arguments.program, recipe);
   const auto source = make_source(recipe);

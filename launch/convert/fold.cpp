@@ -151,7 +151,7 @@ void require_permuted(const Recipe& recipe, const BuiltModel& model, const std::
 }  // namespace
 
 ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_reader(arguments.checkpoint);
   const Manifest& manifest = reader.manifest();
   Recipe recipe = stored_recipe(manifest, reader.path());
   const BuiltModel model = build_model(recipe, make_source(recipe)->shape());

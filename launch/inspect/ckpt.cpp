@@ -141,7 +141,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
 ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out) {
   CheckpointChoice other = arguments.checkpoint;
   other.path = arguments.other;
-  const CheckpointReader a(choose_checkpoint(arguments.checkpoint)), b(choose_checkpoint(other));
+  const CheckpointReader a = open_reader(arguments.checkpoint), b = open_reader(other);
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
   if (arguments.json) {
@@ -162,7 +162,7 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
-  const CheckpointReader reader(choose_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_reader(arguments.checkpoint);
   const std::string digest = content_digest(reader);
   if (arguments.json) {
     out << json_text(

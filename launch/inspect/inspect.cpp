@@ -140,7 +140,7 @@ ExitCode inspect_differences(const InspectArguments& arguments, const Checkpoint
                              std::ostream& out) {
   CheckpointChoice choice = arguments.checkpoint;
   choice.path = arguments.diff;
-  const CheckpointReader other(choose_checkpoint(choice));
+  const CheckpointReader other = open_reader(choice);
   const Json rows = list_differences(reader, other);
   const Json json{
       {"a", reader.path()}, {"b", other.path()}, {"equal", rows.empty()}, {"differences", rows}};
@@ -199,7 +199,7 @@ ExitCode inspect(const InspectArguments& arguments, const Environment& environme
                             environment, out);
   }
   if (arguments.sparsity) return draw_sparsity(choice, arguments.page, arguments.json, out);
-  const CheckpointReader reader(choose_checkpoint(choice));
+  const CheckpointReader reader = open_reader(choice);
   if (arguments.experts) return inspect_experts(arguments, reader, out);
   if (!arguments.diff.empty()) return inspect_differences(arguments, reader, out);
   Json json = overview(reader.path(), reader.manifest());

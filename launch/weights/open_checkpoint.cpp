@@ -83,7 +83,7 @@ std::vector<std::string> find_paths(LoadedRecipe& loaded, const std::string& sta
   return lines;
 }
 
-/// Calls `read`; the error of a damaged checkpoint then names an older one. Collective.
+/// Calls `read`; the error of a damaged checkpoint then names an older one.
 template <class Read>
 auto read_checkpoint(const std::string& path, const Read& read) try {
   return read();
@@ -97,7 +97,7 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
   OpenedCheckpoint opened;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
   opened.path = on_rank_zero(guard, [&] { return choose_checkpoint(choice); });
-  opened.manifest = read_checkpoint(opened.path, [&] { return read_manifest(opened.path, guard); });
+  opened.manifest = read_manifest(opened.path, guard);
   const Recipe stored = stored_recipe(opened.manifest);
   Recipe own = stored;
   // Which numbers imported weights were trained with, a stand-in for their data does not tell.
@@ -152,6 +152,11 @@ std::string choose_checkpoint(const CheckpointChoice& choice) {
   require_path(choice.path);
   const auto warn = [](const std::string& line) { std::cerr << "warning: " << line << std::endl; };
   return resolve_checkpoint(choice.path, choice.best, choice.override_model, warn);
+}
+
+CheckpointReader open_reader(const CheckpointChoice& choice) {
+  const std::string path = choose_checkpoint(choice);
+  return read_checkpoint(path, [&] { return CheckpointReader(path); });
 }
 
 OpenedCheckpoint open_checkpoint(const CheckpointChoice& choice, const LaunchInfo& launch,

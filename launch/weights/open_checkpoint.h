@@ -6,6 +6,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
+#include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/manifest.h"
 #include "parallel/comm/rank_grid.h"
 #include "sparse/kernels/break_even.h"
@@ -30,6 +31,10 @@ struct CheckpointChoice {
 /// standard error of each one passed over. Throws Error (exit 2) with a suggestion if there is no
 /// such path, CheckpointError if there is no checkpoint, StorageError.
 std::string choose_checkpoint(const CheckpointChoice& choice);
+
+/// Opens the files of the checkpoint that choose_checkpoint returns. Throws as it, and
+/// CheckpointError with a usable older one in the hint, StorageError.
+CheckpointReader open_reader(const CheckpointChoice& choice);
 
 /// Key of Manifest::written_by in checkpoints of imported weights; the value is their format.
 inline constexpr const char* kImportedAs = "imported_as";

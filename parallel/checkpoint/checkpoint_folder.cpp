@@ -91,18 +91,23 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 }
 
 CheckpointError naming_older(const CheckpointError& error, const std::string& path) {
+  if (!error.hint().empty()) throw;  // of its own type
+  const std::optional<int64_t> own = parse_step_folder(path.substr(path.rfind('/') + 1));
   const std::string folder = parent_path(path);
-  std::vector<int64_t> steps = list_checkpoints(folder);
+  std::vector<int64_t> steps;
+  try {
+    if (own) steps = list_checkpoints(folder);
+  } catch (const Error&) {
+    return error;
+  }
   const auto ignore = [](int64_t, const Error&) {};
-  std::string hint = error.hint();
-  for (; !steps.empty() && hint.empty(); steps.pop_back()) {
+  for (; !steps.empty(); steps.pop_back()) {
     const std::string older = path_of(folder, steps.back());
-    const bool is_older = older < path;  // names sort by step
-    if (is_older && is_usable(older, steps.back(), /*reads_data=*/false, ignore)) {
-      hint = fmt::format("use the next older one, '{}'", older);
+    if (steps.back() < *own && is_usable(older, steps.back(), /*reads_data=*/false, ignore)) {
+      return CheckpointError(error.what(), fmt::format("use the next older one, '{}'", older));
     }
   }
-  return CheckpointError(error.what(), hint);
+  return error;
 }
 
 std::string resolve_checkpoint(const std::string& given, bool best, bool pass_unreadable,

@@ -40,8 +40,8 @@ std::optional<std::string> find_best(const std::string& folder, const Warn& warn
 std::string resolve_checkpoint(const std::string& path, bool best = false,
                                bool pass_unreadable = false, const Warn& warn = {});
 
-/// The error of a damaged checkpoint; unless it has a hint, with the next older checkpoint beside
-/// it of which all but tensors' bytes is sound.
+/// The error of a damaged checkpoint, with the next older checkpoint beside it of which all but
+/// tensors' bytes is sound. Call in the error's handler, which it rethrows if it has a hint.
 CheckpointError naming_older(const CheckpointError& error, const std::string& path);
 
 /// Returns the paths of all checkpoints that a user's `path` means, by step: all of a run's folder

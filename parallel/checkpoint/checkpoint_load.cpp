@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "parallel/checkpoint/save_plan.h"
 #include "parallel/checkpoint/state_list.h"
@@ -48,9 +49,11 @@ std::string checked_manifest_text(const std::string& path) {
 
 }  // namespace
 
-Manifest read_manifest(const std::string& path, Communicator& world) {
+Manifest read_manifest(const std::string& path, Communicator& world) try {
   const std::string text = on_rank_zero(world, [&] { return checked_manifest_text(path); });
   return parse_manifest(text, path);
+} catch (const CheckpointError& error) {
+  throw naming_older(error, path);
 }
 
 LoadedCheckpoint load_checkpoint(const std::string& path, Stateful& state, Communicator& world,

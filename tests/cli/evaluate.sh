@@ -30,15 +30,35 @@ grep -q 'train.average' output || fail "the key is not named: $(cat output)"
 expect 0 "$program" train "$tiny" run.root=. run.name=rotten train.duration=4step \
   checkpoint.every=2step parallel.expert_ranks=1
 shards=(rotten/ckpt/step-00000004/*.safetensors)
+names_older() {
+  local command
+  for command in "$@"; do
+    expect 20 "$program" $command
+    grep -q "step-00000004.*; use the next older one, 'rotten/ckpt/step-00000002'" output ||
+      fail "'$command' names no older one: $(cat output)"
+  done
+}
+python3 - "${shards[0]}" <<'END' || fail 'no weight of the head in the first shard'
+import json, sys
+with open(sys.argv[1], "r+b") as file:
+    length = int.from_bytes(file.read(8), "little")
+    at = 8 + length + json.loads(file.read(length))["head.weight"]["data_offsets"][0]
+    file.seek(at)
+    byte = file.read(1)[0]
+    file.seek(at)
+    file.write(bytes([byte ^ 1]))
+END
+names_older 'eval rotten' 'ckpt digest rotten --override'
 printf '\377\376' >>"${shards[0]}"
-for command in 'eval rotten' 'ckpt digest rotten --override'; do
-  expect 20 "$program" $command
-  grep -q "step-00000004.*; use the next older one, 'rotten/ckpt/step-00000002'" output ||
-    fail "'$command' names no older one: $(cat output)"
-done
+names_older 'eval rotten' 'ckpt digest rotten --override' 'ckpt digest rotten' 'inspect rotten' \
+  'export rotten --to safetensors exported'
 echo '{}' >rotten/ckpt/step-00000004/manifest.json
 expect 20 ranks 2 eval rotten
 grep -q "step-00000004.*; use the next older one, 'rotten/ckpt/step-00000002'" output ||
+  fail "no older one: $(cat output)"
+expect 20 "$program" train "$tiny" run.root=. run.name=from_rotten model.init_from=rotten \
+  train.duration=1step parallel.expert_ranks=1
+grep -q "use the next older one, 'rotten/ckpt/step-00000002'" output ||
   fail "no older one: $(cat output)"
 expect 0 "$program" eval rotten/ckpt/step-00000002
 

@@ -75,6 +75,9 @@ TEST_F(CheckpointFolder, IsEmptyBeforeTheFirstSave) {
 TEST_F(CheckpointFolder, IsNotTakenForMissingWhereItCannotBeReached) {
   std::filesystem::create_symlink(ckpt_, ckpt_);  // leads to itself
   EXPECT_THROW(list_checkpoints(ckpt_), CheckpointError);
+  const CheckpointError error = naming_older(CheckpointError("damaged"), ckpt_ + "/step-00000040");
+  EXPECT_STREQ(error.what(), "damaged");
+  EXPECT_EQ(error.hint(), "");
 }
 
 TEST_F(CheckpointFolder, ResolvesRunsAndFoldersAndTheBest) {
@@ -103,6 +106,11 @@ TEST_F(CheckpointFolder, NamesTheNextOlderCheckpointWhereTheNewestIsDamaged) {
   EXPECT_EQ(hint(), "use the next older one, '" + ckpt_ + "/step-00000030'");
   write_file(ckpt_ + "/step-00000030/manifest.json", "no manifest");
   EXPECT_EQ(hint(), "use the next older one, '" + ckpt_ + "/step-00000020'");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(ckpt_);
+  const CheckpointError bare = naming_older(CheckpointError("damaged"), "step-00000020");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(bare.hint(), "use the next older one, './step-00000010'");
   for (const char* older : {"10", "20", "30"}) {
     std::filesystem::remove_all(ckpt_ + "/step-000000" + older);
   }
