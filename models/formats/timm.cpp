@@ -32,7 +32,7 @@ void set_classify(ModelRecipe& recipe, const ForeignWeights& weights, const Imag
     if (const auto numbers = pretrained.numbers(key)) data["normalise"][key] = *numbers;
   }
   const std::vector<std::string> names = read_class_names(weights.config());
-  if (std::ssize(names) == classes && unfit_name(names).empty()) {
+  if (std::ssize(names) == classes && !unfit_name(names)) {
     data["class_names"] = names;
   } else if (!names.empty()) {
     recipe.assumed_keys.push_back(

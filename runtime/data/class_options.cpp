@@ -17,36 +17,52 @@ const AutomaticValues<ClassOptions> automatic_class_options;
 
 }  // namespace
 
-std::string unfit_name(std::vector<std::string> names) {
+std::optional<std::string> unfit_name(std::vector<std::string> names) {
   std::ranges::sort(names);
   for (size_t i = 0; i < names.size(); ++i) {
     const bool repeats = i > 0 && names[i] == names[i - 1];
-    if (repeats || has_control_character(names[i]) || check_utf8(names[i]).valid < names[i].size())
-      return names[i];
+    const bool is_text =
+        !has_control_character(names[i]) && check_utf8(names[i]).valid == names[i].size();
+    if (repeats || names[i].empty() || !is_text) return names[i];
   }
-  return "";
+  return std::nullopt;
 }
 
 void ClassOptions::validate(Problems& problems) const {
-  const std::string unfit = unfit_name(class_names);
-  if (!unfit.empty()) {
-    problems.add("class_names", quoted_excerpt(unfit) + " repeats, or is not plain UTF-8 text");
+  if (const auto unfit = unfit_name(class_names)) {
+    problems.add("class_names",
+                 quoted_excerpt(*unfit) + " is empty, repeats or is not plain UTF-8 text");
   } else if (!class_names.empty() && std::ssize(class_names) != classes) {
     problems.add("class_names",
                  fmt::format("{} names, and data.classes is {}", class_names.size(), *classes));
   }
 }
 
-void ClassOptions::find(const std::function<std::vector<std::string>(Split)>& names_of) {
+void ClassOptions::find(const FindClasses& classes_of) {
   if (classes == 0 || !class_names.empty()) return;
   for (const Split split : {Split::kTrain, Split::kValid}) {
     try {
-      const std::vector<std::string> names = names_of(split);
+      const std::vector<std::string> names = classes_of(split).names;
       if (!classes) classes = names.size() < 2 ? 0 : std::ssize(names);
-      if (std::ssize(names) == classes && unfit_name(names).empty()) class_names = names;
+      if (std::ssize(names) == classes && !unfit_name(names)) class_names = names;
       return;
     } catch (const DataError&) {
       continue;  // opening the split tells
+    }
+  }
+}
+
+void ClassOptions::check(const FindClasses& classes_of, Problems& problems) const {
+  if (classes.value_or(0) == 0) return;
+  for (const Split split : {Split::kTrain, Split::kValid}) {
+    FoundClasses found;
+    try {
+      found = classes_of(split);
+      const bool is_checked = split == Split::kTrain || class_names.empty();
+      if (is_checked) label_classes(found.names, *this, found.place, split);
+    } catch (const DataError& error) {  // unless there are names, opening the split tells
+      if (found.names.empty()) continue;
+      problems.add(class_names.empty() ? "classes" : "class_names", error.what());
     }
   }
 }
@@ -56,6 +72,12 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
   if (!options.classes) throw DataError(place + ": was not there at the start", "start again");
   const std::vector<std::string>& names = options.class_names;
   ClassLabels labels;
+  const bool is_counted = names.empty() && !found.empty() && *options.classes > 0;
+  if (is_counted && std::ssize(found) != *options.classes) {
+    throw DataError(fmt::format("{}: {}, and data.classes is {}", place,
+                                counted(std::ssize(found), "class name"), *options.classes),
+                    "give the data of all classes, or train a new model");
+  }
   if (found.empty() && !names.empty()) {
     labels.warnings.push_back(
         place + ": names no classes; its labels are taken for places in data.class_names");
@@ -64,11 +86,12 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
         .push_back(fmt::format("{}: has {} of the {} classes of data.classes", place, found.size(),
                                *options.classes));
   }
-  if (const std::string unfit = unfit_name(found); names.empty() && !unfit.empty()) {
+  const std::optional<std::string> unfit = unfit_name(found);
+  if (is_counted && unfit) {
     labels.warnings.push_back(
-        fmt::format("{}: its classes are numbers without names, since {} repeats, or is not plain "
-                    "UTF-8 text; rename it",
-                    place, quoted_excerpt(unfit)));
+        fmt::format("{}: its classes are numbers without names, since {} is empty, repeats or is "
+                    "not plain UTF-8 text; rename its folder (and pack again)",
+                    place, quoted_excerpt(*unfit)));
   }
   if (found.empty() || names.empty()) return labels;
   std::map<std::string, int64_t> label_of;

@@ -11,8 +11,15 @@
 
 namespace shoal {
 
-/// The first name that repeats or cannot be written in a recipe; "" if there is none.
-std::string unfit_name(std::vector<std::string> names);
+/// The first name that is empty, repeats or cannot be written in a recipe; nullopt without one.
+std::optional<std::string> unfit_name(std::vector<std::string> names);
+
+/// The names of a split's classes, in the order of their own numbers, in a folder or file.
+struct FoundClasses {
+  std::string place;
+  std::vector<std::string> names;
+};
+using FindClasses = std::function<FoundClasses(Split)>;
 
 /// Keys of sources whose files can name classes. A label is the place of its class in class_names,
 /// whatever order the files have.
@@ -36,9 +43,12 @@ struct ClassOptions {
   void resolve() {
     if (!classes && !class_names.empty()) classes = std::ssize(class_names);
   }
-  /// Sets what the recipe leaves to the data: the names that `names_of` returns for the training
+  /// Sets what the recipe leaves to the data: the names that `classes_of` returns for the training
   /// split or, if it throws DataError there, for the validation split. Fewer than two: no labels.
-  void find(const std::function<std::vector<std::string>(Split)>& names_of);
+  void find(const FindClasses& classes_of);
+  /// Reports splits of another number of classes, if class_names is unset, and a class of the
+  /// training split that class_names lacks.
+  void check(const FindClasses& classes_of, Problems& problems) const;
 };
 
 /// Labels of the classes of a split.

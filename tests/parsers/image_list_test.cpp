@@ -81,7 +81,7 @@ TEST_F(ImageList, RefusesFoldersThatAreNoDataSet) {
   EXPECT_THAT(refusal([&] { in_folder({}); }), HasSubstr("no image"));
   write("cat/a.jpg");
   EXPECT_THAT(refusal([&] { in_folder(3); }),
-              AllOf(HasSubstr("1 class folder"), HasSubstr("data.classes is 3")));
+              AllOf(HasSubstr("1 class name,"), HasSubstr("data.classes is 3")));
   fs::create_directory(folder_ / "dog");
   EXPECT_THAT(refusal([&] { in_folder(2); }), HasSubstr("dog: a class folder without an image"));
   write("stray.png");

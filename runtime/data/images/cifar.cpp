@@ -215,7 +215,7 @@ class CifarSource : public FilesSource<CifarOptions> {
   explicit CifarSource(const Options& options) : FilesSource(options) {
     ClassOptions& classes = options_.classes;
     if (!classes.classes) classes.classes = options_.names_beside(100).empty() ? 10 : 100;
-    classes.find([&](Split) { return options_.names_beside(*classes.classes); });
+    classes.find([&](Split) { return FoundClasses{"", options_.names_beside(*classes.classes)}; });
   }
 
   DataShape shape() const override {

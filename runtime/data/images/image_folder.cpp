@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -170,10 +169,7 @@ class ImageFolderSource : public DataSource {
 
   /// Looks for class folders; the labels of lists are numbers, which have no names.
   explicit ImageFolderSource(const Options& options) : options_(options) {
-    options_.classes.find([&](Split split) {
-      const SplitPlace place = place_of(options_, split);
-      return place.list ? std::vector<std::string>() : class_folders(place.folder);
-    });
+    options_.classes.find([this](Split split) { return find_classes(split); });
   }
 
   DataShape shape() const override {
@@ -188,16 +184,9 @@ class ImageFolderSource : public DataSource {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
   /// Reports overlap: equal folder and list, or one split's folder (no list) contains the other's.
-  /// Also reports class folders of another number than data.classes.
+  /// Also reports as ClassOptions::check.
   void check_training(Problems& problems) const override {
-    for (const Split split : {Split::kTrain, Split::kValid}) {
-      const SplitPlace place = place_of(options_, split);
-      std::error_code unknown;
-      if (place.list || !fs::is_directory(place.folder, unknown)) continue;
-      const std::vector<std::string> folders = class_folders(place.folder);
-      const std::string mismatch = class_count_mismatch(place.folder, folders, options_.classes);
-      if (!folders.empty() && !mismatch.empty()) problems.add("classes", mismatch);
-    }
+    options_.classes.check([this](Split split) { return find_classes(split); }, problems);
     SplitPlace train = place_of(options_, Split::kTrain), valid = place_of(options_, Split::kValid);
     for (SplitPlace* place : {&train, &valid}) {
       place->folder = without_links(place->folder);
@@ -222,12 +211,18 @@ class ImageFolderSource : public DataSource {
     const ClassOptions& classes = options_.classes;
     ClassLabels labels;
     if (!place.list)
-      labels = label_classes(class_folders(place.folder), classes, place.folder, split);
+      labels = label_classes(find_classes(split).names, classes, place.folder, split);
     return std::make_unique<ImageFolderSet>(place, classes, std::move(labels),
                                             options_.photographs);
   }
 
  private:
+  FoundClasses find_classes(Split split) const {
+    const SplitPlace place = place_of(options_, split);
+    if (place.list) return {*place.list, {}};
+    return {place.folder, class_folders(place.folder)};
+  }
+
   Options options_;
 };
 

@@ -84,8 +84,8 @@ std::vector<ImageEntry> images_of_classes(const fs::path& root, const ClassOptio
   }
   const std::vector<int64_t> label_of =
       label_classes(names.folders, classes, root.string(), Split::kValid).label_of;
-  const std::string mismatch = class_count_mismatch(root.string(), names.folders, classes);
-  if (!mismatch.empty()) throw DataError(mismatch, "");
+  if (names.folders.empty())
+    throw DataError(root.string() + ": no class folder in it", kFoldersHint);
   ImageFinder finder(root);
   for (size_t i = 0; i < names.folders.size(); ++i) {
     const std::string& name = names.folders[i];
@@ -130,18 +130,6 @@ std::string image_ending(std::string_view name) {
   const bool is_image =
       name.find('.') != name.npos && std::ranges::find(kEndings, ending) != kEndings.end();
   return is_image ? ending : "";
-}
-
-std::string class_count_mismatch(const std::string& folder,
-                                 const std::vector<std::string>& class_folders,
-                                 const ClassOptions& classes) {
-  const bool is_named = !class_folders.empty() && !classes.class_names.empty();
-  const int64_t found = std::ssize(class_folders), wanted = classes.classes.value_or(0);
-  if (is_named || wanted == 0 || found == wanted) return "";
-  return fmt::format(
-      "{}: {}, and data.classes is {}; set it to the number of folders, or to none if they are not "
-      "classes",
-      folder, counted(found, "class folder"), wanted);
 }
 
 std::vector<std::string> class_folders(const std::string& folder) {

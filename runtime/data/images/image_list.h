@@ -27,12 +27,6 @@ std::string image_ending(std::string_view name);
 /// link to a parent folder makes.
 std::vector<ImageEntry> images_of_folder(const std::string& folder, const ClassOptions& classes);
 
-/// Returns a message if a folder has class folders of another number than data.classes, and their
-/// names are not known; "" otherwise.
-std::string class_count_mismatch(const std::string& folder,
-                                 const std::vector<std::string>& class_folders,
-                                 const ClassOptions& classes);
-
 /// The names of a folder's subfolders, in order. Throws DataError if it cannot be listed.
 std::vector<std::string> class_folders(const std::string& folder);
 

@@ -223,8 +223,7 @@ class TarShardsSource : public DataSource {
 
   /// Looks for class names in the shards' indices.
   explicit TarShardsSource(const Options& options) : options_(options) {
-    options_.classes.find(
-        [&](Split split) { return class_names_of_shards(shard_paths(options_, split)); });
+    options_.classes.find([this](Split split) { return find_classes(split); });
   }
 
   DataShape shape() const override {
@@ -238,8 +237,9 @@ class TarShardsSource : public DataSource {
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);
   }
-  /// Reports a shard that is in both splits.
+  /// Reports a shard that is in both splits, and as ClassOptions::check.
   void check_training(Problems& problems) const override {
+    options_.classes.check([this](Split split) { return find_classes(split); }, problems);
     refuse_shared(without_shard_links(options_, Split::kTrain),
                   without_shard_links(options_, Split::kValid), problems, "shards");
   }
@@ -253,8 +253,8 @@ class TarShardsSource : public DataSource {
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override {
     const std::vector<std::string> paths = shard_paths(options_, split);
-    const std::vector<std::string> names = class_names_of_shards(paths);
-    ClassLabels labels = label_classes(names, options_.classes, paths.front(), split);
+    const auto [place, names] = find_classes(split);
+    ClassLabels labels = label_classes(names, options_.classes, place, split);
     const int64_t num_classes =
         labels.label_of.empty() ? *options_.classes.classes : std::ssize(labels.label_of);
     return std::make_unique<TarShardsSet>(open_shards(paths, num_classes, names), num_classes > 0,
@@ -262,6 +262,11 @@ class TarShardsSource : public DataSource {
   }
 
  private:
+  FoundClasses find_classes(Split split) const {
+    const std::vector<std::string> paths = shard_paths(options_, split);
+    return {paths.front(), class_names_of_shards(paths)};
+  }
+
   Options options_;
 };
 

@@ -159,7 +159,8 @@ TEST_F(ImportWeights, ClassesHaveTheNamesOfTheConfig) {
   EXPECT_EQ(names_of(R"("id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2",
                                      "3": "LABEL_3", "4": "LABEL_4"})"),
             "class_names: []");
-  for (const char* other : {R"(["a", "b"])", R"(["a", "b", "c", "d", "a"])"}) {
+  for (const char* other :
+       {R"(["a", "b"])", R"(["a", "b", "c", "d", "a"])", R"(["", "b", "c", "d", "e"])"}) {
     EXPECT_THAT(names_of(fmt::format(R"("label_names": {})", other)),
                 AllOf(HasSubstr("class_names: []"), HasSubstr("note: data.class_names: none")));
   }

@@ -269,11 +269,15 @@ TEST_F(ImageFolder, RefusesSplitsOfOtherClasses) {
   EXPECT_THAT(refusal(Split::kValid),
               HasSubstr("other: its class 'bird' is not in data.class_names"));
   set("classes=3");
-  EXPECT_THAT(refusal(Split::kTrain), HasSubstr("2 class folders, and data.classes is 3"));
+  EXPECT_THAT(refusal(Split::kTrain), HasSubstr("2 class names, and data.classes is 3"));
   EXPECT_THAT(testing::training_mistakes_of(*source()),
-              ElementsAre(HasSubstr("classes: " + scratch_.file("train") + ": 2 class folders")));
+              ElementsAre(HasSubstr("classes: " + scratch_.file("train") + ": 2 class names"),
+                          HasSubstr("classes: " + scratch_.file("other") + ": 2 class names")));
   set("class_names=[bird, cat, dog]");
   EXPECT_THAT(testing::training_mistakes_of(*source()), IsEmpty()) << "a class less may be there";
+  set("class_names=[bird, cat, fox]");
+  EXPECT_THAT(testing::training_mistakes_of(*source()),
+              ElementsAre(HasSubstr("train: its class 'dog' is not in data.class_names")));
 }
 
 TEST_F(ImageFolder, WarnsOfAClassWhoseNameIsNoText) {
@@ -283,6 +287,8 @@ TEST_F(ImageFolder, WarnsOfAClassWhoseNameIsNoText) {
   EXPECT_EQ(source()->shape().classes, 2);
   EXPECT_THAT(source()->open(Split::kTrain)->warnings(),
               ElementsAre(HasSubstr("train: its classes are numbers without names, since 'd?g'")));
+  set("classes=none");
+  EXPECT_THAT(source()->open(Split::kTrain)->warnings(), IsEmpty()) << "no labels";
 }
 
 TEST_F(ImageFolder, NamesTheFileThatCannotBeRead) {

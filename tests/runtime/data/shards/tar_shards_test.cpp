@@ -176,6 +176,11 @@ TEST_F(TarShards, AreLabelledByName) {
 TEST_F(TarShards, WarnOfAHeadThatIsWiderThanTheData) {
   EXPECT_THAT(opened()->warnings(), IsEmpty());
   set("classes=3");
+  EXPECT_THAT(refusal(), HasSubstr("shard-000000.tar: 2 class names, and data.classes is 3"));
+  EXPECT_THAT(testing::training_mistakes_of(*source()),
+              ElementsAre(HasSubstr("shard-000000.tar: 2 class names, and data.classes is 3")));
+  set("class_names=[cat, dog, fox]");
+  EXPECT_THAT(testing::training_mistakes_of(*source()), IsEmpty());
   EXPECT_THAT(opened()->warnings(), ElementsAre(HasSubstr("has 2 of the 3 classes")));
 }
 
@@ -210,6 +215,7 @@ TEST_F(TarShards, OpenWithoutIndicesToo) {
     fs::remove(shard_index_path(path));
   }
   EXPECT_EQ(opened()->fingerprint(), before);
+  EXPECT_THAT(opened()->name(0), HasSubstr("shards/train/shard-000000.tar/"));
 }
 
 TEST_F(TarShards, RefuseAnIndexOfAnotherShard) {
