@@ -15,6 +15,7 @@
 #include "launch/job/launch_info.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/recipe/resume_rules.h"
+#include "launch/train/clock_trial.h"
 #include "launch/train/courses.h"
 #include "launch/weights/init_from.h"
 #include "launch/weights/load_weights.h"
@@ -132,25 +133,24 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
   if (!overridden.empty()) writer.written_by[kOverridden] = overridden;
   const auto break_evens = resumed.written_by.find(kWrittenBreakEvens);
   if (break_evens != resumed.written_by.end()) writer.written_by.insert(*break_evens);
+  const auto clock = resumed.written_by.find(kWrittenClock);
+  const bool is_timed = clock != resumed.written_by.end() &&
+                        stored_recipe(resumed).train.duration == recipe.train.duration;
+  if (is_timed) writer.written_by.insert(*clock);
   return true;
 }
 
 /// The classes of a head that model.init_from takes; empty without such a head, or if not known.
 /// Collective.
 std::vector<std::string> initial_classes(const Recipe& recipe, Communicator& world) {
-  constexpr const char* kHead = "head.weight";
   const std::optional<InitFrom>& init_from = recipe.model.init_from;
   if (!init_from) return {};
-  const bool takes_head =
-      init_from->take.empty() || std::ranges::any_of(init_from->take, [](const auto& pattern) {
-        return matches_glob(kHead, pattern);
-      });
   const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from->from); });
   const Manifest manifest = read_manifest(path, world);
+  if (!chosen_names(manifest, *init_from).contains("head.weight")) return {};
   Recipe stored = stored_recipe(manifest, path);
   const ClassOptions* classes = class_options_of(stored.data.source);
-  if (!takes_head || classes == nullptr || manifest.find_tensor(kHead) == nullptr) return {};
-  return classes->class_names;
+  return classes == nullptr ? std::vector<std::string>() : classes->class_names;
 }
 
 }  // namespace
@@ -183,11 +183,21 @@ std::string keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_un
     if (own->class_names.empty() || is_found(".class_names")) own->class_names = kept->class_names;
   } else {
     const std::vector<std::string> initial = initial_classes(loaded.options, world);
-    if (initial.empty() || own->class_names.empty() || initial == own->class_names) return "";
-    if (!is_found(".class_names") || !std::ranges::is_permutation(initial, own->class_names)) {
-      return "model.init_from takes a head that was trained for other classes than "
-             "data.class_names, or for the same in another order; "
-             "model.init_from.take=[backbone.*] starts with a new one";
+    const std::vector<std::string>& names = own->class_names;
+    if (initial.empty() || initial == names) return "";
+    if (names.empty() && std::ssize(initial) != own->classes) return "";
+    if (!names.empty() && !std::ranges::is_permutation(initial, names)) {
+      const auto other = std::ranges::find_if(names, [&](const std::string& name) {
+        return std::ranges::find(initial, name) == initial.end();
+      });
+      return fmt::format(
+          "model.init_from takes a head that was trained for other classes than "
+          "data.class_names{}; model.init_from.take=[backbone.*] starts with a new one",
+          other == names.end() ? "" : ", without " + quoted_excerpt(*other));
+    }
+    if (!names.empty() && !is_found(".class_names")) {
+      return "model.init_from takes a head that was trained for these classes in another order "
+             "than data.class_names; leave data.class_names out";
     }
     own->class_names = initial;
   }

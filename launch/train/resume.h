@@ -24,8 +24,8 @@ std::string load_initial_weights(Session& session, const Recipe& recipe);
 /// Puts the classes of the newest checkpoint into the recipe of a run that is to be resumed, where
 /// it leaves them to the data; `pass_unreadable` passes over checkpoints that cannot be read. For a
 /// run that starts from a head (model.init_from) of the same classes, puts them in the order of its
-/// outputs; returns a warning if they are others, else "". Collective. Throws as
-/// read_newest_manifest, CheckpointError.
+/// outputs, or names them, if the data has none and as many. Returns a warning on other classes or
+/// the recipe's order, else "". Collective. Throws as read_newest_manifest, init_from.
 std::string keep_classes(LoadedRecipe& loaded, Communicator& world, bool pass_unreadable);
 
 /// Continues a run from the newest valid checkpoint of its folder, or begins it at step 0 if the

@@ -291,7 +291,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return bytes;
   };
   if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
-  record_start(job, run, session, ranks.devices.own, clock);
+  const auto timed = checkpoints.written_by.find(kWrittenClock);
+  record_start(job, run, session, ranks.devices.own,
+               timed == checkpoints.written_by.end() ? "" : timed->second);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by,

@@ -46,38 +46,6 @@ void require_none(const std::set<std::string>& unmatched, const std::string& mis
               "`shoal inspect CKPT --tensors` lists their names");
 }
 
-/// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
-/// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
-/// of `take` or `rename` matches nothing.
-SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
-  SourceOf source_of;
-  std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
-  std::set<std::string> unused;
-  for (const auto& [before, after] : init_from.rename) unused.insert(before);
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    const std::string& name = tensor.name;
-    if (name.starts_with("optimizer.") || name.starts_with(WeightAverage::kPrefix)) continue;
-    if (name.starts_with(kSparsity)) continue;  // permutations go with their weights
-    bool is_taken = init_from.take.empty();
-    for (const std::string& pattern : init_from.take) {
-      if (!matches_glob(name, pattern)) continue;
-      is_taken = true;
-      unmatched.erase(pattern);
-    }
-    if (!is_taken) continue;
-    const auto [same, is_new] = source_of.emplace(renamed(name, init_from.rename, unused), name);
-    if (is_new) continue;
-    throw Error(ExitCode::kMismatch,
-                fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
-                            "'{}'",
-                            same->second, name, same->first),
-                "take one of the two only");
-  }
-  require_none(unmatched, "take: no tensor of the checkpoint is called");
-  require_none(unused, "rename: no tensor taken has a name that begins with");
-  return source_of;
-}
-
 /// This rank's weights, unit by unit: those of the checkpoint, by its names, and names of the rest.
 struct Found {
   ModelWeights taken;
@@ -186,6 +154,35 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
 }
 
 }  // namespace
+
+SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
+  SourceOf source_of;
+  std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
+  std::set<std::string> unused;
+  for (const auto& [before, after] : init_from.rename) unused.insert(before);
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const std::string& name = tensor.name;
+    if (name.starts_with("optimizer.") || name.starts_with(WeightAverage::kPrefix)) continue;
+    if (name.starts_with(kSparsity)) continue;  // permutations go with their weights
+    bool is_taken = init_from.take.empty();
+    for (const std::string& pattern : init_from.take) {
+      if (!matches_glob(name, pattern)) continue;
+      is_taken = true;
+      unmatched.erase(pattern);
+    }
+    if (!is_taken) continue;
+    const auto [same, is_new] = source_of.emplace(renamed(name, init_from.rename, unused), name);
+    if (is_new) continue;
+    throw Error(ExitCode::kMismatch,
+                fmt::format("model.init_from.rename: '{}' and '{}' of the checkpoint would both be "
+                            "'{}'",
+                            same->second, name, same->first),
+                "take one of the two only");
+  }
+  require_none(unmatched, "take: no tensor of the checkpoint is called");
+  require_none(unused, "rename: no tensor taken has a name that begins with");
+  return source_of;
+}
 
 std::string describe_other_function(const Manifest& manifest, const Recipe& recipe,
                                     const BuiltModel& model, Communicator& world,

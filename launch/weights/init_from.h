@@ -4,6 +4,7 @@
 
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
+#include "launch/weights/taken_sparse_state.h"
 #include "parallel/checkpoint/manifest.h"
 
 namespace shoal {
@@ -25,6 +26,11 @@ namespace shoal {
 /// - With upcycle: if keys of `model` differ that do not concern experts; and as load_upcycled.
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);
+
+/// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
+/// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
+/// of `take` or `rename` matches nothing.
+SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from);
 
 /// Describes why an evaluation of the model would not compute what the checkpoint's own model does:
 /// keys of `model` that differ and do not only affect training, and tensors without a place in the

@@ -46,7 +46,7 @@ PYTHON
 expect 0 answered check "$tiny" "$(data image_folder nowhere)"
 shows 'the head is not counted'
 expect 10 answered check "$tiny" "$(data image_folder folder)" data.classes=5
-shows 'data.classes=5: folder/train: 4 class folders, and data.classes is 5'
+shows 'data.classes=5: folder/train: 4 class names, and data.classes is 5'
 expect 0 answered new --backbone mixer --path folder
 shows 'source: image_folder'
 shows 'classes: auto   # 4 found: blue to yellow'
@@ -58,6 +58,10 @@ shows 'source: image_folder'
 cp output spaced.yaml
 expect 0 answered check spaced.yaml
 [ "$(tail -n 1 output)" = good ] || fail "$(cat output)"
+expect 10 answered check "$tiny" "$(data tar_shards shards)" data.classes=5
+shows 'shard-000000.tar: 4 class names, and data.classes is 5'
+expect 10 answered check "$tiny" "$(data image_folder folder)" 'data.class_names=[blue, green, red]'
+shows "folder/train: its class 'yellow' is not in data.class_names"
 expect 2 answered new --backbone mixer --path renamed/val
 shows 'no source knows the files in this folder'
 
@@ -86,15 +90,21 @@ start() { # start NAME KEY=VALUE…
 expect 0 start ordered
 shows 'in another order than data.class_names'
 grep -qF "class_names: $order" ordered/resolved.yaml || fail "$(cat ordered/resolved.yaml)"
-other='warning: model.init_from takes a head that was trained for other classes'
 expect 0 start by_recipe 'data.class_names=[blue, green, red, yellow]'
-shows "$other"
+shows 'in another order than data.class_names; leave data.class_names out'
+other='warning: model.init_from takes a head that was trained for other classes'
 mv folder/train/red folder/train/crimson && mv folder/val/red folder/val/crimson
 expect 0 start renamed_one
-shows "$other"
+shows "$other than data.class_names, without 'crimson'"
 expect 0 start without_head 'model.init_from={from: run, take: [backbone.*]}'
 grep -qF "$other" output && fail "warned of a head that is not taken: $(cat output)"
 mv folder/train/crimson folder/train/red && mv folder/val/crimson folder/val/red
+cp -r folder three && rm -r three/*/red
+three() { train image_folder three train.duration=1step run.name=of_three "model.init_from=$1"; }
+expect 12 three run
+shows "$other than data.class_names; model.init_from.take"
+[ ! -e of_three ] || fail 'a refusal left a run'
+expect 0 three '{from: run, take: [backbone.*]}'
 
 # A run that began without names, as those of older versions, goes on with the same labels.
 cp -r shards nameless && rm nameless/*/*.index
@@ -104,6 +114,9 @@ expect 0 train tar_shards shards data.classes=4 run.name=older run.on_existing=r
   train.duration=20step
 expect 0 train tar_shards shards data.classes=4 run.name=newer train.duration=20step
 [ "$(digest older)" = "$(digest newer)" ] || fail 'labels changed with the names'
+expect 0 train tar_shards nameless data.classes=4 run.name=given model.init_from=run \
+  train.duration=1step
+grep -qF "class_names: $order" given/resolved.yaml || fail "$(cat given/resolved.yaml)"
 
 # Exported and imported, its names are those of the checkpoint, whatever the data's order is.
 expect 0 answered export run --to safetensors exported

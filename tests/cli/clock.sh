@@ -29,6 +29,11 @@ grep -q "resume it with train.duration=${steps}step" output || fail "no next ste
 train 10 run.name=clock train.duration=10s
 ! grep -q 'timed by a trial' output || fail "a folder that exists is refused after a trial only"
 
+# Resumed by its resolved.yaml it keeps the time.
+cp clock/resolved.yaml by_steps.yaml
+expect 75 ranks 2 train by_steps.yaml run.on_existing=resume run.stop_after=1step
+grep -q "^  duration: ${steps}step  *# 10s, timed when the run began$" clock/resolved.yaml ||
+  fail "the time is lost: $(cat clock/resolved.yaml)"
 train 0 run.name=clock train.duration=10s run.on_existing=resume
 grep -q "train.duration 10s: $steps steps, as when the run began" output || fail "timed again: $(cat output)"
 train 0 run.name=steps train.duration="${steps}step"
