@@ -41,12 +41,15 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
 ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
   const fs::path folder = fs::canonical(arguments.folder);
   const std::string given = arguments.out.empty() ? folder.string() + "_split" : arguments.out;
-  if (const fs::path out_path = fs::weakly_canonical(fs::absolute(given));
-      is_within(out_path, folder) || is_within(folder, out_path)) {
-    throw Error(
-        ExitCode::kUsage,
-        fmt::format("--out: one of '{}' and '{}' lies within the other", given, folder.string()),
-        "choose a folder outside of it");
+  const fs::path out_path = fs::weakly_canonical(fs::absolute(given));
+  const bool is_inside = is_within(out_path, folder), is_around = is_within(folder, out_path);
+  if (is_inside || is_around) {
+    const char* relation = !is_around   ? "lies in '{}', whose folders are classes"
+                           : !is_inside ? "holds '{}', the folder to split"
+                                        : "is '{}', the folder to split";
+    const std::string what = fmt::format(fmt::runtime(relation), folder.string());
+    throw Error(ExitCode::kUsage, fmt::format("--out: '{}' {}", given, what),
+                "choose a folder beside it");
   }
   NewFolder made(given);
   std::map<std::string, int64_t> num_files;  // by part

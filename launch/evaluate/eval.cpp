@@ -104,6 +104,10 @@ std::pair<OpenSplit, std::vector<OpenSet>> open_eval_data(const OpenedCheckpoint
                                                           const Environment& environment) {
   const Recipe& recipe = opened.recipe;
   const auto source = make_source(recipe, environment);
+  const bool is_imported = opened.manifest.written_by.contains(kImportedAs);
+  if (is_imported && join_words(source->files()).starts_with("FOLDER/")) {
+    throw ConfigError("data.path: imported weights have no data; give data.source and data.path");
+  }
   check_stride(recipe, *source);
   OpenSplit data = open_valid(recipe, source, choose_workers(launch));
   const auto tell = [&opened](OpenSplit& split, const std::string& place) {

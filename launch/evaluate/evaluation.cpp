@@ -35,12 +35,12 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-/// Tells the task which of its references are samples of a split.
-using TellOwn = std::function<void(const OpenSplit& split)>;
+/// Marks which of the task's references are samples of a split.
+using MarkOwn = std::function<void(const OpenSplit& split)>;
 
-/// Gives a task new references from data.train, evenly spaced, if it has some. Collective. nullopt
+/// Gives a task that keeps references new ones from data.train, evenly spaced. Collective. nullopt
 /// if interrupted. Throws DataError on every rank if data.train cannot be opened or is empty.
-std::optional<TellOwn> add_references(const EvaluationParts& parts,
+std::optional<MarkOwn> add_references(const EvaluationParts& parts,
                                       const Interrupted& interrupted) {
   References* references = parts.task.references();
   if (references == nullptr || references->most_samples() == 0) return [](const OpenSplit&) {};
@@ -265,13 +265,13 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  const std::optional<TellOwn> tell_own = add_references(parts, interrupted);
-  if (!tell_own) return std::nullopt;
-  (*tell_own)(parts.data);
+  const std::optional<MarkOwn> mark_own = add_references(parts, interrupted);
+  if (!mark_own) return std::nullopt;
+  (*mark_own)(parts.data);
   std::optional<Evaluation> result = evaluate_split(parts, step, agreement, interrupted);
   if (!result) return std::nullopt;
   for (const OpenSet& set : parts.sets) {
-    (*tell_own)(set.data);
+    (*mark_own)(set.data);
     EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid};
     own.progress = parts.progress;
     const auto of_set = evaluate_split(own, step, nullptr, interrupted);

@@ -20,9 +20,8 @@ std::shared_ptr<std::istream> open_input(const std::string& path) {
 
 bool has_read_error(const std::istream& stream) {
   // std::cin reads by stdio and takes its errors for the end.
-  const bool hides_errors = &stream == &std::cin;
-  const bool is_told = stream.bad() || (stream.fail() && !stream.eof());
-  return is_told || (hides_errors && std::ferror(stdin) != 0);
+  if (&stream == &std::cin && std::ferror(stdin) != 0) return true;
+  return stream.bad() || (stream.fail() && !stream.eof());
 }
 
 TextModel& text_model_of(const BuiltModel& model, const Recipe& recipe) {

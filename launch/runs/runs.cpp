@@ -89,7 +89,7 @@ void read_records(const std::string& attempt, int64_t changed, Json& run) {
                  : has_summary || run["checkpoint"] == ""                             ? "failed"
                                                                                       : "weights";
   if (run["state"] == "failed" && has_summary) run["note"] = "exit code " + json_text(exit_code);
-  if (is_elsewhere) run["note"] = job->describe();
+  if (is_elsewhere) problems.insert(problems.begin(), job->describe());
   if (!problems.empty()) run["note"] = join_words(problems, "; ");
 }
 

@@ -204,9 +204,10 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear() override { neighbours_.clear(), own_.clear(); }
+  void clear() override { neighbours_.clear(), own_ = {}; }
   void set_own(std::vector<int64_t> reference_of_sample) override {
-    own_ = std::move(reference_of_sample);
+    own_ = {};
+    if (!reference_of_sample.empty()) own_ = torch::tensor(reference_of_sample, torch::kInt64);
   }
   void add(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
@@ -240,9 +241,10 @@ class MocoV3 : public Task, public References {
   bool compares_neighbours() const { return most_samples() > 0; }
 
   /// For NearestNeighbours::classify.
-  torch::Tensor own_references(const torch::Tensor& sample_b) const {
-    if (own_.empty()) return {};
-    return torch::tensor(own_, sample_b.options()).index_select(0, sample_b);
+  torch::Tensor own_references(const torch::Tensor& sample_b) {
+    if (!own_.defined()) return {};
+    own_ = own_.to(sample_b.device());
+    return own_.index_select(0, sample_b);
   }
 
   torch::Tensor query_of(const torch::Tensor& feature_bD, bool is_training) {
@@ -281,7 +283,7 @@ class MocoV3 : public Task, public References {
   std::shared_ptr<Backbone> backbone_, key_backbone_;
   ProjectionHead projector_{nullptr}, predictor_{nullptr}, key_projector_{nullptr};
   NearestNeighbours neighbours_;
-  std::vector<int64_t> own_;  ///< of set_own
+  torch::Tensor own_;  ///< of set_own, by sample; undefined: none
 };
 
 const Registration<Task, MocoV3> registered_moco_v3{

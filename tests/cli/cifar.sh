@@ -35,6 +35,7 @@ grep -qF "$told but in $PWD, where the run was started" output || fail "$(cat ou
 grep -qF "note: evaluate.sets.train.path: 'other' is not in the working directory $PWD/away, but in" \
   output || fail "the path of a set is not looked for: $(cat output)"
 expect 0 away eval ../started evaluate.sets.few.valid.samples=9
+expect 13 away eval ../started evaluate.sets.train.path=other2
 expect 13 away eval ../started data.path=set
 ! grep -qF "$told" output || fail "a path of the command line is looked for: $(cat output)"
 mv set moved

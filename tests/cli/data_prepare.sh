@@ -60,10 +60,15 @@ listed photos_split | diff - <(listed again/here) || fail "another split of the 
 expect 0 answered data split photos --valid 10% --seed 2 --out other
 ! diff -q <(listed photos_split) <(listed other) >/dev/null || fail "the seed changes nothing"
 
-for out in photos/split photos/new/split photos . ./photos/../photos/cat/split; do
-  expect 2 answered data split photos --valid 10% --out "$out"
-  shows 'lies within the other'
+refuses() { # refuses OUT WHY
+  expect 2 answered data split photos --valid 10% --out "$1"
+  shows "$2"
+}
+for out in photos/split photos/new/split ./photos/../photos/cat/split; do
+  refuses "$out" "--out: '$out' lies in '$PWD/photos', whose folders are classes"
 done
+refuses photos "--out: 'photos' is '$PWD/photos', the folder to split"
+refuses . "--out: '.' holds '$PWD/photos', the folder to split"
 find photos -type f | sort | diff before - || fail "the folder has been changed"
 [ ! -e photos/new ] || fail "left behind: $(ls photos)"
 expect 21 answered data split photos --valid 10%

@@ -29,8 +29,8 @@ END
 expect 12 answered import theirs --as timm_mixer ours
 grep -qF "append model.gelu=" output || fail "model.gelu is not asked for: $(cat output)"
 expect 0 answered import theirs --as timm_mixer bare model.gelu=erf
-expect 13 answered eval bare
-for told in 'FOLDER/val: cannot be listed' 'data.path with data.train.folder' 'set data.source' \
+expect 10 answered eval bare
+for told in 'data.path: imported weights have no data; give data.source and data.path' \
   'imported weights do not tell data.normalise'; do
   grep -qF "$told" output || fail "its data are not asked for: $(cat output)"
 done

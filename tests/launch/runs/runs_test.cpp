@@ -118,6 +118,7 @@ TEST_F(Runs, HaveTheStateThatSummaryLockAndCheckpointsGive) {
   LockOwner owner = LockOwner::self();
   owner.host = "elsewhere";
   write_file(make_run("running_elsewhere") + "/.lock", owner.text());
+  write_file(make_run("damaged_elsewhere", "{\"exit_code\": 0,") + "/.lock", owner.text());
   owner = LockOwner::self();
   owner.started -= 1;
   write_file(make_run("killed") + "/.lock", owner.text());
@@ -132,6 +133,7 @@ TEST_F(Runs, HaveTheStateThatSummaryLockAndCheckpointsGive) {
   EXPECT_EQ(state("running"), "running");
   EXPECT_EQ(state("running_elsewhere"), "running");
   EXPECT_THAT(print({}), HasSubstr("on host 'elsewhere'"));
+  EXPECT_THAT(print({}), HasSubstr("on host 'elsewhere'; summary.json: no JSON object"));
   EXPECT_EQ(state("killed"), "crashed");
   EXPECT_THAT(print({}), HasSubstr("summary.json: no JSON object"));
   EXPECT_THAT(print({}), HasSubstr("exit code 30"));

@@ -250,6 +250,22 @@ TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
   EXPECT_NE(right_of(sets[0].data, true), right_of(sets[0].data, false));
 }
 
+TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwnOnSeveralRanks) {
+  const auto knn_on = [](RankGrid& grid) {
+    const Recipe recipe = testing::equality_recipe(
+        moco({"task.references=20", "task.neighbours=1", "parallel.expert_ranks=1"}));
+    OpenSplit data = open_split(make_source(recipe), Split::kTrain);
+    data.fingerprint = "the file";
+    const Session session(recipe, build_model(recipe, data.source->shape(), {&grid, grid.device}),
+                          data, grid);
+    return evaluate({session.task(), recipe, data, grid, &data}, 0).value("knn_top1");
+  };
+  RankGrid alone = testing::self_grid();
+  const double wanted = knn_on(alone);
+  EXPECT_LT(wanted, 1.0) << "samples are their own neighbours";
+  testing::run_grid(1, 3, [&](RankGrid& grid) { EXPECT_DOUBLE_EQ(knn_on(grid), wanted); });
+}
+
 /// Sample i has the label i.
 class Numbered : public SampleSet {
  public:
