@@ -150,7 +150,7 @@ TEST_F(ImportWeights, ClassesHaveTheNamesOfTheConfig) {
     const std::string names = recipe().substr(recipe().find("class_names: "));
     return names.substr(0, names.find('\n')) + ::testing::internal::GetCapturedStderr();
   };
-  const std::string list = "class_names: [n01, n02, n03, a b, e]";
+  const std::string list = R"(class_names: [n01, n02, n03, "a b", e])";
   EXPECT_EQ(names_of(R"("label_names": ["n01", "n02", "n03", "a b", "e"])"), list);
   EXPECT_EQ(names_of(R"("pretrained_cfg": {"label_names": ["n01", "n02", "n03", "a b", "e"]})"),
             list);
