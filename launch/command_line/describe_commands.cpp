@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launch/command_line/command_description.h"
-#include "launch/command_line/shared_options.h"
+#include "launch/command_line/subcommands.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/text.h"
 

@@ -1,4 +1,4 @@
-#include "launch/command_line/shared_options.h"
+#include "launch/command_line/subcommands.h"
 
 #include <fmt/format.h>
 
@@ -86,9 +86,16 @@ CLI::Validator strict_number(const config::Type& type, const Range& range) {
   return {read, config::range_text(range)};
 }
 
-CLI::Validator integer_in(const Range& range) {
-  return strict_number(config::type_of<int64_t>(), range);
+template <class Number>
+CLI::Option* add_number(CLI::App& command, const char* name, Number& number, const Range& range,
+                        const char* doc) {
+  return command.add_option(name, number, doc)
+      ->transform(strict_number(config::type_of<Number>(), range))
+      ->capture_default_str();
 }
+
+template CLI::Option* add_number(CLI::App&, const char*, int64_t&, const Range&, const char*);
+template CLI::Option* add_number(CLI::App&, const char*, double&, const Range&, const char*);
 
 namespace {
 
@@ -109,12 +116,9 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
   add("--expert-maps", arguments.expert_maps,
       "draw which expert each patch of an image is routed to into this new folder, and print what "
       "the regions of each expert look like");
-  command
-      .add_option("--images", arguments.images,
-                  "with --activation-maps or --expert-maps: how many of the validation split, from "
-                  "the first on")
-      ->transform(integer_in(in_range(1, 1000)))
-      ->capture_default_str();
+  add_number(command, "--images", arguments.images, in_range(1, 1000),
+             "with --activation-maps or --expert-maps: how many of the validation split, from the "
+             "first on");
 }
 
 std::string must_be_html(const std::string& file) {
@@ -146,11 +150,8 @@ void add_gate_maps(CLI::App& command, InspectArguments& arguments,
           ->check(must_be_html);
   exclude(gates, others);
   CLI::Option* samples =
-      command
-          .add_option("--samples", arguments.samples,
-                      "with --gates: how many of the validation split, from the first on")
-          ->transform(integer_in(in_range(1, 1000)))
-          ->capture_default_str()
+      add_number(command, "--samples", arguments.samples, in_range(1, 1000),
+                 "with --gates: how many of the validation split, from the first on")
           ->needs(gates);
   command
       .add_option("--prompt", arguments.prompt,
@@ -269,7 +270,7 @@ void add_new(CLI::App& app, ExitCode& code) {
   command
       ->add_option("--experts", arguments->experts,
                    "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
-      ->transform(integer_in(in_range(0, 4096)));
+      ->transform(strict_number(config::type_of<int64_t>(), in_range(0, 4096)));
   offer_values(*command
                     ->add_option("--data", arguments->data,
                                  "a data source. Default: shapes, drawn images, or text")
@@ -324,9 +325,8 @@ void add_predict(CLI::App& app, ExitCode& code) {
           "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
           "a sample a line; -: paths or lines from standard input; key=value sets a key")
       ->type_name("FILE|FOLDER|-|KEY=VALUE");
-  command->add_option("--top-k", arguments->top_k, "classes of each input, most probable first")
-      ->transform(integer_in(at_least(1)))
-      ->capture_default_str();
+  add_number(*command, "--top-k", arguments->top_k, at_least(1),
+             "classes of each input, most probable first");
   command
       ->add_option("--save-images", arguments->images,
                    "restore images by a denoiser, as PNG files in this new folder")
@@ -413,9 +413,7 @@ void add_split(CLI::App& data, ExitCode& code) {
           ""));  // before that one
   command->add_option("--out", arguments->out, "folder to make; default: FOLDER_split")
       ->type_name("DIR");
-  command->add_option("--seed", arguments->seed, "of the draw")
-      ->transform(integer_in(at_least(0)))
-      ->capture_default_str();
+  add_number(*command, "--seed", arguments->seed, at_least(0), "of the draw");
   command->footer(
       "Links are hard, to another disk symbolic; FOLDER stays as it is.\n"
       "Examples:\n  shoal data split photographs --valid 10% --out /data/photographs");

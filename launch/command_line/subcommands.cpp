@@ -13,7 +13,6 @@
 #include <system_error>
 
 #include "launch/check/check.h"
-#include "launch/command_line/shared_options.h"
 #include "launch/convert/export.h"
 #include "launch/convert/fold.h"
 #include "launch/convert/import.h"
@@ -71,7 +70,7 @@ void add_check(CLI::App& app, ExitCode& code) {
   const auto arguments = std::make_shared<CheckArguments>();
   add_recipe(*command, arguments->source);
   command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")
-      ->transform(integer_in(in_range(1, 1'000'000)));
+      ->transform(strict_number(config::type_of<int64_t>(), in_range(1, 1'000'000)));
   command->add_flag(
       "--expressivity", arguments->expressivity,
       "how many linear regions the sparse MLPs can have, with and without permutations");
@@ -163,9 +162,8 @@ void add_eval(CLI::App& app, ExitCode& code) {
           ->check([](const std::string& folder) {
             return folder.empty() ? std::string("must name a folder") : std::string();
           });
-  command->add_option("--count", arguments->images.count, "samples that --images draws")
-      ->transform(integer_in(in_range(1, 1000)))
-      ->capture_default_str()
+  add_number(*command, "--count", arguments->images.count, in_range(1, 1000),
+             "samples that --images draws")
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
                     "without the baselines of the task, which are fitted on the training split");

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <memory>
 
-#include "launch/command_line/shared_options.h"
+#include "launch/command_line/subcommands.h"
 #include "launch/job/launch_info.h"
 #include "launch/predict/generate.h"
 #include "launch/predict/score.h"
@@ -12,36 +12,21 @@ namespace shoal {
 namespace {
 
 void add_sampling(CLI::App& command, GenerateArguments& arguments) {
-  command.add_option("--tokens", arguments.tokens, "tokens of each text at most")
-      ->transform(integer_in(in_range(1, int64_t{1} << 40)))
-      ->capture_default_str();
-  command
-      .add_option("--temperature", arguments.sampling.temperature,
-                  "divides the logits; 0: always the most probable token")
-      ->transform(strict_number(config::type_of<double>(), in_range(0, 1e6)))
-      ->capture_default_str();
-  command
-      .add_option("--top-k", arguments.sampling.top_k,
-                  "choose among this many most probable tokens; 0: among all")
-      ->transform(integer_in(at_least(0)))
-      ->capture_default_str();
-  command
-      .add_option("--top-p", arguments.sampling.top_p,
-                  "choose among the fewest tokens, most probable first, that together have this "
-                  "probability")
-      ->transform(strict_number(config::type_of<double>(), in_range(above(0), 1)))
-      ->capture_default_str();
+  add_number(command, "--tokens", arguments.tokens, in_range(1, int64_t{1} << 40),
+             "tokens of each text at most");
+  add_number(command, "--temperature", arguments.sampling.temperature, in_range(0, 1e6),
+             "divides the logits; 0: always the most probable token");
+  add_number(command, "--top-k", arguments.sampling.top_k, at_least(0),
+             "choose among this many most probable tokens; 0: among all");
+  add_number(command, "--top-p", arguments.sampling.top_p, in_range(above(0), 1),
+             "choose among the fewest tokens, most probable first, that together have this "
+             "probability");
   command.add_option("--seed", arguments.seed, "of the draws; default: run.seed of the recipe")
-      ->transform(integer_in(at_least(0)));
-  command.add_option("--samples", arguments.samples, "texts of each prompt")
-      ->transform(integer_in(in_range(1, 1'000'000)))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--batch", arguments.batch,
-          "texts that are generated at once, over all ranks; changes a text by rounding only")
-      ->transform(integer_in(in_range(1, 1'000'000)))
-      ->capture_default_str();
+      ->transform(strict_number(config::type_of<int64_t>(), at_least(0)));
+  add_number(command, "--samples", arguments.samples, in_range(1, 1'000'000),
+             "texts of each prompt");
+  add_number(command, "--batch", arguments.batch, in_range(1, 1'000'000),
+             "texts that are generated at once, over all ranks; changes a text by rounding only");
 }
 
 }  // namespace
