@@ -204,9 +204,9 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear() override { neighbours_.clear(), own_ = {}; }
+  void clear() override { neighbours_.clear(), own_.reset(); }
   void set_own(std::vector<int64_t> reference_of_sample) override {
-    own_ = {};
+    own_.reset();
     if (!reference_of_sample.empty()) own_ = torch::tensor(reference_of_sample, torch::kInt64);
   }
   void add(const Batch& batch) override {
