@@ -108,7 +108,7 @@ torch::Tensor Decoder::decode(const NewTokens& tokens, KeyValueCache& cache,
   torch::Tensor x_bSC = embed(tokens.token_bS, position_bS, pass.step);
   auto layer = cache.layers.begin();
   for (const auto& module : *blocks_) {
-    const Decoding decoding{decode, *layer++};
+    const DecoderPass::Decoding decoding{decode, *layer++};
     pass.decoding = &decoding;
     x_bSC = module->as<DecoderBlock>()->forward(x_bSC, pass).y;
   }

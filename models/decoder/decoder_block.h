@@ -11,14 +11,13 @@
 // b sequences on this rank  S tokens  C width
 namespace shoal {
 
-/// What a block gets while decoding: the tokens of x then follow those of its cache.
-struct Decoding {
-  const DecodeStep& step;
-  KeyValueCache::Layer& cache;
-};
-
 /// What the blocks of a decoder get beside activations.
 struct DecoderPass {
+  /// While decoding the tokens of x follow those of the layer's cache.
+  struct Decoding {
+    const DecodeStep& step;
+    KeyValueCache::Layer& cache;
+  };
   StepContext step;
   Rotation rotation = {};
   torch::Tensor position_bS = {};      ///< int64

@@ -8,6 +8,7 @@
 
 #include "moe/experts/expert_mlp.h"
 #include "runtime/base/size_limits.h"
+#include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
 #include "runtime/options/config.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/kernels/bias_activation.h"
 #include "tests/moe/experts/expert_kind.h"
 #include "tests/support/gradient_check.h"
 
