@@ -86,7 +86,7 @@ function position(run, step) {
 }
 
 function fullWindow() {
-  const ends = page.runs.map((run, i) => (isChosen(i) ? position(i, run.last_step) : NaN));
+  const ends = page.runs.map((run, i) => position(i, run.last_step));
   return [0, Math.max(0, ...ends.filter(Number.isFinite)) || 1];
 }
 
@@ -131,7 +131,6 @@ function lineKey(slot, hasPoints) {
 // Curves
 
 const isComparison = page.runs.length > 1;
-const isChosen = (run) => !isComparison || view.slotOfRun.has(run);
 
 // Running means with exponential weights, free of a bias to the first values.
 function smooth(values) {
@@ -150,6 +149,7 @@ class CurveFigure {
   constructor(place, data) {
     this.place = place;
     this.data = data;
+    this.isByRun = isComparison && data.by_run;
     this.hidden = new Set();
     this.chart = element("div", {class: "chart", role: "img",
                                  "aria-label": `${data.title}; the table below has its numbers`});
@@ -162,13 +162,12 @@ class CurveFigure {
   }
 
   slot(index) {
-    const run = this.lines[index].run;
-    return this.data.by_run && isComparison ? view.slotOfRun.get(run) : index % mostColours;
+    return this.isByRun ? view.slotOfRun.get(this.lines[index].run) : index % mostColours;
   }
 
   // Takes the lines of chosen runs, and makes their legend.
   chooseLines() {
-    this.shown = this.lines.map((line, index) => index).filter((i) => isChosen(this.lines[i].run));
+    this.shown = [...this.lines.keys()].filter((i) => !this.isByRun || this.slot(i) !== undefined);
     this.values = new Map();
     this.legend.replaceChildren(...this.shown.map((i) => {
       const value = element("b");
@@ -262,6 +261,7 @@ class CurveFigure {
       logscale: this.isLogarithmic,
       legend: "never",
       strokeWidth: 1.6,
+      xAxisHeight: 28,
       fillAlpha: this.shown.length > 3 ? 0.06 : 0.2,
       gridLineColor: colour("--line") + "59",
       axisLineColor: colour("--line"),
@@ -499,7 +499,7 @@ function makeRunChoice() {
   const boxes = page.runs.map((run, i) => {
     const box = element("input", {type: "checkbox"});
     box.checked = i < mostColours;
-    chooseRunIf(box.checked, i);
+    if (box.checked) chooseRun(i, true);
     box.addEventListener("change", () => {
       chooseRun(i, box.checked);
       update();
@@ -509,9 +509,6 @@ function makeRunChoice() {
     form.runs.append(element("label", {}, box, element("span"), run.name));
     return box;
   });
-  function chooseRunIf(isWanted, i) {
-    if (isWanted) chooseRun(i, true);
-  }
   function update() {
     boxes.forEach((box, i) => {
       box.disabled = !box.checked && view.slotOfRun.size === mostColours;
