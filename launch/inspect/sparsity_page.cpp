@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kPictureText =
     "Masks have a row for each output and a column for each input. Of a large one a pixel is the "
@@ -166,12 +166,12 @@ Page sparsity_page(const std::string& title, const SparsityHistory& history) {
   Page page(title);
   page.add_run({{"name", ""}, {"marks", Json::array()}, {"last_step", history.steps.back()}});
   page.begin_section("layers", "Sparse layers");
-  page.add({{"text", kPictureText}});
-  page.add({{"text", kNumberText}});
+  page.add({{"paragraph", kPictureText}});
+  page.add({{"paragraph", kNumberText}});
   page.add_table(summary_of(history));
   for (const SparseLayerHistory& layer : history.layers) {
     page.begin_section(layer.layer, layer.layer);
-    page.add({{"text", fmt::format("{} weights, pattern {}, {} asked for{}", shape_text(layer),
+    page.add({{"paragraph", fmt::format("{} weights, pattern {}, {} asked for{}", shape_text(layer),
                                    history.pattern, percent(layer.density), notes_of(layer))}});
     for (size_t i = 0; i < num_drawn(layer); ++i) {
       if (layer.matrices.size() > 1) page.add({{"heading", short_name(layer, i)}});

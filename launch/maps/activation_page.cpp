@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 /// Picture of a map in which the weight `most` is brightest.
 Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
@@ -102,7 +102,7 @@ void write_activation_page(FileSystem& files, const std::string& folder, const s
   const MapWriter writer(files, folder, maps);
   Page page(title);
   page.begin_section("meaning", "");
-  page.add({{"text", kActivationText}});
+  page.add({{"paragraph", kActivationText}});
   for (const LayerMaps& layer : maps.layers) writer.add_layer(page, layer);
   replace_file(files, folder + "/index.html", page.html());
 }

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 // Colours that the colour-blind can tell apart (Okabe and Ito), with violet in place of black.
 constexpr std::array<Rgb, 8> kUnitColours{{{230, 159, 0},
@@ -110,14 +110,14 @@ void write_expert_page(FileSystem& files, const std::string& folder, const std::
                        const ExpertMaps& maps) {
   Page page(title);
   page.begin_section("meaning", "");
-  page.add({{"text", fmt::format(kExpertText, maps.measured_images, maps.images.size())}});
+  page.add({{"paragraph", fmt::format(kExpertText, maps.measured_images, maps.images.size())}});
   std::vector<Json> inputs;
   for (size_t i = 0; i < maps.images.size(); ++i) {
     inputs.push_back(page_image(files, folder, fmt::format("image-{:03}.png", i), maps.images[i]));
   }
   for (const ExpertMap& layer : maps.layers) {
     page.begin_section(layer.layer, layer.layer);
-    page.add({{"text", fmt::format("{} x {} patches", layer.rows, layer.columns)}});
+    page.add({{"paragraph", fmt::format("{} x {} patches", layer.rows, layer.columns)}});
     page.add({{"table",
                {{"caption", "Regions of " + layer.layer}, {"rows", region_rows(layer.regions)}}}});
     Json pictures = Json::array();

@@ -10,7 +10,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 std::string share_text(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f} %", *share * 100) : "-";
@@ -116,7 +116,7 @@ Page gate_page(const GateMaps& maps) {
   const SampleExtent all = first_tokens(maps.samples);
   const SampleExtent drawn = first_tokens(maps.samples, kMostDrawnTokens);
   page.begin_section("tokens", "Tokens");
-  page.add({{"text",
+  page.add({{"paragraph",
              fmt::format("Under each token stands one box for each layer, in forward order from "
                          "the top: a filled box with the layer's number where the token attends, "
                          "an empty one where it does not. {}Padding is left out. The tables are of "

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits =
@@ -102,7 +102,7 @@ std::string facts_html(const Json& facts) {
 }
 
 std::string block_html(const std::string& kind, const Json& content) {
-  if (kind == "text") return fmt::format("<p>{}</p>\n", escaped(content));
+  if (kind == "paragraph") return fmt::format("<p>{}</p>\n", escaped(content));
   if (kind == "heading") return fmt::format("<h3>{}</h3>\n", escaped(content));
   if (kind == "list") return list_html(content);
   if (kind == "facts") return facts_html(content);

@@ -32,7 +32,7 @@ class Page {
   void begin_section(const std::string& id, const std::string& heading);
 
   /// Adds a block to the section, an object with one of these keys. All texts are plain.
-  /// - "text", "heading": a string
+  /// - "paragraph", "heading": a string
   /// - "list": strings
   /// - "facts": pairs of name and value
   /// - "table": {"caption", "rows", "folded"}. The first row is the head; a cell is a string or

@@ -63,8 +63,8 @@ Json thumbnails(const RunData& run) {
                       mistake.value("predicted_name", as_other.dump()),
                       100 * mistake.at("probability").get<double>());
       pictures.push_back(
-          {{"images",
-            Json::array({Json{{"src", png_address(small)}, {"alt", file}, {"width", kShownWidth}}})},
+          {{"images", Json::array({Json{
+                          {"src", png_address(small)}, {"alt", file}, {"width", kShownWidth}}})},
            {"caption", caption}});
     } catch (const Error&) {  // moved, or of a data set without files: the table has its name
     }
@@ -93,13 +93,13 @@ void add_confusion(const Report& report) {
       const std::vector<CaptionedTable> tables = confusion_tables(run.confusion);
       const auto step = run.confusion.at("step").get<int64_t>();
       report.name_run(run);
-      report.page.add({{"text", fmt::format("By the checkpoint of step {}.", step)}});
+      report.page.add({{"paragraph", fmt::format("By the checkpoint of step {}.", step)}});
       for (const CaptionedTable& table : tables) report.page.add_table(table);
       const Json pictures = thumbnails(run);
       if (!pictures.empty()) report.page.add({{"pictures", pictures}});
     } catch (const Json::exception&) {
       report.page.add(
-          {{"text", "confusion.json: not as `shoal eval --confusion` writes it, left out."}});
+          {{"paragraph", "confusion.json: not as `shoal eval --confusion` writes it, left out."}});
     }
   }
 }

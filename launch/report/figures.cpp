@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 /// The value with as many digits as a picture shows.
 double rounded(double value, int digits) {

@@ -18,11 +18,11 @@ void add_heats(Page& page, const char* heading, const char* meaning,
                const std::vector<HeatFigure>& figures) {
   if (figures.empty()) return;
   page.add({{"heading", heading}});
-  page.add({{"text", meaning}});
+  page.add({{"paragraph", meaning}});
   const size_t drawn = std::min(figures.size(), kMostHeatFigures);
   for (size_t i = 0; i < drawn; ++i) add_heat(page, figures[i]);
   if (drawn == figures.size()) return;
-  page.add({{"text", fmt::format("The first {} of {} layers are drawn.", drawn, figures.size())}});
+  page.add({{"paragraph", fmt::format("The first {} of {} layers are drawn.", drawn, figures.size())}});
 }
 
 struct LoadFigures {
@@ -125,7 +125,7 @@ void add_numbers(const Report& report, size_t run, const std::vector<LayerRecord
     }
   }
   if (constants.empty()) return;
-  report.page.add({{"text", fmt::format("The same in all layers throughout: {}.", constants)}});
+  report.page.add({{"paragraph", fmt::format("The same in all layers throughout: {}.", constants)}});
 }
 
 /// Heat maps of all gates' rates by position in the context, on one scale.

@@ -53,7 +53,7 @@ void add_figures(const Report& report, const std::vector<RunMetric>& metrics) {
                              value_text(metric.lines.front().curve->last().value, info.quantity));
   }
   if (!constants.empty()) {
-    report.page.add({{"text", fmt::format("The same throughout: {}.", constants)}});
+    report.page.add({{"paragraph", fmt::format("The same throughout: {}.", constants)}});
   }
 }
 

@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-using Json = Page::Json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t kShownSide = 128;  ///< of small pictures, in the page's pixels
 

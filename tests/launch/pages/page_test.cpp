@@ -22,7 +22,7 @@ TEST(Page, IsOneDocumentOfItsData) {
   Page page("A & B {{data}}");
   page.begin_section("empty", "Empty");
   page.begin_section("one", "One <b>");
-  page.add({{"text", "</script> & {{data}}"}});
+  page.add({{"paragraph", "</script> & {{data}}"}});
   page.add({{"heading", "heading"}});
   page.add({{"list", {"x", "y"}}});
   page.add({{"facts", Page::Json::array({Page::Json::array({"name", "<value>"})})}});

@@ -131,7 +131,7 @@ struct Results {
   std::vector<torch::Tensor> grads;
 };
 
-Results run(const NarrowCase& test, torch::Dtype compute, torch::Dtype master) {
+Results run_case(const NarrowCase& test, torch::Dtype compute, torch::Dtype master) {
   const Built layer = test.build(master);
   uint64_t seed = 10;
   for (const torch::Tensor& parameter : layer.module->parameters()) {
@@ -153,8 +153,8 @@ class NarrowLayer : public ::testing::TestWithParam<NarrowCase> {};
 
 TEST_P(NarrowLayer, IsThatOfFloat64ToRoundingWithFloat32Parameters) {
   constexpr double kEpsilon = 0.00390625;
-  const Results expected = run(GetParam(), torch::kFloat64, torch::kFloat64);
-  const Results actual = run(GetParam(), torch::kBFloat16, torch::kFloat32);
+  const Results expected = run_case(GetParam(), torch::kFloat64, torch::kFloat64);
+  const Results actual = run_case(GetParam(), torch::kBFloat16, torch::kFloat32);
   EXPECT_EQ(actual.y.scalar_type(), torch::kBFloat16);
   EXPECT_EQ(actual.x_grad.scalar_type(), torch::kBFloat16);
   // A handful of stages, each rounded once relative to its largest value.

@@ -42,7 +42,7 @@ std::vector<BaselineScore> scores_of(const DenoiseBaselines& baselines, const Ba
   return baselines.scores(baselines.evaluate(batch));
 }
 
-std::vector<std::string> names_of(const std::vector<BaselineScore>& scores) {
+std::vector<std::string> score_names(const std::vector<BaselineScore>& scores) {
   std::vector<std::string> names;
   for (const BaselineScore& score : scores) names.push_back(score.name);
   return names;
@@ -79,7 +79,7 @@ TEST(DenoiseBaselines, WithoutTrainingImagesAreTheNoisyInput) {
   const DenoiseBaselines baselines(kNoise, kShape, 4, torch::kCPU);
   const Batch batch = smooth_images(0, 20);
   const auto scores = scores_of(baselines, batch);
-  ASSERT_THAT(names_of(scores), ElementsAre("noisy"));
+  ASSERT_THAT(score_names(scores), ElementsAre("noisy"));
   const torch::Tensor image = noisy(batch, kEvaluationNoise), clean = batch.image_bCHW();
   EXPECT_NEAR(scores[0].metrics[0].value, psnr(image, clean).mean().item<double>(), 1e-9);
   EXPECT_NEAR(scores[0].metrics[1].value, ssim(image, clean).mean().item<double>(), 1e-9);
@@ -127,7 +127,7 @@ TEST(DenoiseBaselines, LinearMmseIsItsClosedForm) {
   const torch::Tensor image =
       (mean_x + (seen - mean_y).matmul(map)).clamp(0.0, 1.0).view({10, 1, 8, 8});
   const auto scores = scores_of(baselines, valid);
-  ASSERT_THAT(names_of(scores),
+  ASSERT_THAT(score_names(scores),
               ElementsAre("noisy", "gaussian_blur", "patch_affine", "linear_mmse"));
   EXPECT_NEAR(scores[3].metrics[0].value, psnr(image, valid.image_bCHW()).mean().item<double>(),
               1e-6);

@@ -371,7 +371,8 @@ TEST_F(LmTest, RefusesDataWithoutLabelledTokensAndModelsThatAreNotCausal) {
   };
   const auto make_whole = [](const std::string&, Features) { return std::make_shared<Whole>(); };
   try {
-    Registry<Task>::create(Choice<Task>("lm"), {{}, kBytes, make_whole});
+    const Task::Context context{ModelContext(), kBytes, make_whole};
+    Registry<Task>::create(Choice<Task>("lm"), context);
     ADD_FAILURE();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("task.name: lm needs a causal model.backbone"));
