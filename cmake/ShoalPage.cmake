@@ -1,14 +1,14 @@
 # page_template.cpp: the template of pages (launch/pages/page.html) with its style and scripts, and
 # dygraphs, which draws curves, as bytes of the program.
 set(page_dir "${PROJECT_SOURCE_DIR}/launch/pages")
-foreach(name IN ITEMS page.html page.css page.js)
+foreach(name IN ITEMS page.html page.css maps.js page.js)
   file(READ "${page_dir}/${name}" ${name})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page_dir}/${name}")
 endforeach()
 file(READ "${SHOAL_DYGRAPHS}/dygraph.min.css" dygraph_css)
 file(READ "${SHOAL_DYGRAPHS}/dygraph.min.js" dygraph_js)
 set(style "${dygraph_css}\n${page.css}")
-set(script "${dygraph_js}\n${page.js}")
+set(script "${dygraph_js}\n${maps.js}\n${page.js}")
 foreach(part IN ITEMS style script)
   string(REPLACE "{{${part}}}" "${${part}}" page.html "${page.html}")
 endforeach()

@@ -171,7 +171,8 @@ Page sparsity_page(const std::string& title, const SparsityHistory& history) {
   page.add_table(summary_of(history));
   for (const SparseLayerHistory& layer : history.layers) {
     page.begin_section(layer.layer, layer.layer);
-    page.add({{"paragraph", fmt::format("{} weights, pattern {}, {} asked for{}", shape_text(layer),
+    page.add(
+        {{"paragraph", fmt::format("{} weights, pattern {}, {} asked for{}", shape_text(layer),
                                    history.pattern, percent(layer.density), notes_of(layer))}});
     for (size_t i = 0; i < num_drawn(layer); ++i) {
       if (layer.matrices.size() > 1) page.add({{"heading", short_name(layer, i)}});

@@ -39,7 +39,8 @@ class Page {
   ///   {"text", "colour"}; a folded table is opened by a click.
   /// - "pictures": list of {"images", "caption"}; an image has "src", "alt", and optionally
   ///   "width". With "heads", titles of equal parts of the image stand above it, "gap" % apart
-  /// - "curves", "heat", "tokens": a figure as page.js draws it, with its "title"; "table" beside
+  /// - "curves", "heat", "tokens": a figure as page.js or maps.js draws it, with its "title";
+  /// "table" beside
   ///   it has its numbers
   void add(Json block);
   void add_table(const CaptionedTable& table, bool is_folded = false);

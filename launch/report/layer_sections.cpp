@@ -22,7 +22,8 @@ void add_heats(Page& page, const char* heading, const char* meaning,
   const size_t drawn = std::min(figures.size(), kMostHeatFigures);
   for (size_t i = 0; i < drawn; ++i) add_heat(page, figures[i]);
   if (drawn == figures.size()) return;
-  page.add({{"paragraph", fmt::format("The first {} of {} layers are drawn.", drawn, figures.size())}});
+  page.add(
+      {{"paragraph", fmt::format("The first {} of {} layers are drawn.", drawn, figures.size())}});
 }
 
 struct LoadFigures {
@@ -125,7 +126,8 @@ void add_numbers(const Report& report, size_t run, const std::vector<LayerRecord
     }
   }
   if (constants.empty()) return;
-  report.page.add({{"paragraph", fmt::format("The same in all layers throughout: {}.", constants)}});
+  report.page.add(
+      {{"paragraph", fmt::format("The same in all layers throughout: {}.", constants)}});
 }
 
 /// Heat maps of all gates' rates by position in the context, on one scale.

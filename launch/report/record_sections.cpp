@@ -119,7 +119,8 @@ void add_differences(const Report& report) {
     rows.push_back(std::move(cells));
   }
   add_rows(report, "Keys whose values differ", rows);
-  if (rows.size() == 1 && !paths.empty()) report.page.add({{"paragraph", "The recipes are equal."}});
+  if (rows.size() == 1 && !paths.empty())
+    report.page.add({{"paragraph", "The recipes are equal."}});
 }
 
 void add_recipe(const Report& report, const RunData& run) {
