@@ -36,9 +36,17 @@ std::string kind_of(const OptionDescription& option) {
   return "text";
 }
 
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+  return text;
+}
+
 /// The text as one word in single quotes, for bash and zsh.
 std::string quoted(const std::string& text) {
-  return fmt::format("'{}'", replace_all(text, "'", "'\\''"));
+  return fmt::format("'{}'", replaced(text, "'", "'\\''"));
 }
 
 std::vector<std::string> names_of(const std::vector<CommandDescription>& commands) {
@@ -161,7 +169,7 @@ _shoal_keys() {
 /// The text within an `_arguments` specification.
 std::string zsh_text(std::string text) {
   for (const char* special : {"\\", "[", "]", ":"}) {
-    text = replace_all(text, special, std::string("\\") + special);
+    text = replaced(text, special, std::string("\\") + special);
   }
   return text;
 }
@@ -192,7 +200,7 @@ std::string zsh_option(const OptionDescription& option) {
 }
 
 std::string zsh_function(const std::string& path) {
-  return path.empty() ? "_shoal_program_" : "_shoal_" + replace_all(path, " ", "_") + "_";
+  return path.empty() ? "_shoal_program_" : "_shoal_" + replaced(path, " ", "_") + "_";
 }
 
 std::string zsh_script(const CommandDescription& program) {
@@ -213,7 +221,7 @@ std::string zsh_script(const CommandDescription& program) {
       functions += " \\\n    '1: :->command' '*:: :->below'\n  case $state in\n    command)\n";
       functions += "      local commands=(";
       for (const CommandDescription& below : command.commands) {
-        functions += "\n        " + quoted(below.name + ":" + replace_all(below.doc, ":", "\\:"));
+        functions += "\n        " + quoted(below.name + ":" + replaced(below.doc, ":", "\\:"));
       }
       functions += ")\n      _describe command commands ;;\n    below)\n      case $line[1] in\n";
       for (const CommandDescription& below : command.commands) {
@@ -267,7 +275,7 @@ complete -c shoal -f
 )fish";
 
 std::string fish_quoted(const std::string& text) {
-  return fmt::format("'{}'", replace_all(replace_all(text, "\\", "\\\\"), "'", "\\'"));
+  return fmt::format("'{}'", replaced(replaced(text, "\\", "\\\\"), "'", "\\'"));
 }
 
 std::string fish_values(const OptionDescription& option) {

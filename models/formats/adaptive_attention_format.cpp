@@ -230,13 +230,17 @@ class AdaptiveAttentionFormat : public WeightFormat {
     mistakes.throw_if_any(fmt::format("'{}' is an unsupported denoiser:", weights.path()));
   }
 
+  static bool is_published_size(const AdaptiveAttention::Options& model, int64_t image_size) {
+    const AdaptiveAttention::Options published;
+    return sizes_of(model, image_size) == sizes_of(published, kPublishedImageSize) &&
+           model.hidden == hidden_width(published);
+  }
+
   /// Sets heads and k from config.json, since weights do not show them.
   static void set_heads_and_keys(const ForeignConfig& config, AdaptiveAttention::Options& model,
                                  int64_t image_size, ModelRecipe& recipe) {
     const AdaptiveAttention::Options published;
-    const bool is_published =
-        sizes_of(model, image_size) == sizes_of(published, kPublishedImageSize) &&
-        model.hidden == hidden_width(published);
+    const bool is_published = is_published_size(model, image_size);
     const auto tell = [&](const char* key, const char* theirs, const std::string& value) {
       const std::string why = config.is_there() ? fmt::format("config.json lacks {}", theirs)
                                                 : "there is no config.json";

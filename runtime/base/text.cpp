@@ -135,13 +135,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::string replace_all(std::string text, std::string_view what, std::string_view by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) {
-    text.replace(at, what.size(), by);
-  }
-  return text;
-}
-
 std::string join_words(const std::vector<std::string>& words, std::string_view separator) {
   std::string text;
   for (const std::string& word : words) {

@@ -45,9 +45,6 @@ std::string human_bytes(double bytes);
 /// Splits at each separator; "a,,b," gives "a", "" and "b", without an empty part at the end.
 std::vector<std::string> split(std::string_view text, char separator);
 
-/// Puts `by` in the place of each `what`, which is not empty; what it brings is not replaced again.
-std::string replace_all(std::string text, std::string_view what, std::string_view by);
-
 /// Joins words: "a, b, c".
 std::string join_words(const std::vector<std::string>& words, std::string_view separator = ", ");
 

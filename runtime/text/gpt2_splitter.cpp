@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <new>
 #include <stdexcept>
-#include <utility>
 
-#include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -40,7 +38,10 @@ constexpr std::string_view kCuts =
 }
 
 Gpt2Splitter::Code compile(std::string pattern) {
-  pattern = replace_all(std::move(pattern), "SPACES", kSpaces);
+  constexpr std::string_view kName = "SPACES";
+  for (size_t at = 0; (at = pattern.find(kName, at)) != std::string::npos;) {
+    pattern.replace(at, kName.size(), kSpaces);
+  }
   int error = 0;
   size_t place = 0;
   Gpt2Splitter::Code code(
