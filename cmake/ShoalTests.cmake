@@ -313,7 +313,7 @@ if(SHOAL_CHROMIUM)
             "${PROJECT_SOURCE_DIR}/tests/browser/report.py" "${SHOAL_CHROMIUM}"
             $<TARGET_FILE:shoal>)
   set_tests_properties(browser_report
-    PROPERTIES LABELS browser TIMEOUT 600 PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
+    PROPERTIES LABELS browser TIMEOUT 900 PROCESSORS 2 ENVIRONMENT OMP_NUM_THREADS=1)
 else()
   set(SHOAL_TEST_BROWSER "none: the tests of label browser are left out (apt-get install chromium)")
 endif()

@@ -31,12 +31,13 @@
     const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
     return (high + 0.05) / (low + 0.05);
   };
+  const backgrounds = new Map([[null, [255, 255, 255]]]);
   const background = (element) => {
-    const layers = [];
-    for (let e = element; e; e = e.parentElement) {
-      layers.push(parse(getComputedStyle(e).backgroundColor));
+    if (!backgrounds.has(element)) {
+      const own = parse(getComputedStyle(element).backgroundColor);
+      backgrounds.set(element, over(own, background(element.parentElement)));
     }
-    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+    return backgrounds.get(element);
   };
   const is_shown = (element) => {
     const box = element.getBoundingClientRect();
