@@ -14,8 +14,8 @@ namespace shoal {
 namespace {
 
 /// The maximum sequence length.
-int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& data,
-                        std::string_view who) {
+int64_t context_of(const std::optional<int64_t>& context, const DataShape& data,
+                   std::string_view who) {
   require_tokens(data, "model.backbone", who);
   const int64_t tokens = context.value_or(data.sequence);
   if (tokens >= data.sequence) return tokens;
@@ -29,7 +29,7 @@ int64_t decoder_context(const std::optional<int64_t>& context, const DataShape& 
 Decoder::Decoder(const Shape& shape, const Context& context)
     : compute_dtype_(context.build.compute_dtype),
       shape_(shape),
-      context_(decoder_context(shape.context, context.data, shape.name)),
+      context_(context_of(shape.context, context.data, shape.name)),
       tokens_(context.data.sequence),
       features_(context.features),
       recomputes_(context.build.recomputes) {

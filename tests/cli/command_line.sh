@@ -18,8 +18,8 @@ expect 2 "did you mean '--world'?" check r.yaml --wrold 3
 expect 2 "recipe is required" check
 expect 10 "did you mean" check quickstrat
 # A shipped recipe has a name; a file here that may be meant is not passed over.
-expect 10 "configs/quickstart.yaml:29:1: train.steps" check quickstart train.steps=3
-expect 10 "configs/gpt2/s.yaml" check gpt2/s train.steps=3
+expect 10 "train.steps=3: unknown key" check quickstart train.steps=3
+expect 10 "train.steps=3: unknown key" check gpt2/s train.steps=3
 touch quickstart.yaml
 expect 10 "did you mean 'quickstart.yaml'" check quickstart
 rm quickstart.yaml

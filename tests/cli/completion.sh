@@ -80,8 +80,7 @@ offers bytes data tokenize a.txt --tokenizer ''
 
 # The exit codes of the manual are those of docs/troubleshooting.md.
 sed -n '/^\.SH EXIT STATUS/,/^\.PP/s/^\.B \([0-9]*\)$/\1/p' shoal.1 | sort -n >in_manual
-grep '^Exit codes:' "$root/docs/troubleshooting.md" | sed 's/ Reserved:.*//' | grep -oE '(: |· )[0-9]+' |
-  grep -oE '[0-9]+' | grep -vx 1 | sort -n >on_page
+sed -n 's/^| \([0-9]*\) | .*/\1/p' "$root/docs/troubleshooting.md" | grep -vx 1 | sort -n >on_page
 diff in_manual on_page || fail "exit codes of manual and docs/troubleshooting.md differ"
 if command -v groff >/dev/null; then
   groff -man -Tutf8 -ww -z shoal.1 2>warnings

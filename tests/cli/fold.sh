@@ -43,7 +43,7 @@ moments = runs["layers"][0]["matrices"][0]["checkpoints"]
 assert [m["permutation"]["soft"] for m in moments] == [True, False, False, False], moments
 ' || fail "inspect --sparsity: $(cat output)"
 expect 0 answered inspect run --sparsity -o page.html
-grep -q '<figure class="plot">' page.html || fail "the page has no curves"
+grep -q '<figure class="plot curves">' page.html || fail "the page has no curves"
 expect 0 "$program" train "$tiny" run.root=. run.name=dense parallel.expert_ranks=1 train.duration=1step
 expect 2 answered inspect dense --sparsity
 grep -q 'has no sparse layers' output || fail "not named: $(cat output)"

@@ -1,7 +1,6 @@
 #include "runtime/data/transforms/image_changes.h"
 
 #include <cstring>
-#include <tuple>
 
 #include "runtime/device/cpu_clones.h"
 #include "runtime/options/registry.h"
@@ -92,9 +91,7 @@ SHOAL_CPU_CLONES void blend_rows(const uint8_t* pixel, int64_t count, float fact
 /// Takes the colours away and keeps three channels.
 class Grey final : public PixelTransform {
  public:
-  struct Options {
-    static constexpr auto fields() { return std::tuple{}; }
-  };
+  using Options = NoOptions;
 
   explicit Grey(const Options&) {}
   void apply(EditedImage& image, const TransformDraws&) const override { make_grey(image); }

@@ -152,7 +152,8 @@ TEST_F(ImageFolder, RefusesNamesThatAreNoList) {
   };
   EXPECT_THAT(mistakes("class_names=[cat]"),
               ElementsAre(HasSubstr("1 names, and data.classes is 2")));
-  EXPECT_THAT(mistakes("class_names=[cat, cat]"), ElementsAre(HasSubstr("'cat' repeats")));
+  EXPECT_THAT(mistakes("class_names=[cat, cat]"),
+              ElementsAre(HasSubstr("'cat' is empty, repeats")));
   EXPECT_THAT(mistakes("class_names=[cat, '']"), ElementsAre(HasSubstr("the text is empty")));
 }
 
