@@ -179,6 +179,7 @@ def check_hover(browser):
 
 
 def window_of(browser, title):
+    expect(wait_for(browser, f"!!{figure(title)}.graph"), f"'{title}' is not drawn")
     return browser.evaluate(f"{figure(title)}.graph.xAxisRange()")
 
 
