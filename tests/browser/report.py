@@ -133,6 +133,7 @@ def legend(browser, title):
 def place_in(browser, title, x, y):
     """A point of a chart, by shares of its width and height."""
     browser.evaluate(f"{figure(title)}.place.scrollIntoView({{block: 'center'}})")
+    wait_for(browser, f"{figure(title)}.graph && !{figure(title)}.isOld")
     left, top, width, height = browser.evaluate(
         f"(() => {{ const b = {figure(title)}.chart.getBoundingClientRect(); "
         "return [b.left, b.top, b.width, b.height] })()")
@@ -179,7 +180,7 @@ def check_hover(browser):
 
 
 def window_of(browser, title):
-    expect(wait_for(browser, f"!!{figure(title)}.graph"), f"'{title}' is not drawn")
+    wait_for(browser, f"{figure(title)}.graph && !{figure(title)}.isOld")
     return browser.evaluate(f"{figure(title)}.graph.xAxisRange()")
 
 
@@ -216,7 +217,7 @@ def variation(browser, title):
 
 
 def check_choices(browser):
-    browser.open(address("resumed/report.html"), 1280, "light")
+    browser.open(address("resumed/report.html"), 1280, "dark")
     title = "gradient norm before clipping"
     place_in(browser, title, 0, 0)
     wait_for(browser, f"!{figure(title)}.isOld")
