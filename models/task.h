@@ -90,9 +90,9 @@ class References {
   virtual int64_t most_samples() const = 0;
   /// Removes the samples of the previous evaluation.
   virtual void clear() = 0;
-  /// Tells for each sample that is evaluated next which reference is the sample itself, -1: none.
-  /// Empty: all references are other samples, as after clear().
-  virtual void set_own(std::vector<int64_t> reference_of_sample) = 0;
+  /// Tells for each sample of the batch that is evaluated next which reference is the sample
+  /// itself, -1: none; int64 [b]. Undefined: all references are other samples, as after clear().
+  virtual void set_own(torch::Tensor reference_b) = 0;
   /// Adds labelled training samples of this rank, without augmentation. Collective, b may be 0.
   virtual void add(const Batch& batch) = 0;
 };

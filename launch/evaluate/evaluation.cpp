@@ -35,15 +35,17 @@ std::vector<double> load_shares(const MoeReport& layer) {
   return shares;
 }
 
-/// Marks which of the task's references are samples of a split.
-using MarkOwn = std::function<void(const OpenSplit& split)>;
+/// Tells which of the task's references each sample of a split is, int64 [samples], -1: none.
+/// Undefined for a task without references.
+using FindOwn = std::function<torch::Tensor(const OpenSplit& split)>;
 
 /// Gives a task that keeps references new ones from data.train, evenly spaced. Collective. nullopt
 /// if interrupted. Throws DataError on every rank if data.train cannot be opened or is empty.
-std::optional<MarkOwn> add_references(const EvaluationParts& parts,
+std::optional<FindOwn> add_references(const EvaluationParts& parts,
                                       const Interrupted& interrupted) {
   References* references = parts.task.references();
-  if (references == nullptr || references->most_samples() == 0) return [](const OpenSplit&) {};
+  if (references == nullptr || references->most_samples() == 0)
+    return [](const OpenSplit&) { return torch::Tensor(); };
   std::optional<OpenSplit> opened;
   on_every_rank(*parts.grid.world, [&] {
     if (parts.train_data != nullptr) return;
@@ -64,20 +66,20 @@ std::optional<MarkOwn> add_references(const EvaluationParts& parts,
   }
   std::map<int64_t, int64_t> reference_at;  // by place in the files
   for (int64_t i = 0; i < samples->size(); ++i) reference_at.emplace(samples->place(i), i);
-  return [references, reference_at, files = train.fingerprint](const OpenSplit& split) {
-    std::vector<int64_t> own;
+  return [reference_at, files = train.fingerprint](const OpenSplit& split) {
+    std::vector<int64_t> own(static_cast<size_t>(split.samples->size()), -1);
     const bool is_same = !files.empty() && split.fingerprint == files;
     for (int64_t i = 0; is_same && i < split.samples->size(); ++i) {
       const auto reference = reference_at.find(split.samples->place(i));
-      own.push_back(reference == reference_at.end() ? -1 : reference->second);
+      if (reference != reference_at.end()) own[static_cast<size_t>(i)] = reference->second;
     }
-    references->set_own(std::move(own));
+    return torch::tensor(own, torch::kInt64);
   };
 }
 
-/// Evaluates the task on parts.data alone, with the references that it has.
-std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, int64_t step,
-                                         RouterAgreement* agreement,
+/// Evaluates the task on parts.data alone, with the references that it has. `own_N`: of FindOwn.
+std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, torch::Tensor own_N,
+                                         int64_t step, RouterAgreement* agreement,
                                          const Interrupted& interrupted) {
   LoaderSettings settings = loader_settings(parts.recipe, parts.data, parts.grid);
   if (parts.each_batch) settings.cut.group = 1;
@@ -92,6 +94,10 @@ std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, int64_t s
     if (interrupted && interrupted()) return std::nullopt;
     batch->context.step = step;
     const torch::Tensor place_b = batch->context.sample_b;
+    if (own_N.defined()) {
+      own_N = own_N.to(place_b.device());
+      parts.task.references()->set_own(own_N.index_select(0, place_b));
+    }
     if (parts.each_batch) batch->context.sample_b = torch::zeros_like(place_b);
     const EvalOutput output = parts.task.evaluate(*batch);
     add_sums(output.sums, totals);
@@ -265,16 +271,15 @@ std::optional<Evaluation> evaluate(const EvaluationParts& parts, int64_t step,
                                    RouterAgreement* agreement, const Interrupted& interrupted) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
-  const std::optional<MarkOwn> mark_own = add_references(parts, interrupted);
-  if (!mark_own) return std::nullopt;
-  (*mark_own)(parts.data);
-  std::optional<Evaluation> result = evaluate_split(parts, step, agreement, interrupted);
+  const std::optional<FindOwn> find_own = add_references(parts, interrupted);
+  if (!find_own) return std::nullopt;
+  std::optional<Evaluation> result =
+      evaluate_split(parts, (*find_own)(parts.data), step, agreement, interrupted);
   if (!result) return std::nullopt;
   for (const OpenSet& set : parts.sets) {
-    (*mark_own)(set.data);
     EvaluationParts own{parts.task, parts.recipe, set.data, parts.grid};
     own.progress = parts.progress;
-    const auto of_set = evaluate_split(own, step, nullptr, interrupted);
+    const auto of_set = evaluate_split(own, (*find_own)(set.data), step, nullptr, interrupted);
     if (!of_set) return std::nullopt;
     add_set_metrics(set.name, of_set->metrics, of_set->samples, result->metrics);
   }

@@ -156,8 +156,7 @@ class MocoV3 : public Task, public References {
     add("contrast_top1", is_own_b.sum(), samples);
     add("feature_std", queries.rows.std(0, /*unbiased=*/false).mean() * samples, samples);
     if (neighbours_.size() > 0) {
-      const torch::Tensor own_b = own_references(batch.context.sample_b);
-      add("knn_top1", (neighbours_.classify(query.pooled_bD, own_b) == batch.label_b).sum(),
+      add("knn_top1", (neighbours_.classify(query.pooled_bD, own_b_) == batch.label_b).sum(),
           samples);
     }
     result.sums.push_back(router_agreement(query.moe, key.moe));
@@ -204,11 +203,8 @@ class MocoV3 : public Task, public References {
 
   References* references() override { return this; }
   int64_t most_samples() const override { return has_labels_ ? options_.references : 0; }
-  void clear() override { neighbours_.clear(), own_.reset(); }
-  void set_own(std::vector<int64_t> reference_of_sample) override {
-    own_.reset();
-    if (!reference_of_sample.empty()) own_ = torch::tensor(reference_of_sample, torch::kInt64);
-  }
+  void clear() override { neighbours_.clear(), own_b_.reset(); }
+  void set_own(torch::Tensor reference_b) override { own_b_ = std::move(reference_b); }
   void add(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
     neighbours_.add(backbone_->forward(input_of(batch), batch.context).pooled_bD, batch.label_b,
@@ -239,13 +235,6 @@ class MocoV3 : public Task, public References {
   }
 
   bool compares_neighbours() const { return most_samples() > 0; }
-
-  /// For NearestNeighbours::classify.
-  torch::Tensor own_references(const torch::Tensor& sample_b) {
-    if (!own_.defined()) return {};
-    own_ = own_.to(sample_b.device());
-    return own_.index_select(0, sample_b);
-  }
 
   torch::Tensor query_of(const torch::Tensor& feature_bD, bool is_training) {
     return predictor_->forward(projector_->forward(feature_bD, is_training), is_training);
@@ -283,7 +272,7 @@ class MocoV3 : public Task, public References {
   std::shared_ptr<Backbone> backbone_, key_backbone_;
   ProjectionHead projector_{nullptr}, predictor_{nullptr}, key_projector_{nullptr};
   NearestNeighbours neighbours_;
-  torch::Tensor own_;  ///< of set_own, by sample; undefined: none
+  torch::Tensor own_b_;  ///< of set_own
 };
 
 const Registration<Task, MocoV3> registered_moco_v3{

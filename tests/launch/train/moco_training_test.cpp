@@ -203,7 +203,7 @@ TEST(MocoInTraining, EvaluationLooksForNeighboursAmongTrainingSamples) {
 }
 
 // A file is evaluated by itself: no sample is a neighbour of its own, also among some that are
-// drawn and in a set; samples of another file have no part in it.
+// drawn and in a set, and if each is computed apart; samples of another file have no part in it.
 TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
   SessionInTraining run(moco({"task.references=20", "task.neighbours=1"}));
   run.data.fingerprint = "the file";
@@ -217,7 +217,7 @@ TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
   std::vector<OpenSet> sets(1);
   sets[0] = {"some", opened("the file", 9)};
   Task& task = run.session.task();
-  const auto right_of = [&](const OpenSplit& split, bool leaves_out) {
+  const auto right_of = [&](const OpenSplit& split, bool leaves_out, bool is_apart = false) {
     const torch::NoGradGuard no_grad;
     task.references()->clear();
     const auto references = spread_samples(*run.data.samples, 20);
@@ -230,11 +230,18 @@ TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
         if (references->place(n) == split.samples->place(i)) own.back() = n;
       }
     }
-    task.references()->set_own(own);
-    EvalLoader loader(*split.samples, loader_settings(run.recipe, split, run.grid));
+    LoaderSettings settings = loader_settings(run.recipe, split, run.grid);
+    if (is_apart) settings.cut.group = 1;
+    EvalLoader loader(*split.samples, settings);
     double right = 0.0;
-    while (const auto batch = loader.next())
+    while (auto batch = loader.next()) {
+      torch::Tensor& sample_b = batch->context.sample_b;
+      if (leaves_out) {
+        task.references()->set_own(torch::tensor(own, torch::kInt64).index_select(0, sample_b));
+      }
+      if (is_apart) sample_b = torch::zeros_like(sample_b);
       right += testing::sum_of(task.evaluate(*batch), "knn_top1");
+    }
     return right / static_cast<double>(split.samples->size());
   };
   const auto knn = [&](const OpenSplit& split) {
@@ -246,6 +253,10 @@ TEST(MocoInTraining, SamplesAreNoNeighboursOfTheirOwn) {
   EXPECT_DOUBLE_EQ(knn(all), right_of(all, true));
   EXPECT_DOUBLE_EQ(knn(sets[0].data), right_of(sets[0].data, true));
   EXPECT_DOUBLE_EQ(knn(other), right_of(other, false));
+  EvaluationParts apart{task, run.recipe, all, run.grid, &run.data};
+  apart.each_batch = [](const torch::Tensor&, const Batch&, const EvalOutput&) {};
+  EXPECT_DOUBLE_EQ(evaluate(apart, 0).value("knn_top1"), right_of(all, true, true));
+  EXPECT_NE(right_of(all, true, true), right_of(all, false, true));
   EXPECT_NE(right_of(all, true), right_of(all, false));
   EXPECT_NE(right_of(sets[0].data, true), right_of(sets[0].data, false));
 }

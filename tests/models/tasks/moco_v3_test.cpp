@@ -177,8 +177,7 @@ TEST_F(MocoV3Test, EvaluationReportsWhatItSees) {
     for (int64_t n = 0; n * stride < kImages; ++n) own_b[n * stride] = n;
     task_->references()->clear();
     task_->references()->add(batch);
-    const auto* own = own_b.const_data_ptr<int64_t>();
-    task_->references()->set_own({own, own + kImages});
+    task_->references()->set_own(own_b);
     EXPECT_EQ(sum_of(task_->evaluate(batch), "knn_top1"),
               (neighbours.classify(query.pooled_bD, own_b) == batch.label_b).sum().item<double>());
   }
