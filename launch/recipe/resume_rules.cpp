@@ -25,6 +25,7 @@ std::vector<ChangedKey> differences_of(Recipe checkpoint, Recipe recipe) {
   for (Recipe* side : {&checkpoint, &recipe}) {
     config::resolve_all(ResolvedOn::kComparison, config::type_of<Recipe>(), side);
     fix_normalisation(side->data);
+    for (auto& set : side->evaluate.sets) fix_normalisation(set.options);
   }
   const auto real = config::diff(config::to_node(checkpoint), config::to_node(recipe));
   std::erase_if(changed, [&real](const ChangedKey& key) {

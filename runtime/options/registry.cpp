@@ -68,7 +68,7 @@ const void* ChoiceValue::options_of_type(const Type& wanted) const {
 
 void visit_all(const Type& type, void* object,
                const std::function<void(const Type& type, void* object)>& visit) {
-  if (type.kind == Kind::kOptional || type.kind == Kind::kList) {
+  if (type.element != nullptr) {  // optionals, lists and maps of sections
     for (std::size_t i = 0; i < type.size(object); ++i) {
       visit_all(type.element(), const_cast<void*>(type.at(object, i)), visit);
     }

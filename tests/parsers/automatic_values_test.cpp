@@ -11,6 +11,7 @@
 #include "runtime/options/config_keys.h"
 #include "runtime/options/config_reader.h"
 #include "runtime/options/config_writer.h"
+#include "runtime/options/option_map.h"
 #include "tests/parsers/sample_recipe.h"
 #include "tests/support/config_error.h"
 
@@ -58,7 +59,10 @@ const AutomaticValues<Stack> automatic_stack(ResolvedOn::kComparison);
 
 struct Tree {
   std::optional<Stack> model;
-  static constexpr auto fields() { return std::tuple{field("model", &Tree::model, "")}; }
+  OptionMap<Stack> others;
+  static constexpr auto fields() {
+    return std::tuple{field("model", &Tree::model, ""), field("others", &Tree::others, "")};
+  }
 };
 
 Tree read_tree(const std::string& text) {
@@ -82,7 +86,8 @@ TEST(AutomaticValues, AreInTheRecipeOnceItIsRead) {
             "      losses: []\n"
             "      hidden: 12\n"
             "  width: 3\n"
-            "  hidden: auto\n");
+            "  hidden: auto\n"
+            "others: {}\n");
 }
 
 TEST(AutomaticValues, ComeFromWhereTheWordIs) {
@@ -109,10 +114,11 @@ TEST(AutomaticValues, AreNotMadeOfKeysWithMistakes) {
 }
 
 TEST(AutomaticValues, OfComparisonsAreMadeAnywhereInTheRecipe) {
-  Tree tree = read_tree("model: {width: 5}");
+  Tree tree = read_tree("{model: {width: 5}, others: {wide: {width: 6}}}");
   EXPECT_FALSE(tree.model->hidden);
   config::resolve_all(ResolvedOn::kComparison, config::type_of<Tree>(), &tree);
   EXPECT_EQ(tree.model->hidden, 10);
+  EXPECT_EQ(tree.others.at(0).options.hidden, 12);
 }
 
 // As those of a list without a word for none.

@@ -158,6 +158,18 @@ TEST(ResumeRules, OtherSetsChangeScores) {
       changes_scores(differences_of(away, with_sets("{a: {source: image_folder, path: moved}}"))));
 }
 
+TEST(ResumeRules, AutomaticNormalisationOfASetIsTheNumbersThatItStandsFor) {
+  const auto with_set = [](const std::string& normalise) {
+    return testing::equality_recipe(
+        {"evaluate.sets.a={source: cifar, classes: 10, normalise: " + normalise + "}"});
+  };
+  const Recipe automatic = with_set("{mean: auto, std: auto}");
+  const std::string std_of = ", std: [0.247, 0.2435, 0.2616]}";
+  EXPECT_TRUE(
+      differences_of(automatic, with_set("{mean: [0.4914, 0.4822, 0.4465]" + std_of)).empty());
+  EXPECT_EQ(differences_of(automatic, with_set("{mean: [0.4, 0.4, 0.4]" + std_of)).size(), 1u);
+}
+
 TEST(ResumeRules, FixedKeysAreRefusedWithBothValues) {
   try {
     check_resume(
