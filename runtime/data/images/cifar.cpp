@@ -94,17 +94,21 @@ struct CifarOptions {
   std::string folder() const {
     return path.value_or(num_classes() == 100 ? "cifar-100-binary" : "cifar-10-batches-bin");
   }
-  /// The names in the file beside those of the archive; none without it.
-  std::vector<std::string> names_beside(int64_t count) const {
-    const char* name = count == 100 ? "fine_label_names.txt" : "batches.meta.txt";
-    std::ifstream stream = open_unless_pipe(paths_in(folder(), {name}).front());
-    std::vector<std::string> names;
-    for (std::string line; std::getline(stream, line);) {
-      if (!line.empty() && line.back() == '\r') line.pop_back();
-      if (!line.empty()) names.push_back(line);
+  /// The names in the file beside those of the archive of `count` classes or, without it, of the
+  /// other archive; none without either.
+  FoundClasses classes_beside(int64_t count) const {
+    std::vector<std::string> files{"batches.meta.txt", "fine_label_names.txt"};
+    if (count == 100) std::ranges::reverse(files);
+    for (const std::string& path : paths_in(folder(), files)) {
+      std::ifstream stream = open_unless_pipe(path);
+      FoundClasses found{path, {}};
+      for (std::string line; std::getline(stream, line);) {
+        if (!line.empty() && line.back() == '\r') line.pop_back();
+        if (!line.empty()) found.names.push_back(line);
+      }
+      if (!found.names.empty()) return found;
     }
-    if (std::ssize(names) != count) names.clear();  // not the classes of these files
-    return names;
+    return {folder(), {}};
   }
   /// Paths of a split's files.
   std::vector<std::string> paths(Split split) const {
@@ -214,8 +218,9 @@ class CifarSource : public FilesSource<CifarOptions> {
   /// Looks for the names beside the files, which tell CIFAR-10 from CIFAR-100.
   explicit CifarSource(const Options& options) : FilesSource(options) {
     ClassOptions& classes = options_.classes;
-    if (!classes.classes) classes.classes = options_.names_beside(100).empty() ? 10 : 100;
-    classes.find([&](Split) { return FoundClasses{"", options_.names_beside(*classes.classes)}; });
+    if (!classes.classes)
+      classes.classes = options_.classes_beside(100).names.size() == 100 ? 100 : 10;
+    classes.find([&](Split) { return options_.classes_beside(*classes.classes); });
   }
 
   DataShape shape() const override {
@@ -236,13 +241,22 @@ class CifarSource : public FilesSource<CifarOptions> {
     transform.valid_crop = crop_of(options_.valid, "data.valid.crop");
     return transform;
   }
+  /// Also reports as ClassOptions::check.
+  void check_training(Problems& problems) const override {
+    FilesSource::check_training(problems);
+    const auto beside_both = [this](Split split) {
+      return split == Split::kTrain ? options_.classes_beside(options_.num_classes())
+                                    : FoundClasses{};
+    };
+    options_.classes.check(beside_both, problems);
+  }
   std::unique_ptr<SampleSet> open(Split split) const override {
     const CifarSplit& chosen = split == Split::kTrain ? options_.train : options_.valid;
     const int64_t classes = options_.num_classes();
-    return std::make_unique<CifarSet>(
-        options_.paths(split),
-        label_classes(options_.names_beside(classes), options_.classes, options_.folder(), split),
-        CifarLayout{classes}, options_.on_corrupt, chosen.samples);
+    const auto [place, names] = options_.classes_beside(classes);
+    return std::make_unique<CifarSet>(options_.paths(split),
+                                      label_classes(names, options_.classes, place, split),
+                                      CifarLayout{classes}, options_.on_corrupt, chosen.samples);
   }
 
  private:

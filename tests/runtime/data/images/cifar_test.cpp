@@ -85,6 +85,26 @@ TEST_F(Cifar, IsOfAHundredClassesWhereTheFolderNamesThem) {
   EXPECT_EQ(source()->shape().classes, 10);
 }
 
+// As class folders are.
+TEST_F(Cifar, NamesOfOtherClassesThanTheRecipesAreRefused) {
+  write("test_batch.bin", 3, 0);
+  std::ofstream names(folder_ / "fine_label_names.txt");
+  for (int i = 0; i < 100; ++i) names << "class " << i << "\n";
+  names.close();
+  EXPECT_THAT(testing::training_mistakes_of(*source()), ElementsAre());
+  set("classes=10");
+  EXPECT_THAT(testing::training_mistakes_of(*source()),
+              ElementsAre(HasSubstr("classes: " + (folder_ / "fine_label_names.txt").string() +
+                                    ": 100 class names, and data.classes is 10")));
+  EXPECT_THROW(source()->open(Split::kValid), DataError);
+  std::ofstream(folder_ / "batches.meta.txt") << "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n";
+  EXPECT_THAT(testing::training_mistakes_of(*source()), ElementsAre());
+  EXPECT_EQ(source()->open(Split::kValid)->size(), 3);
+  std::ofstream(folder_ / "batches.meta.txt") << "too\nfew\n";
+  EXPECT_THAT(testing::training_mistakes_of(*source()),
+              ElementsAre(HasSubstr("batches.meta.txt: 2 class names, and data.classes is 10")));
+}
+
 TEST_F(Cifar, IsLabelledByName) {
   write("test_batch.bin", 3, 0);
   std::ofstream(folder_ / "batches.meta.txt") << "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n";
