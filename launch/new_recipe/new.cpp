@@ -19,6 +19,8 @@ namespace {
 
 using Experts = Backbone::Sketch::Experts;
 
+constexpr int64_t kSmallSide = 64;  ///< images up to this are taken as they are, in small patches
+
 /// A registered backbone or data source, and its sketch, from which `shoal new` writes a recipe.
 template <class Base>
 struct Sketched {
@@ -26,16 +28,30 @@ struct Sketched {
   const typename Base::Sketch& sketch;
 };
 
+/// What is known of a folder of data.
+struct FoundData {
+  std::string source;  ///< that reads it
+  std::vector<std::string> class_names = {};
+  int64_t shorter_side = 0;  ///< of its images, the median of some; 0: unknown
+};
+
 /// The parts that a first recipe is written from.
 struct RecipePlan {
   Sketched<Backbone> backbone;
   Sketched<DataSource> source;
-  int64_t experts;                            ///< per layer; 0: none
-  std::string path;                           ///< data.path; "": the source's default
-  std::vector<std::string> class_names = {};  ///< found in `path`
+  int64_t experts;   ///< per layer; 0: none
+  std::string path;  ///< data.path; "": the source's default
+  FoundData found;   ///< in `path`
 
   bool is_of_images() const { return source.sketch.image.has_value(); }
-  bool has_large_images() const { return is_of_images() && source.sketch.image->height > 64; }
+  /// The least multiple of 8, of large images of 16, that is not below the images' shorter side;
+  /// at most that of the sketch. Every backbone's first recipe accepts it.
+  int64_t image_size() const {
+    const int64_t most = source.sketch.image->height, side = found.shorter_side;
+    const int64_t step = side > kSmallSide ? 16 : 8;
+    return side == 0 ? most : std::min(most, (side + step - 1) / step * step);
+  }
+  bool has_large_images() const { return is_of_images() && image_size() > kSmallSide; }
   bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
   /// True if the recipe adds experts to a backbone that can do without them.
   bool adds_experts() const {
@@ -87,22 +103,41 @@ std::string path_text(const std::string& path) {
   return text.substr(0, text.size() - 1);
 }
 
-/// Finds a source of images that reads the folder to train, and its class names; {} if none.
-std::pair<std::string, std::vector<std::string>> look_at(const std::string& folder,
-                                                         const Sketched<Backbone>& backbone) {
-  for (const std::string& name : new_recipe_sources(backbone.name)) {
-    if (find<DataSource>("", name).sketch.path.empty() || backbone.sketch.task.empty()) continue;
+/// The median of the shorter sides of some images, those that can be decoded; 0 if none can.
+int64_t shorter_side_of(const SampleSet& images) {
+  constexpr int64_t kMostRead = 9;
+  std::vector<int64_t> sides;
+  const int64_t count = std::min(kMostRead, images.size());
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      const ImageShape image = images.read(images.size() * i / count, 0).shape;
+      sides.push_back(std::min(image.height, image.width));
+    } catch (const DataError&) {
+      continue;  // training tells
+    }
+  }
+  std::ranges::sort(sides);
+  return sides.empty() ? 0 : sides[sides.size() / 2];
+}
+
+/// Looks at a folder of images by the source that --data names, or finds one that reads it to
+/// train.
+FoundData look_at(const NewArguments& arguments, const Sketched<Backbone>& backbone) {
+  std::vector<std::string> names{arguments.data};
+  if (arguments.data.empty()) names = new_recipe_sources(backbone.name);
+  for (const std::string& name : names) {
+    const auto& sketch = find<DataSource>("--data", name).sketch;
+    if (sketch.path.empty() || !sketch.image) continue;
     try {
       const auto data = config::load_options_text<DataOptions>(
-          "source: " + name + "\n" + path_text(folder), "", {"", {}, environment_variable});
+          "source: " + name + "\n" + path_text(arguments.path), "", {"", {}, environment_variable});
       const auto source = Registry<DataSource>::create(data.options.source, {});
-      source->open(Split::kTrain);
-      return {name, source->class_names()};
+      return {name, source->class_names(), shorter_side_of(*source->open(Split::kTrain))};
     } catch (const Error&) {
       continue;
     }
   }
-  return {};
+  return {arguments.data};
 }
 
 Sketched<DataSource> source_for(const Sketched<Backbone>& backbone, const std::string& name) {
@@ -137,15 +172,20 @@ int64_t experts_for(const Sketched<Backbone>& backbone, std::optional<int64_t> w
 /// Chooses the parts.
 RecipePlan plan_recipe(const NewArguments& arguments) {
   const auto backbone = find<Backbone>("--backbone", arguments.backbone);
-  const bool looks = arguments.data.empty() && !arguments.path.empty();
-  const auto found = looks ? look_at(arguments.path, backbone)
-                           : std::pair{arguments.data, std::vector<std::string>()};
-  const auto source = source_for(backbone, found.first);
+  FoundData found{arguments.data};
+  if (!arguments.path.empty()) found = look_at(arguments, backbone);
+  const auto source = source_for(backbone, found.source);
   if (!arguments.path.empty() && source.sketch.path.empty()) {
-    throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name),
-                looks ? "no source knows the files in this folder; name one by --data" : "");
+    if (!arguments.data.empty()) {
+      throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name));
+    }
+    throw Error(ExitCode::kUsage,
+                fmt::format("--path: no data source knows the files in '{}'", arguments.path),
+                fmt::format("name one by --data; class folders are divided into train/ and val/ by "
+                            "shoal data split {} --valid 10%",
+                            arguments.path));
   }
-  return {backbone, source, experts_for(backbone, arguments.experts), arguments.path, found.second};
+  return {backbone, source, experts_for(backbone, arguments.experts), arguments.path, found};
 }
 
 /// Keys for photographs to be restored.
@@ -159,7 +199,7 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
   const bool is_of_images = plan.is_of_images();
   const int64_t k = is_of_images ? std::min<int64_t>(2, plan.experts) : 1;
   return fmt::format(
-      "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts a token\n"
+      "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts per token\n"
       "{0}losses:  auto   # those that are usual for the router: they even out the load\n"
       "{0}experts: {{count: {3}}}   # hidden: auto, 4 times the width\n",
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
@@ -170,6 +210,17 @@ void replace(const std::string& mark, const std::string& text, std::string& line
   for (std::size_t at; (at = lines.find(mark)) != std::string::npos;) {
     lines.replace(at, mark.size(), text);
   }
+}
+
+/// Puts the size of the images in place of the marks of PhotographOptions::kLines.
+void replace_image_marks(const RecipePlan& plan, std::string& lines) {
+  if (!plan.is_of_images()) return;
+  const bool is_large = plan.has_large_images();
+  const int64_t size = plan.image_size(), side = plan.found.shorter_side;
+  const std::string reason = fmt::format("   # shorter side of the images: {} pixels", side);
+  replace("{image_size}", std::to_string(size) + (side > 0 ? reason : ""), lines);
+  replace("{least_area}", is_large ? "0.08" : "0.5", lines);
+  replace("{resize}", std::to_string(is_large ? size * 8 / 7 : size), lines);
 }
 
 /// How many keys each attention expert attends to: `{k: 8}, {k: 16}`.
@@ -186,7 +237,7 @@ std::string top_k_experts(int64_t experts) {
 
 std::string head_section(const RecipePlan& plan) {
   const std::string experts =
-      plan.experts == 0 ? "dense" : counted(plan.experts, "expert") + " a layer";
+      plan.experts == 0 ? "dense" : counted(plan.experts, "expert") + " per layer";
   return fmt::format(
       "# A first recipe of {0} on {1}, {2}. Save it as {3}.yaml, then\n"
       "#   shoal check {3}.yaml\n"
@@ -204,11 +255,12 @@ std::string data_section(const RecipePlan& plan) {
     text += fmt::format("  {:<30} # folder of {}; or data.path=FOLDER\n", path_text(path),
                         source.files);
   }
-  if (const auto& names = plan.class_names; !names.empty()) {
+  if (const auto& names = plan.found.class_names; !names.empty()) {
     text += fmt::format("  classes: auto   # {} found: {} to {}\n", names.size(), names.front(),
                         names.back());
   }
   text += plan.is_denoiser() && plan.has_large_images() ? kSmallCrops : source.lines;
+  replace_image_marks(plan, text);
   if (plan.is_denoiser()) {
     const auto times = static_cast<std::size_t>(source.image->channels);
     const std::vector<std::string> zeros(times, "0"), ones(times, "1");
@@ -241,19 +293,21 @@ std::string training_sections(const RecipePlan& plan) {
                         : "task: {name: classify, pool: mean}   # or last: the last token\n";
   }
   const std::string often = is_of_images ? "1ep" : "500step";
-  return task + fmt::format(
-                    "optimizer: {{name: adamw, lr: {}, weight_decay: 0.05}}\n"
-                    "schedule: {{name: cosine, warmup: 5%}}\n"
-                    "train:\n"
-                    "  duration: {:<20} # in step, ep (passes over the data) or tok\n"
-                    "  batch: {:<23} # samples of a step, over all ranks\n"
-                    "  group: {:<23} # samples that are compared while routing\n"
-                    "  clip_norm: 1.0\n"
-                    "evaluate: {{every: {}}}\n"
-                    "checkpoint: {{every: {}}}\n"
-                    "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
-                    plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
-                    is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
+  return task +
+         fmt::format(
+             "optimizer: {{name: adamw, lr: {}, weight_decay: 0.05}}\n"
+             "schedule: {{name: cosine, warmup: 5%}}\n"
+             "train:\n"
+             "  duration: {:<20} # in step, ep (passes over the data), tok; or by the clock: "
+             "10min, 2h\n"
+             "  batch: {:<23} # samples per step, over all ranks\n"
+             "  group: {:<23} # samples that are compared while routing\n"
+             "  clip_norm: 1.0\n"
+             "evaluate: {{every: {}}}\n"
+             "checkpoint: {{every: {}}}\n"
+             "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
+             plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
+             is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
 }
 
 }  // namespace

@@ -50,8 +50,11 @@ shows 'data.classes=5: folder/train: 4 class names, and data.classes is 5'
 expect 0 answered new --backbone mixer --path folder
 shows 'source: image_folder'
 shows 'classes: auto   # 4 found: blue to yellow'
+shows 'image_size: 16   # shorter side of the images: 16 pixels'
+shows 'patch: 4 '
 expect 0 answered new --backbone mixer --path shards
 shows 'source: tar_shards'
+shows 'image_size: 16   # shorter side of the images: 16 pixels'
 cp -r folder 'my: photos # 3'
 expect 0 answered new --backbone mixer --path 'my: photos # 3'
 shows 'source: image_folder'
@@ -63,7 +66,8 @@ shows 'shard-000000.tar: 4 class names, and data.classes is 5'
 expect 10 answered check "$tiny" "$(data image_folder folder)" 'data.class_names=[blue, green, red]'
 shows "folder/train: its class 'yellow' is not in data.class_names"
 expect 2 answered new --backbone mixer --path renamed/val
-shows 'no source knows the files in this folder'
+shows "no data source knows the files in 'renamed/val'"
+shows 'by shoal data split renamed/val --valid 10%'
 
 # The recipe's order is not that of the data; a resume without it keeps it.
 order='[yellow, red, green, blue]'

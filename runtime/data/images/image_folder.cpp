@@ -161,10 +161,7 @@ class ImageFolderSource : public DataSource {
   static constexpr Sketch kSketch{.image = ImageShape{3, 224, 224},
                                   .path = "images",
                                   .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
-                                  .lines =
-                                      "  image_size: 224\n"
-                                      "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
-                                      "  valid: {crop: {name: center, resize: 256}}\n",
+                                  .lines = PhotographOptions::kLines,
                                   .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
 
   /// Looks for class folders; the labels of lists are numbers, which have no names.

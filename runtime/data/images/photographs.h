@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -35,6 +36,12 @@ struct PhotographOptions {
               "1e-4 of the images are skipped, but at least one may be"),
         inlined(&PhotographOptions::images)};
   }
+  /// Of a DataSource::Sketch, with marks that `shoal new` replaces by what fits the images.
+  static constexpr std::string_view kLines =
+      "  image_size: {image_size}\n"
+      "  train: {crop: {name: random_resized, scale: [{least_area}, 1]}}\n"
+      "  valid: {crop: {name: center, resize: {resize}}}\n";
+
   /// Refuses a `decode_side` below `image_size`.
   void validate(Problems& problems) const;
   /// [3, image_size, image_size].

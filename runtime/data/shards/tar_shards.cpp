@@ -215,10 +215,7 @@ class TarShardsSource : public DataSource {
       .image = ImageShape{3, 224, 224},
       .path = "shards",
       .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
-      .lines =
-          "  image_size: 224\n"
-          "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
-          "  valid: {crop: {name: center, resize: 256}}\n",
+      .lines = PhotographOptions::kLines,
       .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
   /// Looks for class names in the shards' indices.

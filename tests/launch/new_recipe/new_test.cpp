@@ -1,15 +1,18 @@
 #include "launch/new_recipe/new.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "launch/check/check_recipe.h"
+#include "launch/pages/picture.h"
 #include "launch/recipe/recipe.h"
 #include "tests/support/scratch_folder.h"
 
@@ -129,6 +132,68 @@ TEST(NewRecipe, TakesTheFolderOfTheData) {
   EXPECT_THAT(line("my data # 3"), HasSubstr("path: \"my data # 3\""));
   EXPECT_THAT(line("${env:DATA}/x"), HasSubstr("path: \"${env:DATA}/x\""));
   EXPECT_THAT(printed({.backbone = "vit", .data = "cifar"}), HasSubstr("path: \"${env:CIFAR10}\""));
+}
+
+/// A folder to train on with images of these shorter sides.
+std::string image_folder(const testing::ScratchFolder& scratch, const std::vector<int64_t>& sides) {
+  int64_t number = 0;
+  for (const int64_t side : sides) {
+    Picture picture{side + 9, side, {}};
+    picture.pixels.resize(static_cast<size_t>(picture.width * side));
+    const std::string folder = scratch.file(fmt::format("train/{}", number % 2));
+    std::filesystem::create_directories(folder);
+    testing::write_file(fmt::format("{}/{}.png", folder, number++), png_bytes(picture));
+  }
+  return scratch.path();
+}
+
+TEST(NewRecipe, FitsTheSizeOfTheImages) {
+  struct Expected {
+    std::vector<int64_t> sides;
+    std::string image_size, crops, patch;
+  };
+  for (const auto& [sides, image_size, crops, patch] :
+       {Expected{{32, 32}, "32   # shorter side of the images: 32 pixels", "resize: 32}", "4 "},
+        Expected{{28, 500, 28}, "32   # shorter side of the images: 28 pixels", "0.5, 1]", "4 "},
+        Expected{{65, 65}, "80   # shorter side of the images: 65 pixels", "resize: 91}", "16 "},
+        Expected{
+            {400, 400}, "224   # shorter side of the images: 400 pixels", "0.08, 1]", "16 "}}) {
+    const testing::ScratchFolder scratch;
+    const std::string folder = image_folder(scratch, sides);
+    for (const char* source : {"", "image_folder"}) {
+      const std::string recipe = printed({.backbone = "vit", .data = source, .path = folder});
+      EXPECT_THAT(recipe, HasSubstr("  image_size: " + image_size + "\n"));
+      EXPECT_THAT(recipe, HasSubstr(crops));
+      EXPECT_THAT(recipe, HasSubstr("  patch: " + patch));
+    }
+    for (const std::string& backbone : new_recipe_backbones()) {
+      if (backbone == "gpt2" || backbone == "hspmn") continue;
+      SCOPED_TRACE(backbone + " " + image_size);
+      checked(printed({.backbone = backbone, .path = folder}));
+    }
+  }
+  EXPECT_THAT(printed({.backbone = "vit", .data = "image_folder"}),
+              HasSubstr("  image_size: 224\n"));
+}
+
+// They are nothing to train on, but no reason to refuse the folder.
+TEST(NewRecipe, PassesOverImagesThatCannotBeDecoded) {
+  const testing::ScratchFolder scratch;
+  const std::string folder = image_folder(scratch, {32, 32, 32});
+  testing::write_file(folder + "/train/0/0.png", "no picture");
+  EXPECT_THAT(printed({.backbone = "vit", .path = folder}), HasSubstr("images: 32 pixels"));
+  for (const char* name : {"/train/1/1.png", "/train/0/2.png"}) {
+    testing::write_file(folder + name, "no picture");
+  }
+  EXPECT_THAT(printed({.backbone = "vit", .path = folder}), HasSubstr("  image_size: 224\n"));
+}
+
+TEST(NewRecipe, NamesTheSplitForClassFoldersThatHaveNone) {
+  const testing::ScratchFolder scratch;
+  const std::string classes = image_folder(scratch, {32, 32}) + "/train";
+  EXPECT_THAT(refusal({.backbone = "vit", .path = classes}),
+              AllOf(HasSubstr("no data source knows the files in '" + classes + "'"),
+                    HasSubstr("shoal data split " + classes + " --valid 10%")));
 }
 
 TEST(NewRecipe, RefusesWhatDoesNotGoTogetherWithWhatDoes) {
