@@ -65,8 +65,9 @@ void add_recipe(CLI::App& command, config::RecipeSource& source) {
 // Functions that take `code` declare a subcommand, which sets it to its exit code.
 
 void add_check(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "check", "Check a recipe and count its parameters; opens no data, allocates no model");
+  CLI::App* command = app.add_subcommand("check",
+                                         "Check a recipe and count its parameters, without reading "
+                                         "samples or allocating the model");
   const auto arguments = std::make_shared<CheckArguments>();
   add_recipe(*command, arguments->source);
   command->add_option("--world", arguments->world, "ranks to check for (parallel.expert_ranks)")

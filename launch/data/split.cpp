@@ -74,8 +74,12 @@ ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
     throw DataError(folder.string() + ": holds no folder, and a class is a folder of files");
   }
   made.commit();
-  out << fmt::format("{} in train/, {} in val/, links to those of {}\n",
-                     counted(num_files["train"], "file"), num_files["val"], folder.string());
+  out << fmt::format(
+      "{} in {}/train, {} in {}/val, links to those of {}\n"
+      "to train on them: data.source=image_folder data.path={}, or shoal new --backbone vit "
+      "--path {}\n",
+      counted(num_files["train"], "file"), given, num_files["val"], given, folder.string(), given,
+      given);
   return ExitCode::kOk;
 } catch (const fs::filesystem_error& error) {
   throw DataError(error.what());

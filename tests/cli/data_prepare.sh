@@ -44,7 +44,8 @@ echo 'dog 10' >photos/dog/old/10.png
 touch photos/cat/.notes photos/README
 find photos -type f | sort >before
 expect 0 answered data split photos --valid 10%
-shows '27 files in train/, 3 in val/'
+shows "27 files in $PWD/photos_split/train, 3 in $PWD/photos_split/val, links to those of $PWD/photos"
+shows "data.source=image_folder data.path=$PWD/photos_split, or shoal new --backbone vit --path $PWD/photos_split"
 [ "$(find photos_split/val/cat -type f | wc -l)" -eq 2 ] || fail "$(find photos_split/val)"
 [ "$(find photos_split/val/dog -type f | wc -l)" -eq 1 ] || fail "$(find photos_split/val)"
 listed() { (cd "$1" && find train val -type f | sort); }
