@@ -31,11 +31,16 @@ for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
                              for c in range(3) for y in range(32) for x in range(32)))
 def chunk(kind, body):
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+def write_png(path, side, pixel):
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+                   + chunk(b"IDAT", zlib.compress((b"\0" + pixel * side) * side)) + chunk(b"IEND", b""))
 for animal in ("cat", "dog"):
     os.makedirs(f"data/imagenet/train/{animal}")
-    with open(f"data/imagenet/train/{animal}/a.png", "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 2, 0, 0, 0))
-                   + chunk(b"IDAT", zlib.compress((b"\0" + animal.encode() * 4) * 4)) + chunk(b"IEND", b""))
+    write_png(f"data/imagenet/train/{animal}/a.png", 4, animal.encode())
+    os.makedirs(f"data/photographs/{animal}")
+    for i in range(40):  # not named .png, which a page looks for everywhere
+        write_png(f"data/photographs/{animal}/{i}.jpg", 16, bytes(c + i for c in animal.encode()))
 END
 cp -r data/imagenet/{train,val}
 # What they have beside: a recipe, text, runs of language models, weights of other programs.
@@ -125,6 +130,8 @@ num_ran=$(cat ran_recipes ran_others | wc -l)
 for file in loads.svg maps gates.html sparsity.html tuned_hf/model.safetensors; do
   [ -e "$file" ] || fail "no command wrote $file"
 done
+grep -qF 'image_size: 16 ' own.yaml || fail "not the size of the images: $(cat own.yaml)"
+[ -e runs/own/confusion.json ] || fail 'eval --confusion wrote no confusion.json'
 # What a page shows of check's answer is what it answers.
 shoal check first.yaml --world 2 >checked
 while read -r line; do

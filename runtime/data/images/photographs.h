@@ -36,7 +36,7 @@ struct PhotographOptions {
               "1e-4 of the images are skipped, but at least one may be"),
         inlined(&PhotographOptions::images)};
   }
-  /// Of a DataSource::Sketch, with marks that `shoal new` replaces by what fits the images.
+  /// Lines of a DataSource::Sketch; `shoal new` replaces the marks by what fits the images.
   static constexpr std::string_view kLines =
       "  image_size: {image_size}\n"
       "  train: {crop: {name: random_resized, scale: [{least_area}, 1]}}\n"
