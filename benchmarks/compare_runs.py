@@ -85,7 +85,7 @@ def main():
         rows.append({"name": name, "how": " ".join(how),
                      "median_ms": 1e3 * statistics.median(seconds[name]),
                      "ratio": statistics.median(ratios), "ratios": ratios})
-        print(f"{name:<24} {rows[-1]['median_ms']:8.2f} ms a step   {rows[-1]['ratio']:.3f} x")
+        print(f"{name:<24} {rows[-1]['median_ms']:8.2f} ms per step   {rows[-1]['ratio']:.3f} x")
     if arguments.json:
         arguments.json.write_text(json.dumps(
             {**origin("compare_runs"), "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")

@@ -298,7 +298,7 @@ void report_work(const std::string& name, MeasuredModel& model, double& soft_wor
     }
   }
   if (soft_work == 0.0) soft_work = work;
-  std::printf("work        %-14s %7.0f multiply-adds a token, soft over it: %.2f; loads%s\n",
+  std::printf("work        %-14s %7.0f multiply-adds per token, soft over it: %.2f; loads%s\n",
               name.c_str(), work, soft_work / work, loads.c_str());
   out.add({{"contender", name},
            {"multiply_adds_per_token", work},

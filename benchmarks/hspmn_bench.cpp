@@ -313,7 +313,7 @@ void measure_decoding(const Arguments& arguments, Report& report) {
   const double ratio = timings[1].median_us / timings[0].median_us;
   const double rate = dense.cache_bytes() * new_tokens / timings[1].median_us * 1e-3;
   std::printf(
-      "decode  batch %lld  context %lld  depth %lld  %8.2f ms a token  dense %8.2f ms  "
+      "decode  batch %lld  context %lld  depth %lld  %8.2f ms per token  dense %8.2f ms  "
       "%.2f x\n        attending %.3f by their gates, dense reads keys and values at %.1f "
       "GB/s\n",
       static_cast<long long>(arguments.decode_batch), static_cast<long long>(arguments.context),

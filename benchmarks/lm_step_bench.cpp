@@ -101,7 +101,7 @@ void require_equal(const std::string& form, double loss, double own) {
 void report(const std::vector<Timing>& timings, int64_t tokens, Report& out) {
   for (const Timing& timing : timings) {
     const double ratio = timing.median_us / timings[0].median_us;
-    std::printf("%-18s %8.1f ms a step, %7.0f tokens/s, %.3f of shoal's time\n",
+    std::printf("%-18s %8.1f ms per step, %7.0f tokens/s, %.3f of shoal's time\n",
                 timing.name.c_str(), timing.median_us / 1e3,
                 static_cast<double>(tokens) / timing.median_us * 1e6, ratio);
     out.add({{"contender", timing.name}, {"step_us", timing.median_us}, {"over_shoal", ratio}});

@@ -71,7 +71,7 @@ int run(int argc, char** argv) {
       "overlap",
       "Under mpirun: a MoE layer whose rows go to the experts in one to four chunks, forward and "
       "backward, beside its exchanges alone; how much of these hides behind the experts' work, or "
-      "what chunks cost where they take no time. One thread a rank.",
+      "what chunks cost where they take no time. One thread per rank.",
       15);
   std::string shape_id;
   program.add("--shape", shape_id, "only this shape, e.g. e4_top2");

@@ -53,7 +53,7 @@ void measure(const MoeShape& shape, int64_t rounds, RankGrid& grid, Report& repo
 int run(int argc, char** argv) {
   Program program("routing",
                   "A MoE layer that drops nothing beside padded ones and beside forced loads, "
-                  "forward and backward, one thread a rank; under mpirun its experts are spread "
+                  "forward and backward, one thread per rank; under mpirun its experts are spread "
                   "over the ranks.",
                   15);
   std::string shape_id;

@@ -143,7 +143,7 @@ void measure_step(const c10::Device& device, int64_t rounds, Report& report) {
       {rounds, 2, 1});
   const double ratio = timings[2].median_us / timings[0].median_us;
   std::printf("%s\n", fmt::format("step of the small ViT, 95 % diagonal: {:.1f} ms, {:.2f} of its "
-                                  "dense twin, {:.2f} of masked dense",
+                                  "dense baseline, {:.2f} of masked dense",
                                   timings[2].median_us / (1e3 * kSteps), ratio,
                                   timings[2].median_us / timings[1].median_us)
                           .c_str());

@@ -149,7 +149,7 @@ void add_peers(const Arguments& arguments, const PeerQuestions& questions, int64
 void report(const std::vector<bench::Timing>& timings, const Recipe& recipe, bench::Report& out) {
   for (const bench::Timing& timing : timings) {
     const double ratio = timing.median_us / timings[0].median_us;
-    std::printf("%-18s %8.1f ms a step, %6.0f images/s, %.2f of shoal's time\n",
+    std::printf("%-18s %8.1f ms per step, %6.0f images/s, %.2f of shoal's time\n",
                 timing.name.c_str(), timing.median_us / 1e3,
                 static_cast<double>(recipe.train.batch) / timing.median_us * 1e6, ratio);
     out.add({{"contender", timing.name}, {"step_us", timing.median_us}, {"over_shoal", ratio}});

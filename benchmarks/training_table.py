@@ -102,7 +102,7 @@ def results(summary):
     columns += [(title, digits, find(summary.get("moe", []))) for title, digits, find in LAYERS]
     columns.append(("agreement", 2, summary["agreement"]))
     work = summary["multiply_adds"]
-    columns.append(("thousand multiply-adds a token", 1, work and work / 1000))
+    columns.append(("thousand multiply-adds per token", 1, work and work / 1000))
     seen = summary["gates"]
     columns += [(title, digits, seen and find(seen)) for title, digits, find in GATES]
     return columns + [("samples/s", 0, summary["samples_per_second"])]

@@ -116,8 +116,9 @@ void print_text(const CheckedRecipe& checked, int64_t world,
                        stage.units_per_token);
   }
   if (counts.work) {
-    out << fmt::format("            {:.4g} M multiply-adds a sample, {:.4g} GFLOP to train on it\n",
-                       counts.work->multiply_adds / 1e6, counts.work->training_flops / 1e9);
+    out << fmt::format(
+        "            {:.4g} M multiply-adds per sample, {:.4g} GFLOP to train on it\n",
+        counts.work->multiply_adds / 1e6, counts.work->training_flops / 1e9);
   }
   print_sparse(recipe, counts.sparse, out);
   out << fmt::format("ranks       {} = {} x {}\n", world,

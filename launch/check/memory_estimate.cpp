@@ -303,7 +303,7 @@ std::optional<int64_t> most_activations(const CheckedRecipe& checked,
 }
 
 std::string to_text(const MemoryEstimate& estimate, int64_t ranks) {
-  std::vector<std::vector<std::string>> rows{{"memory of a rank", "estimate"}};
+  std::vector<std::vector<std::string>> rows{{"memory per rank", "estimate"}};
   const auto add = [&rows](const std::string& name, int64_t bytes) {
     rows.push_back({name, human_bytes(bytes)});
   };

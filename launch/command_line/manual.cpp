@@ -77,7 +77,7 @@ std::string command_section(const CommandDescription& command, const std::string
 constexpr const char* kEnvironment = R"(.SH ENVIRONMENT
 .TP
 .B OMP_NUM_THREADS
-threads of a rank, where
+threads per rank, where
 .B run.threads
 is not set
 .TP

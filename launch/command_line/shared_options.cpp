@@ -269,7 +269,7 @@ void add_new(CLI::App& app, ExitCode& code) {
                new_recipe_backbones());
   command
       ->add_option("--experts", arguments->experts,
-                   "experts of a layer; 0: none. Default: 0 where a backbone may be dense, else 4")
+                   "experts per layer; 0: none. Default: 0 where a backbone may be dense, else 4")
       ->transform(strict_number(config::type_of<int64_t>(), in_range(0, 4096)));
   offer_values(*command
                     ->add_option("--data", arguments->data,
@@ -323,7 +323,7 @@ void add_predict(CLI::App& app, ExitCode& code) {
       ->add_option(
           "inputs", arguments->words,
           "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
-          "a sample a line; -: paths or lines from standard input; key=value sets a key")
+          "one sample per line; -: paths or lines from standard input; key=value sets a key")
       ->type_name("FILE|FOLDER|-|KEY=VALUE");
   add_number(*command, "--top-k", arguments->top_k, at_least(1),
              "classes of each input, most probable first");

@@ -255,7 +255,7 @@ std::string routing_text(const std::vector<MoeReport>& layers) {
   const bool is_counted = std::ranges::any_of(
       layers, [](const MoeReport& layer) { return layer.multiply_adds.has_value(); });
   std::vector<std::vector<std::string>> rows{{"MoE layer", "I(token; unit), nats", "dead"}};
-  if (is_counted) rows[0].push_back("multiply-adds a token");
+  if (is_counted) rows[0].push_back("multiply-adds per token");
   std::string shares;
   for (const MoeReport& layer : layers) {
     rows.push_back({layer.layer, number(layer.mutual_information, "{:.4f}"),

@@ -38,8 +38,8 @@ constexpr const char* kExpertText =
     "that its token was routed to first. The tables show what the patches of each unit look like, "
     "over the first {} images of the validation split (the first {} are drawn): the mean over the "
     "unit's patches of brightness, contrast (standard deviation within the patch), edges (mean "
-    "gradient a pixel), all of the mean of the channels in [0, 1], and of the vertical position (0 "
-    "= top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
+    "gradient per pixel), all of the mean of the channels in [0, 1], and of the vertical position "
+    "(0 = top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
     "deviations of all patches.";
 
 constexpr int64_t kImageSide = 144;

@@ -221,8 +221,9 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
-    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
-                         1000 * times.step_s, times.evaluation_s);
+    origin =
+        fmt::format(" at {:.3g} ms per step and {:.3g} s per evaluation; other machines differ",
+                    1000 * times.step_s, times.evaluation_s);
     if (steps->count == 0)
       throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
                         ExitCode::kTopology);

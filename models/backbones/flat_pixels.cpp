@@ -14,7 +14,7 @@ class FlatPixels : public Backbone {
   FlatPixels(const Options& /*options*/, const Context& context)
       : width_(require_images(context.data, "model.backbone", "flat_pixels").bytes()) {
     if (context.features == Features::kPooled) return;
-    throw ConfigError("model.backbone: flat_pixels is one vector an image; the task needs tokens");
+    throw ConfigError("model.backbone: flat_pixels is one vector per image; the task needs tokens");
   }
 
   ModelOutput forward(const ModelInput& input, const StepContext& /*step*/) override {

@@ -22,7 +22,7 @@ std::vector<double> costs(const MemoryBank::Options& options, int64_t width) {
 }  // namespace
 
 void MemoryBank::Options::validate(Problems& problems) const {
-  if (k > keys) problems.add("k", fmt::format("{} keys a row, but a unit has only {}", k, keys));
+  if (k > keys) problems.add("k", fmt::format("{} keys per row, but a unit has only {}", k, keys));
 }
 
 double MemoryBank::cost(const Options& options, int64_t width) {

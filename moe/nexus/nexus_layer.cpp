@@ -71,7 +71,7 @@ void NexusOptions::validate(Problems& problems) const {
   }
   if (memory.k > memory.keys) {
     problems.add("memory.k",
-                 fmt::format("{} keys a slot, but a unit has only {}", memory.k, memory.keys));
+                 fmt::format("{} keys per slot, but a unit has only {}", memory.k, memory.keys));
   }
   if (variant == NexusVariant::kPaper && router_scale.has_value()) {
     problems.add("router_scale", "the paper's variant has temperatures instead; use auto");

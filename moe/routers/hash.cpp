@@ -74,7 +74,7 @@ class HashRouter : public Router {
     const torch::Tensor& token_bS = context.step.token_bS;
     if (by_ == HashBy::kToken || (by_ == HashBy::kAuto && fits(token_bS))) {
       TORCH_CHECK(fits(token_bS), "hash by token: the layer has ", rows,
-                  " rows a sample, which are not its tokens");
+                  " rows per sample, which are not its tokens");
       return token_bS;
     }
     const torch::Tensor& position_bS = context.step.position_bS;

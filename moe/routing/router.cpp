@@ -20,7 +20,8 @@ torch::Tensor Router::first_units(const Routing& routing) const {
 
 void Router::check(const std::string& path, Problems& problems) const {
   if (k_ <= num_units_) return;
-  problems.add(path + ".k", fmt::format("{} units a token, but there are only {}", k_, num_units_));
+  problems.add(path + ".k",
+               fmt::format("{} units per token, but there are only {}", k_, num_units_));
 }
 
 void Router::check_scores_only(const std::string& path, Problems& problems) const {

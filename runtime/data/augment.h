@@ -50,9 +50,9 @@ struct NormaliseOptions {
   std::optional<std::vector<double>> std;
 
   static constexpr auto fields() {
-    return std::tuple{field("mean", &NormaliseOptions::mean, "one a channel; auto = the source's",
+    return std::tuple{field("mean", &NormaliseOptions::mean, "one per channel; auto = the source's",
                             unset_word("auto"), in_range(-1e3, 1e3)),
-                      field("std", &NormaliseOptions::std, "one a channel; auto = the source's",
+                      field("std", &NormaliseOptions::std, "one per channel; auto = the source's",
                             unset_word("auto"), in_range(above(0), 1e3))};
   }
 };

@@ -40,7 +40,7 @@ struct TransformOptions {
   static constexpr auto fields() {
     return std::tuple{inlined(&TransformOptions::transform),
                       field("probability", &TransformOptions::probability,
-                            "with which it acts: a number, or {views: [one a view]}")};
+                            "with which it acts: a number, or {views: [one per view]}")};
   }
 };
 

@@ -15,7 +15,7 @@ exact() {
 }
 
 train 75 run.name=clock train.duration=10s run.stop_after=2step
-told=$(grep -oE 'train.duration 10s: [0-9]+ steps at [0-9.e+]+ ms a step and [0-9.e+-]+ s an evaluation; other machines differ' output) ||
+told=$(grep -oE 'train.duration 10s: [0-9]+ steps at [0-9.e+]+ ms per step and [0-9.e+-]+ s per evaluation; other machines differ' output) ||
   fail "the steps are not told: $(cat output)"
 grep -qF "$told" clock/log/rank-00000.log || fail "the log lacks the steps"
 steps=$(sed -nE 's/^  duration: ([0-9]+)step +# 10s, timed when the run began$/\1/p' clock/resolved.yaml)
@@ -48,7 +48,7 @@ expect 0 ranks 3 train clock/resolved.yaml run.root=. run.on_existing=resume
 grep -q "the run was finished already, at step $steps;" output || fail "$(cat output)"
 
 train 11 run.name=short train.duration=0.00001s
-grep -qE 'train.duration: 0.00001s is too short at [0-9.]+ ms a step and ' output || fail "$(cat output)"
+grep -qE 'train.duration: 0.00001s is too short at [0-9.]+ ms per step and ' output || fail "$(cat output)"
 [ ! -e short ] || fail "a refusal left a folder"
 
 expect 0 answered check "$tiny" train.duration=2s --memory

@@ -353,12 +353,12 @@ TEST(MoeLayer, RulesBetweenSectionsAreConfigErrors) {
       layer_options({"top_k", ScoreOptions{3, RouterNoise::kNone, {}}}, {},
                     {{"importance", ScopeKind::kGroup}, {"load", ScopeKind::kGroup}}, 2);
   EXPECT_THAT(problems_of(options),
-              ElementsAre("router.k: 3 units a token, but there are only 2",
+              ElementsAre("router.k: 3 units per token, but there are only 2",
                           HasSubstr("losses[1]: the load loss needs noise in the router")));
   EXPECT_THAT(testing::mistakes_of([&] {
                 MoeLayer(options, 6, kPath, {nullptr, torch::kFloat64});
               }),
-              ElementsAre(HasSubstr("blocks.1.moe_c.router.k: 3 units a token"),
+              ElementsAre(HasSubstr("blocks.1.moe_c.router.k: 3 units per token"),
                           HasSubstr("blocks.1.moe_c.losses[1]: the load loss")));
 }
 

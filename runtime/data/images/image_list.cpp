@@ -168,7 +168,7 @@ std::vector<ImageEntry> images_of_list(const std::string& list, int64_t num_clas
     entries.push_back(std::move(entry));
   }
   if (entries.empty())
-    throw DataError(list + ": names no image", "a line an image: its path in the folder");
+    throw DataError(list + ": names no image", "one image per line: its path in the folder");
   return entries;
 }
 

@@ -134,7 +134,7 @@ class LraTextsSource : public FilesSource<LraOptions<kTexts>> {
   static constexpr DataSource::Sketch kSketch =
       kTexts == 1 ? DataSource::Sketch{.has_classes = true,
                                        .path = "lra",
-                                       .files = "label<TAB>text, a line a sample",
+                                       .files = "label<TAB>text, one sample per line",
                                        .lines =
                                            "  max_length: 1024               # bytes of each text\n"
                                            "  train: {files: [train.tsv]}\n"

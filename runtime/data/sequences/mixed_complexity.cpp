@@ -49,9 +49,9 @@ struct MixedComplexityOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("sequence", &MixedComplexityOptions::sequence, "tokens of a sample", unit("tokens"),
+        field("sequence", &MixedComplexityOptions::sequence, "tokens per sample", unit("tokens"),
               in_range(2, 1 << 20)),
-        field("islands", &MixedComplexityOptions::islands, "expressions of a sample",
+        field("islands", &MixedComplexityOptions::islands, "expressions per sample",
               in_range(1, 1 << 16)),
         field("expression", &MixedComplexityOptions::expression, "what the islands are"),
         field("filler", &MixedComplexityOptions::filler, "what lies around them"),
@@ -195,7 +195,7 @@ class MixedComplexitySource : public DrawnSource<MixedComplexityOptions, MixedCo
   static constexpr Sketch kSketch{
       .lines =
           "  sequence: 128\n"
-          "  islands: 3                     # expressions of a sample\n"};  ///< for `shoal new`
+          "  islands: 3                     # expressions per sample\n"};  ///< for `shoal new`
 
   DataShape shape() const override {
     return {.source = "mixed_complexity",

@@ -30,7 +30,7 @@ class RandAugment final : public PixelTransform {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("num_ops", &Options::num_ops, "operations drawn for an image", in_range(0, 16)),
+          field("num_ops", &Options::num_ops, "operations drawn per image", in_range(0, 16)),
           field("magnitude", &Options::magnitude, "of the operations; 10 = the most of the paper",
                 in_range(0, 30)),
           field("magnitude_std", &Options::magnitude_std,

@@ -52,7 +52,7 @@ const std::vector<Case>& combined_cases() {
        {{"{name: tiny}", "{nmae: tiny}"}, {"k: 2", "k: 5"}, {"batch: 16", "batch: 20"}},
        {},
        {"r.yaml:1:7: run.nmae: unknown key; did you mean 'name'?",
-        "r.yaml:11:44: model.sparse.channel_moe.router.k: 5 units a token, but there are only 4",
+        "r.yaml:11:44: model.sparse.channel_moe.router.k: 5 units per token, but there are only 4",
         "r.yaml:15:32: train.batch: batch / accumulate = 20 / 1 = 20 samples are not whole routing "
         "groups of 8 (train.group); try batch 16 or 24",
         "r.yaml:18:26: parallel.expert_ranks: world = expert_ranks x replicas, but 3 / 2 = 1.5; "

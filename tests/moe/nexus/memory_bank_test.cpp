@@ -137,7 +137,7 @@ std::vector<std::string> bank_mistakes(const std::string& text) {
 TEST(MemoryBank, MoreKeysARowThanThereAreAndASingleOneAreConfigErrors) {
   EXPECT_THAT(bank_mistakes("experts: {kind: memory, count: 4, keys: 8, k: 4}"), ElementsAre());
   EXPECT_THAT(bank_mistakes("experts: {kind: memory, keys: 3, k: 4}"),
-              ElementsAre(HasSubstr("4 keys a row, but a unit has only 3")));
+              ElementsAre(HasSubstr("4 keys per row, but a unit has only 3")));
   EXPECT_THAT(bank_mistakes("experts: {kind: memory, k: 1}"), ElementsAre(HasSubstr("experts.k")));
   EXPECT_THAT(bank_mistakes("experts: {kind: memory, variant: papre}"),
               ElementsAre(HasSubstr("did you mean 'paper'?")));

@@ -468,7 +468,7 @@ TEST(NexusLayer, ImpossibleOptionsAreConfigErrors) {
                                     "layer has at most 65536")));
   EXPECT_THAT(nexus_mistakes("memory: {k: 1}"), ElementsAre(HasSubstr("memory.k")));
   EXPECT_THAT(nexus_mistakes("memory: {keys: 3, k: 4}"),
-              ElementsAre(HasSubstr("4 keys a slot, but a unit has only 3")));
+              ElementsAre(HasSubstr("4 keys per slot, but a unit has only 3")));
   EXPECT_THAT(nexus_mistakes("variant: paper\nrouter_scale: 3"),
               ElementsAre(HasSubstr("the paper's variant has temperatures instead")));
   EXPECT_THAT(nexus_mistakes("router_scale: 0"), ElementsAre(HasSubstr("router_scale")));

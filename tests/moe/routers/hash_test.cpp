@@ -82,7 +82,7 @@ TEST(Hash, RowsThatAreNoTokensHaveAPosition) {
 TEST(Hash, HasNoParametersAndRefusesMoreUnitsThanThereAre) {
   EXPECT_TRUE(parameters_of(*router_of("{name: hash}", {3, kNumUnits, torch::kFloat64})).empty());
   EXPECT_THAT(problems_of("{name: hash, k: 7}", 6),
-              ElementsAre("router.k: 7 units a token, but there are only 6"));
+              ElementsAre("router.k: 7 units per token, but there are only 6"));
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST(TopKRouter, OneUnitATokenRefusesNormalisedWeights) {  // R7
 
 TEST(TopKRouter, RefusesMoreUnitsATokenThanThereAre) {
   EXPECT_THAT(problems_in({5, RouterNoise::kNone, {}}),
-              ElementsAre("router.k: 5 units a token, but there are only 4"));
+              ElementsAre("router.k: 5 units per token, but there are only 4"));
 }
 
 TEST(TopKRouter, FirstWeightsHaveADeviationOfOneOverTheRootOfTheWidth) {

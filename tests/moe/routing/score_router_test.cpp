@@ -277,7 +277,7 @@ TEST(ScoreRouter, ImpossibleGroupLimitsAreRefused) {
   EXPECT_THAT(problems_of("{name: top_k, k: 2, groups: {count: 8, keep: 2}}", 8),
               ElementsAre(HasSubstr("router.groups.score: top2_sum needs groups of two units")));
   EXPECT_THAT(problems_of("{name: top_k, k: 9, groups: {count: 4, keep: 1}}", 8),
-              ElementsAre("router.k: 9 units a token, but there are only 8"));
+              ElementsAre("router.k: 9 units per token, but there are only 8"));
 }
 
 /// x such that unit u is the first choice of count_U[u] tokens.
