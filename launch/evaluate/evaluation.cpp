@@ -21,7 +21,7 @@
 #include "runtime/data/sample_subset.h"
 #include "runtime/records/metrics.h"
 
-// b samples on this rank  B samples on all ranks
+// b samples on this rank  B samples on all ranks  N samples of a split
 namespace shoal {
 namespace {
 
