@@ -16,7 +16,10 @@ const std::map<std::string_view, MetricInfo>& known_metrics() {
   static const std::map<std::string_view, MetricInfo> kKnown{
       {"loss", {"loss", kPlain, kTraining, true}},
       {"lr", {"learning rate", kPlain, kTraining, true}},
-      {"grad_norm", {"gradient norm before clipping", kPlain, kTraining, true}},
+      {"grad_norm", {"gradient norm before clipping", kPlain, kTraining, true, true}},
+      {"weight_norm", {"weight norm", kPlain, kOther, false, true}},
+      {"update_norm", {"update norm", kPlain, kOther, false, true}},
+      {"update_ratio", {"update norm over weight norm", kPlain, kOther, false, true}},
       {"samples_per_second", {"samples per second, all ranks", kPlain, kSpeed, true}},
       {"mfu", {"model FLOPs utilisation (MFU)", kShare, kSpeed, true}},
       {"data_wait", {"time spent waiting for data", kShare, kSpeed, true}},
