@@ -16,8 +16,10 @@ const std::map<std::string_view, MetricInfo>& known_metrics() {
   static const std::map<std::string_view, MetricInfo> kKnown{
       {"loss", {"loss", kPlain, kTraining, true}},
       {"lr", {"learning rate", kPlain, kTraining, true}},
-      {"grad_norm", {"gradient norm before clipping", kPlain, kTraining, true, true}},
+      {"grad_norm", {"gradient norm before clipping", kPlain, kTraining, true}},
       {"weight_norm", {"weight norm", kPlain, kOther, false, true}},
+      {"gradient_norm",
+       {"gradient norm of the layer, before clipping", kPlain, kOther, false, true}},
       {"update_norm", {"update norm", kPlain, kOther, false, true}},
       {"update_ratio", {"update norm over weight norm", kPlain, kOther, false, true}},
       {"samples_per_second", {"samples per second, all ranks", kPlain, kSpeed, true}},

@@ -246,7 +246,7 @@ void TrainingLog::layers(const std::vector<LayerNorms>& layers, int64_t step) {
   for (const LayerNorms& layer : layers) {
     MetricsRecord record;
     record.add("step", step).add("layer", layer.layer).add("weight_norm", layer.weight);
-    record.add("grad_norm", layer.gradient).add("update_norm", layer.update);
+    record.add("gradient_norm", layer.gradient).add("update_norm", layer.update);
     record.add("update_ratio", layer.update / layer.weight);
     write(*files_->norms, record);
   }

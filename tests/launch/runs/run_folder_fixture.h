@@ -101,7 +101,7 @@ inline std::string drawn_norms(int64_t count, double done, int64_t step) {
     MetricsRecord record = drawn_layer(fmt::format("blocks.{}.fc1", i), step);
     const double norm = (1 + done) * std::pow(10.0, static_cast<double>(-i % 6));
     const double update = i + 1 < count ? 1e-3 * norm * done : 0.0;
-    record.add("weight_norm", norm).add("grad_norm", norm / 3).add("update_norm", update);
+    record.add("weight_norm", norm).add("gradient_norm", norm / 3).add("update_norm", update);
     text += record.add("update_ratio", update / norm).to_json() + "\n";
   }
   return text;

@@ -401,7 +401,7 @@ TEST(TrainingLog, HasTheNormsOfLayersAtTheirIntervalAndOnceAfterAResume) {
   EXPECT_EQ(steps_of(norms, "head"), (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(steps_of(norms, "backbone.blocks.1.moe_c.experts.*.fc1"), (std::vector<int64_t>{2, 4}));
   for (const auto& line : whole) {
-    EXPECT_GT(line["grad_norm"], 0.0) << line;
+    EXPECT_GT(line["gradient_norm"], 0.0) << line;
     EXPECT_DOUBLE_EQ(line["update_ratio"].get<double>(),
                      line["update_norm"].get<double>() / line["weight_norm"].get<double>());
   }
