@@ -29,7 +29,8 @@ Json line_json(Page& page, const FigureLine& line, size_t most_points) {
   if (line.is_evaluation) json["has_points"] = true;
   std::vector<double> steps;
   for (const Curve::Bucket& bucket :
-       is_whole ? curve.buckets() : joined(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
+       is_whole ? curve.buckets()
+                : joined_buckets(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
     steps.push_back(is_whole ? bucket.last_step : (bucket.first_step + bucket.last_step) / 2);
     const bool has_value = bucket.count > 0;
     if (is_whole) {
@@ -65,7 +66,7 @@ std::vector<std::string> table_row(const HeatRow& row, Quantity quantity) {
 
 }  // namespace
 
-std::vector<Curve::Bucket> joined(const std::vector<Curve::Bucket>& buckets, size_t most) {
+std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most) {
   const size_t each = (buckets.size() + most - 1) / most;
   std::vector<Curve::Bucket> result;
   for (size_t i = 0; i < buckets.size(); ++i) {

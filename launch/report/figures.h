@@ -30,7 +30,7 @@ struct CurveFigure {
 void add_curves(Page& page, const CurveFigure& figure, size_t most_points);
 
 /// Neighbouring buckets joined, to at most `most`.
-std::vector<Curve::Bucket> joined(const std::vector<Curve::Bucket>& buckets, size_t most);
+std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most);
 
 /// A row of a heat map: values, NaN without, which stand for the steps from `begin` to `end`.
 struct HeatRow {

@@ -81,7 +81,7 @@ void add_grid(const Report& report, const std::vector<FigureLine>& lines, const 
   for (const FigureLine& line : lines) {
     HeatRow& row = figure.rows.emplace_back(
         HeatRow{std::to_string(figure.rows.size() + 1), line.name, {}, {}, {}});
-    for (const Curve::Bucket& bucket : joined(line.curve->buckets(), report.most_points)) {
+    for (const Curve::Bucket& bucket : joined_buckets(line.curve->buckets(), report.most_points)) {
       row.begin.push_back(bucket.first_step);
       row.end.push_back(bucket.last_step);
       row.value.push_back(bucket.mean());

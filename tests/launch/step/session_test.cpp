@@ -245,7 +245,7 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
   }
 }
 
-constexpr double kTolerance = 1e-12;
+constexpr double kNormTolerance = 1e-12;
 
 StepFlags asks_for_norms() {
   StepFlags flags;
@@ -267,7 +267,7 @@ struct FilledSession {
 };
 
 /// The layer of a parameter: of weight and bias the module, of others the parameter itself.
-std::string layer_of(const std::string& parameter) {
+std::string module_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   const std::string last = parameter.substr(dot + 1);
   return last == "weight" || last == "bias" ? parameter.substr(0, dot) : parameter;
@@ -277,20 +277,20 @@ std::string layer_of(const std::string& parameter) {
 std::map<std::string, double> square_sums_of_layers(const Tensors& tensors) {
   std::map<std::string, double> sums;
   for (const auto& [name, value] : tensors) {
-    sums[layer_of(name)] += value.square().sum().item<double>();
+    sums[module_of(name)] += value.square().sum().item<double>();
   }
   return sums;
 }
 
-const std::string kAdamW = "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}";
+const std::string kDecayingAdamW = "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}";
 
 /// Dense and sparse, clipped and not.
 std::vector<std::vector<std::string>> trainings_with_norms() {
-  return {{kAdamW},
-          {kAdamW, testing::kClip},
-          {kAdamW, testing::kClip, "parallel.shard_optimizer=true"},
-          {kAdamW, testing::sparse("unstructured")},
-          {kAdamW, testing::sparse("block, size: 2"), "parallel.shard_optimizer=true"},
+  return {{kDecayingAdamW},
+          {kDecayingAdamW, testing::kClip},
+          {kDecayingAdamW, testing::kClip, "parallel.shard_optimizer=true"},
+          {kDecayingAdamW, testing::sparse("unstructured")},
+          {kDecayingAdamW, testing::sparse("block, size: 2"), "parallel.shard_optimizer=true"},
           testing::gpt2(testing::kBlockExperts)};
 }
 
@@ -320,13 +320,13 @@ TEST(Session, NormsOfLayersAreThoseOfTheTensors) {
       for (const LayerNorms& layer : outcome.layers) {
         ASSERT_TRUE(weight.contains(layer.layer)) << layer.layer;
         const double norm = std::sqrt(weight.at(layer.layer));
-        EXPECT_NEAR(layer.weight, norm, kTolerance * norm) << layer.layer;
-        EXPECT_NEAR(layer.update, std::sqrt(update.at(layer.layer)), kTolerance * norm);
+        EXPECT_NEAR(layer.weight, norm, kNormTolerance * norm) << layer.layer;
+        EXPECT_NEAR(layer.update, std::sqrt(update.at(layer.layer)), kNormTolerance * norm);
         EXPECT_NEAR(layer.gradient, std::sqrt(gradient.at(layer.layer)) * shrunk,
-                    kTolerance * outcome.grad_norm);
+                    kNormTolerance * outcome.grad_norm);
         square_sum += layer.gradient * layer.gradient;
       }
-      EXPECT_NEAR(std::sqrt(square_sum), outcome.grad_norm, kTolerance * outcome.grad_norm);
+      EXPECT_NEAR(std::sqrt(square_sum), outcome.grad_norm, kNormTolerance * outcome.grad_norm);
     }
   }
 }
@@ -368,9 +368,9 @@ TEST(SessionRanks, NormsOfLayersDoNotDependOnTheGrid) {
           for (size_t i = 0; i < expected[step].size(); ++i) {
             const LayerNorms &own = norms[step][i], &serial = expected[step][i];
             EXPECT_EQ(own.layer, serial.layer);
-            EXPECT_NEAR(own.weight, serial.weight, kTolerance * serial.weight) << own.layer;
-            EXPECT_NEAR(own.update, serial.update, kTolerance * serial.weight) << own.layer;
-            EXPECT_NEAR(own.gradient, serial.gradient, kTolerance * largest) << own.layer;
+            EXPECT_NEAR(own.weight, serial.weight, kNormTolerance * serial.weight) << own.layer;
+            EXPECT_NEAR(own.update, serial.update, kNormTolerance * serial.weight) << own.layer;
+            EXPECT_NEAR(own.gradient, serial.gradient, kNormTolerance * largest) << own.layer;
           }
         }
       });

@@ -379,7 +379,7 @@ testing::RunEnd train_in(const std::string& folder, std::vector<std::string> ove
 }
 
 /// The steps of the records of a layer.
-std::vector<int64_t> steps_of(const std::string& file, const std::string& layer) {
+std::vector<int64_t> steps_with_norms(const std::string& file, const std::string& layer) {
   std::vector<int64_t> steps;
   for (const auto& line : lines_of(file)) {
     if (line["layer"] == layer) steps.push_back(line["step"]);
@@ -398,8 +398,9 @@ TEST(TrainingLog, HasTheNormsOfLayersAtTheirIntervalAndOnceAfterAResume) {
   EXPECT_FALSE(std::filesystem::exists(scratch.file("plain") + "/layers.jsonl"));
   EXPECT_EQ(train_in(folder, {"run.log_layers=2step"}).digest, plain);
   const auto whole = lines_of(norms);
-  EXPECT_EQ(steps_of(norms, "head"), (std::vector<int64_t>{2, 4}));
-  EXPECT_EQ(steps_of(norms, "backbone.blocks.1.moe_c.experts.*.fc1"), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(steps_with_norms(norms, "head"), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(steps_with_norms(norms, "backbone.blocks.1.moe_c.experts.*.fc1"),
+            (std::vector<int64_t>{2, 4}));
   for (const auto& line : whole) {
     EXPECT_GT(line["gradient_norm"], 0.0) << line;
     EXPECT_DOUBLE_EQ(line["update_ratio"].get<double>(),
@@ -409,10 +410,10 @@ TEST(TrainingLog, HasTheNormsOfLayersAtTheirIntervalAndOnceAfterAResume) {
   EXPECT_EQ(resume({"run.log_layers=2step"}).digest, plain);
   EXPECT_EQ(lines_of(norms), whole);
   EXPECT_EQ(resume({"run.log_layers=0.000001s"}).digest, plain);
-  EXPECT_EQ(steps_of(norms, "head"), (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(steps_with_norms(norms, "head"), (std::vector<int64_t>{2, 4, 5}));
   // What is trained again without them has none.
   resume({});
-  EXPECT_EQ(steps_of(norms, "head"), std::vector<int64_t>{2});
+  EXPECT_EQ(steps_with_norms(norms, "head"), std::vector<int64_t>{2});
 }
 
 TEST(TrainingLog, HasTheStepsOfTheClockOnAllRanksAlikeAndTheLastOne) {
