@@ -171,6 +171,7 @@ void check_durations(const Recipe& recipe, const DataSource* source, Problems& p
   };
   scale.total_steps = std::max<int64_t>(1, count_steps("train.duration", recipe.train.duration));
   count_steps("train.log_every", recipe.train.log_every);
+  count_steps("run.log_layers", recipe.run.log_layers);
   count_steps("evaluate.every", recipe.evaluate.every);
   count_steps("checkpoint.every", recipe.checkpoint.every);
   if (recipe.train.patience && !recipe.evaluate.every) {

@@ -48,9 +48,9 @@ class HeatFigure {
   // A load's distance from the even share counts in octaves.
   colourOf(value) {
     if (value === null) return "#808080";
-    const {low, high, palette} = this.data;
+    const {low, high, palette, logarithmic} = this.data;
     if (palette === "load" && value <= 0) return "#000";
-    const scale = palette === "load" ? Math.log : (x) => x;
+    const scale = palette === "load" || logarithmic ? Math.log : (x) => x;
     const place = (scale(value) - scale(low)) / (scale(high) - scale(low) || 1);
     const colours = page.palettes[palette];
     return colours[Math.round(Math.min(1, Math.max(0, place)) * (colours.length - 1))];

@@ -90,6 +90,7 @@ struct RunOptions {
   Duration grace = Duration::seconds(60);
   std::optional<Duration> hang_timeout = Duration::seconds(30 * 60);
   bool tensorboard = true;
+  std::optional<Duration> log_layers;
   std::optional<double> peak_tflops;
   bool memory_check = true;
 
@@ -123,6 +124,10 @@ struct RunOptions {
             unset_word("never"), above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
               "write the metrics for TensorBoard as well, into tb/"),
+        field("log_layers", &RunOptions::log_layers,
+              "steps, or time, between records of the norms of each layer's weights, gradients and "
+              "updates in layers.jsonl",
+              unset_word("never"), above(0), kLengthUnits),
         field(
             "peak_tflops", &RunOptions::peak_tflops,
             "dense TFLOP/s of a rank's device, of which mfu is a share; auto: CPUs are measured at "

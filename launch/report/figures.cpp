@@ -22,20 +22,6 @@ std::string at_step(const Curve::Point& point, Quantity quantity) {
   return fmt::format("{} at {}", value_text(point.value, quantity), grouped(point.step));
 }
 
-/// Neighbouring buckets joined, to at most `most`.
-std::vector<Curve::Bucket> joined(const std::vector<Curve::Bucket>& buckets, size_t most) {
-  const size_t each = (buckets.size() + most - 1) / most;
-  std::vector<Curve::Bucket> result;
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    if (i % each == 0) {
-      result.push_back(buckets[i]);
-    } else {
-      result.back().join(buckets[i]);
-    }
-  }
-  return result;
-}
-
 Json line_json(Page& page, const FigureLine& line, size_t most_points) {
   const Curve& curve = *line.curve;
   const bool is_whole = curve.is_whole() && curve.buckets().size() <= most_points;
@@ -43,7 +29,8 @@ Json line_json(Page& page, const FigureLine& line, size_t most_points) {
   if (line.is_evaluation) json["has_points"] = true;
   std::vector<double> steps;
   for (const Curve::Bucket& bucket :
-       is_whole ? curve.buckets() : joined(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
+       is_whole ? curve.buckets()
+                : joined_buckets(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
     steps.push_back(is_whole ? bucket.last_step : (bucket.first_step + bucket.last_step) / 2);
     const bool has_value = bucket.count > 0;
     if (is_whole) {
@@ -78,6 +65,19 @@ std::vector<std::string> table_row(const HeatRow& row, Quantity quantity) {
 }
 
 }  // namespace
+
+std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most) {
+  const size_t each = (buckets.size() + most - 1) / most;
+  std::vector<Curve::Bucket> result;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (i % each == 0) {
+      result.push_back(buckets[i]);
+    } else {
+      result.back().join(buckets[i]);
+    }
+  }
+  return result;
+}
 
 void add_curves(Page& page, const CurveFigure& figure, size_t most_points) {
   std::vector<std::vector<std::string>> rows{
@@ -120,6 +120,7 @@ void add_heat(Page& page, const HeatFigure& figure) {
               {"quantity", name_of(figure.quantity)},
               {"run", figure.run},
               {"palette", figure.is_load ? "load" : "viridis"},
+              {"logarithmic", figure.is_logarithmic},
               {"low", figure.low},
               {"high", figure.high},
               {"split", figure.split},

@@ -29,6 +29,9 @@ struct CurveFigure {
 /// one as means and ranges of so many neighbours that this takes about as many numbers.
 void add_curves(Page& page, const CurveFigure& figure, size_t most_points);
 
+/// Neighbouring buckets joined, to at most `most`.
+std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most);
+
 /// A row of a heat map: values, NaN without, which stand for the steps from `begin` to `end`.
 struct HeatRow {
   std::string label, name;  ///< a short one beside the row, a full one in the table
@@ -41,10 +44,11 @@ struct HeatFigure {
   Quantity quantity = Quantity::kPlain;
   size_t run = 0;
   std::vector<HeatRow> rows;
-  double low = 0, high = 1;  ///< values of the first and the last colour
-  bool is_load = false;      ///< loads over an even share: colours of LoadScale
-  size_t split = 0;          ///< a line above this row; 0: none
-  std::string note = {};     ///< below the picture
+  double low = 0, high = 1;     ///< values of the first and the last colour
+  bool is_load = false;         ///< loads over an even share: colours of LoadScale
+  bool is_logarithmic = false;  ///< colours follow the logarithm of positive values
+  size_t split = 0;             ///< a line above this row; 0: none
+  std::string note = {};        ///< below the picture
 };
 
 /// Adds a heat map with its table.

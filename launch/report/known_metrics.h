@@ -21,10 +21,12 @@ struct MetricInfo {
   Quantity quantity = Quantity::kPlain;
   MetricGroup group = MetricGroup::kOther;
   bool is_shown_constant = false;  ///< shown even if all values are equal
+  bool is_logarithmic = false;     ///< colours of heat maps follow the logarithm
 };
 
-/// Describes a key of metrics.jsonl, experts.jsonl, gates.jsonl or permutations.jsonl. An unknown
-/// key becomes its own label, without underscores; its prefix decides the group.
+/// Describes a key of metrics.jsonl, experts.jsonl, gates.jsonl, permutations.jsonl or
+/// layers.jsonl. An unknown key becomes its own label, without underscores; its prefix decides the
+/// group.
 MetricInfo metric_info(std::string_view key);
 
 /// Formats a value: `0.6034`, `3e-05`, `12,345`, `8.2 %`, `1.21 GiB`.

@@ -62,12 +62,12 @@ void add_loads(const Report& report, size_t run, const LoadFigures& what) {
   add_heats(report.page, what.heading, what.meaning, figures);
 }
 
-/// Minimum and maximum of the finite values.
-std::pair<double, double> range_of(const std::vector<HeatRow>& rows) {
+/// Minimum and maximum of the finite values above `floor`.
+std::pair<double, double> range_of(const std::vector<HeatRow>& rows, double floor = -INFINITY) {
   double low = INFINITY, high = -INFINITY;
   for (const HeatRow& row : rows) {
     for (const double value : row.value) {
-      if (!std::isfinite(value)) continue;
+      if (!std::isfinite(value) || value <= floor) continue;
       low = std::min(low, value);
       high = std::max(high, value);
     }
@@ -76,19 +76,21 @@ std::pair<double, double> range_of(const std::vector<HeatRow>& rows) {
 }
 
 /// Heat map of a metric for more layers than there are colours: a row per layer.
-void add_grid(Page& page, const std::vector<FigureLine>& lines, const MetricInfo& info) {
+void add_grid(const Report& report, const std::vector<FigureLine>& lines, const MetricInfo& info) {
   HeatFigure figure{info.label, info.quantity, lines.front().run, {}};
   for (const FigureLine& line : lines) {
     HeatRow& row = figure.rows.emplace_back(
         HeatRow{std::to_string(figure.rows.size() + 1), line.name, {}, {}, {}});
-    for (const Curve::Bucket& bucket : line.curve->buckets()) {
+    for (const Curve::Bucket& bucket : joined_buckets(line.curve->buckets(), report.most_points)) {
       row.begin.push_back(bucket.first_step);
       row.end.push_back(bucket.last_step);
       row.value.push_back(bucket.mean());
     }
   }
-  std::tie(figure.low, figure.high) = range_of(figure.rows);
-  add_heat(page, figure);
+  figure.is_logarithmic = info.is_logarithmic;
+  if (info.is_logarithmic) figure.note = "the colours follow the logarithm";
+  std::tie(figure.low, figure.high) = range_of(figure.rows, info.is_logarithmic ? 0.0 : -INFINITY);
+  add_heat(report.page, figure);
 }
 
 /// Figures of each metric except `left_out`: curves for few layers, a heat map for many.
@@ -122,7 +124,7 @@ void add_numbers(const Report& report, size_t run, const std::vector<LayerRecord
     } else if (lines.size() <= kMostCurves) {
       add_curves(report.page, {info.label, info.quantity, lines}, report.most_points);
     } else {
-      add_grid(report.page, lines, info);
+      add_grid(report, lines, info);
     }
   }
   if (constants.empty()) return;
@@ -188,6 +190,22 @@ void add_gate_layers(const Report& report) {
 void add_permutation_layers(const Report& report) {
   add_by_run(report, &RunData::permutations, "Permutation of each layer",
              [&](size_t run) { add_numbers(report, run, report.runs[run].permutations); });
+}
+
+void add_layer_norms(const Report& report) {
+  constexpr size_t kMostNumbers = 30'000, kLeast = 8, kMostSteps = 200;
+  size_t curves = 1;
+  for (const RunData& run : report.runs) {
+    for (const LayerRecords& layer : run.norms) curves += layer.numbers.curves().size();
+  }
+  const Report own{report.runs, report.page, std::clamp(kMostNumbers / curves, kLeast, kMostSteps)};
+  report.page.begin_section("layers", "Layers");
+  add_by_run(own, &RunData::norms, "Norms of each layer", [&](size_t run) {
+    report.page.add({{"paragraph",
+                      "L2 norms over all ranks: of the weights after the step, of the gradients "
+                      "before clipping, and of what the step added to the weights."}});
+    add_numbers(own, run, report.runs[run].norms);
+  });
 }
 
 }  // namespace shoal

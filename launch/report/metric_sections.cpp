@@ -108,6 +108,7 @@ void add_metrics(const Report& report) {
   add_section(MetricGroup::kTraining, "training", "Training");
   add_evaluations(report, has_loss);
   add_pictures(report);
+  add_layer_norms(report);
   add_section(MetricGroup::kSpeed, "speed", "Speed and memory");
   add_section(MetricGroup::kExperts, "experts", "Experts and routing");
   add_expert_layers(report);

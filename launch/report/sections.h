@@ -37,6 +37,8 @@ void add_records(const Report& report);
 void add_expert_layers(const Report& report);
 void add_gate_layers(const Report& report);
 void add_permutation_layers(const Report& report);
+/// A section with the norms of layers.jsonl, in fewer points than other figures.
+void add_layer_norms(const Report& report);
 /// Pictures of samples of the last evaluation.
 void add_pictures(const Report& report);
 

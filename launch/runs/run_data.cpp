@@ -183,7 +183,8 @@ RunData read_run(const std::string& path) {
     read_metrics_file(folder, run);
     for (const auto& [name, layers] : {std::pair{"experts.jsonl", &run.experts},
                                        {"gates.jsonl", &run.gates},
-                                       {"permutations.jsonl", &run.permutations}}) {
+                                       {"permutations.jsonl", &run.permutations},
+                                       {"layers.jsonl", &run.norms}}) {
       UnreadLines unread;
       *layers = read_layers((folder / name).string(), unread);
       note_unread(name, unread, run);

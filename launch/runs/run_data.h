@@ -50,6 +50,7 @@ struct RunData {
   int64_t skipped_steps = 0;    ///< number of logged skipped steps
   double last_step = 0;         ///< last logged step
   std::vector<LayerRecords> experts, gates, permutations;
+  std::vector<LayerRecords> norms;  ///< layers.jsonl
   std::optional<RunPictures> pictures;
   std::vector<CheckpointFacts> checkpoints;
   std::vector<RecipeValue> recipe;

@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFiles{"resolved.yaml", "env.json",      "summary.json", "metrics.jsonl",
-                            "metrics.csv",   "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
-                            "pictures.png",  "report.html",   "LATEST",       ".lock",
-                            "confusion.json"};
+constexpr std::array kFiles{"resolved.yaml",  "env.json",      "summary.json", "metrics.jsonl",
+                            "metrics.csv",    "experts.jsonl", "gates.jsonl",  "permutations.jsonl",
+                            "pictures.png",   "report.html",   "LATEST",       ".lock",
+                            "confusion.json", "layers.jsonl"};
 
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;

@@ -80,7 +80,12 @@ StepOutcome Session::step(StepFlags own) {
   outcome.applied = std::isfinite(outcome.agreed.square_sum);
   phase_ = "optimizer's step";
   if (outcome.applied) {
+    std::vector<torch::Tensor> before;
+    if (outcome.agreed.log_layers) before = copy_weights(share_);
     update(outcome, tensors);
+    if (outcome.agreed.log_layers) {
+      outcome.layers = layer_norms(model_.parameters, share_, stats, before, *grid_.world);
+    }
   } else {
     outcome.not_finite = find_nonfinite(outcome, stats);
     restore_moving_state(moving_.size());

@@ -17,6 +17,7 @@
 #include "parallel/comm/rank_grid.h"
 #include "parallel/gradients/gradient_norm.h"
 #include "parallel/gradients/gradient_sync.h"
+#include "parallel/gradients/layer_norms.h"
 #include "parallel/gradients/optimizer_shards.h"
 #include "parallel/gradients/step_control.h"
 #include "runtime/data/loader/loader.h"
@@ -35,6 +36,8 @@ struct StepOutcome {
   double grad_norm = 0.0;
   torch::Tensor loss;         ///< float64 scalar, this rank's share, on the model's device
   std::vector<MoeStats> moe;  ///< one entry per MoE layer
+  /// Over all ranks, gradients before clipping. Empty unless agreed.log_layers and applied.
+  std::vector<LayerNorms> layers;
   double data_wait_seconds = 0.0;
   StepFlags agreed;  ///< requests of all ranks: to stop, evaluate, save or log
 };

@@ -306,8 +306,9 @@ std::string write_summary(const RunFolder& folder, const TrainingResult& result,
   if (result.report && !result.report->moe.empty()) {
     text += fmt::format("{}\n", expert_table(result.report->moe));
   }
-  for (const char* name : {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv",
-                           "experts.jsonl", "pictures.png", "tb/", "summary.json", "log/"}) {
+  for (const char* name :
+       {"resolved.yaml", "env.json", "metrics.jsonl", "metrics.csv", "experts.jsonl",
+        "layers.jsonl", "pictures.png", "tb/", "summary.json", "log/"}) {
     if (std::filesystem::exists(folder.file(name)))
       text += fmt::format("  {}\n", folder.file(name));
   }

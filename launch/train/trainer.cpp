@@ -70,6 +70,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
       evaluations_(recipe_.evaluate.every, session_.scale(), start_),
       saves_(recipe_.checkpoint.every, session_.scale(), start_),
       logs_(recipe_.train.log_every, session_.scale(), start_),
+      layer_logs_(recipe_.run.log_layers, session_.scale(), start_),
       owes_score_(checkpoints.resumed_step && !checkpoints.resumed_score &&
                   evaluates_at(*checkpoints.resumed_step) && has_work(parts)),
       owes_evaluation_(parts.evaluates_first || owes_score_),
@@ -79,7 +80,8 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
            metric_names(parts.session.task(), recipe_.evaluate),
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
-           recipe_.evaluate.every, !parts.session.model().stages.empty()},
+           recipe_.evaluate.every, !parts.session.model().stages.empty(),
+           recipe_.run.log_layers.has_value()},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);
@@ -136,11 +138,13 @@ std::string Trainer::place() const {
 StepFlags Trainer::requests() {
   StepFlags own = stop_requests();
   own.written_step = writer_.in_flight() && writer_.written() ? begun_step_ : saved_step_;
+  own.log_layers = layer_logs_.due_at(session_.steps_done() + 1);
   if (world_.rank() != 0) return own;
   const auto now = Clock::now();
   own.evaluate = evaluations_.due_by_time(now);
   own.save = saves_.due_by_time(now);
   own.log = logs_.due_by_time(now);
+  own.log_layers = own.log_layers || layer_logs_.due_by_time(now);
   return own;
 }
 
@@ -174,6 +178,10 @@ void Trainer::after_step(const StepOutcome& outcome) {
     log_step(outcome);
   } else {
     training_log_.pulse(session_);
+  }
+  if (outcome.agreed.log_layers) {
+    training_log_.layers(outcome.layers, step);
+    layer_logs_.restart(Clock::now());
   }
   if (!outcome.applied) report_skipped(outcome);
   if (writer_.in_flight() && outcome.agreed.written_step == begun_step_) commit_save(false);

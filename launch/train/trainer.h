@@ -95,7 +95,7 @@ class Trainer {
   Log& log_;
   const StopSignals& signals_;
   Clock::time_point start_;
-  Recurrence evaluations_, saves_, logs_;
+  Recurrence evaluations_, saves_, logs_, layer_logs_;
   const bool owes_score_;  ///< the resumed checkpoint lacks the score of an evaluation due there
   const bool owes_evaluation_;  ///< owes_score_ or Parts::evaluates_first
   PosixFileSystem files_;

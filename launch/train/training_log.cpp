@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "launch/machine/machine_facts.h"
 #include "launch/train/recurrence.h"
@@ -91,6 +92,11 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
                        {folder.file("pictures.png"), start.first_step},
                        {}});
   if (start.has_experts) files_->experts.emplace(folder.file("experts.jsonl"), start.first_step);
+  // Those of a run that no longer logs norms are cut to the resumed step as well.
+  const std::string norms = folder.file("layers.jsonl");
+  if (start.has_norms || std::filesystem::exists(norms)) {
+    files_->norms.emplace(norms, start.first_step);
+  }
   for (const auto& log_of_layers : start.layers) {
     LayerFile& file = files_->layers.emplace_back();
     file.log = log_of_layers;
@@ -124,6 +130,7 @@ void TrainingLog::finish() {
   };
   finish_file(files_->metrics);
   if (files_->experts) finish_file(*files_->experts);
+  if (files_->norms) finish_file(*files_->norms);
   for (LayerFile& file : files_->layers) {
     if (file.lines) finish_file(*file.lines);
   }
@@ -232,6 +239,17 @@ void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,
   log_.detail(progress_line(shown));
   console_.show(shown);
   shown_ = std::move(shown);
+}
+
+void TrainingLog::layers(const std::vector<LayerNorms>& layers, int64_t step) {
+  if (!files_) return;
+  for (const LayerNorms& layer : layers) {
+    MetricsRecord record;
+    record.add("step", step).add("layer", layer.layer).add("weight_norm", layer.weight);
+    record.add("gradient_norm", layer.gradient).add("update_norm", layer.update);
+    record.add("update_ratio", layer.update / layer.weight);
+    write(*files_->norms, record);
+  }
 }
 
 void TrainingLog::pulse(const Session& session, const std::string& activity) {

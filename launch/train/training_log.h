@@ -22,10 +22,10 @@
 
 namespace shoal {
 
-/// Writes a training's records, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, the files of
-/// layer logs (token gates, sparse layers), pictures.png, TensorBoard's events, the console and
-/// this rank's log. A key whose number is not known is left out, such as all_to_all_ms on GPUs.
-/// Calls do nothing on other ranks.
+/// Writes a training's records, on rank 0: metrics.jsonl, metrics.csv, experts.jsonl, layers.jsonl,
+/// the files of layer logs (token gates, sparse layers), pictures.png, TensorBoard's events, the
+/// console and this rank's log. A key whose number is not known is left out, such as all_to_all_ms
+/// on GPUs. Calls do nothing on other ranks.
 class TrainingLog {
  public:
   struct Start {
@@ -39,6 +39,7 @@ class TrainingLog {
     std::optional<double> samples_per_second_at_peak = {};
     std::optional<Duration> evaluates_every = {};  ///< for the time left; unset: never
     bool has_experts = true;                       ///< false: no experts.jsonl, as for dense models
+    bool has_norms = false;                        ///< true: layers() is called, for layers.jsonl
   };
   /// Removes records of steps after start.first_step from the files. While the disk is full, lines
   /// are kept in memory, with one warning a file. Throws StorageError if a file cannot be opened.
@@ -47,6 +48,8 @@ class TrainingLog {
   /// Writes a logged step; rates are over the time since the last call.
   void step(const StepOutcome& outcome, const StepReport& report, const Session& session);
   void evaluation(const Evaluation& evaluation, int64_t step);
+  /// Writes the norms of a step's layers.
+  void layers(const std::vector<LayerNorms>& layers, int64_t step);
   /// Updates the progress line on a terminal. `activity`: progress of an evaluation; "": none runs.
   void pulse(const Session& session, const std::string& activity = "");
   /// Call at the end of a training. Throws StorageError if lines are lost because the disk is full.
@@ -70,6 +73,7 @@ class TrainingLog {
     CsvTable table;
     SheetFile pictures;
     std::optional<EventFile> events;
+    std::optional<JsonLines> norms = {};
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
   double seconds_left(const Session& session, double seconds_a_step) const;

@@ -25,6 +25,7 @@ GradientStats gradient_stats(const GradientShare& share) {
   const torch::Tensor sums = square_sums(share.parameters).to(torch::kCPU);
   const double* sum = sums.const_data_ptr<double>();
   GradientStats stats;
+  stats.square_sums.assign(sum, sum + sums.numel());
   for (size_t i = 0; i < share.parameters.size(); ++i) {
     stats.square_sum += sum[i];
     const bool is_first = stats.nonfinite.empty() || share.places[i] < stats.nonfinite_place;

@@ -19,9 +19,10 @@ struct GradientShare {
 /// parameters, the r-th takes the parameters r, r + n, r + 2n, ...
 GradientShare share_of(const std::vector<ParameterGroup>& groups);
 
-/// Sum of squares and first non-finite gradient of this rank's share.
+/// Sums of squares and first non-finite gradient of this rank's share.
 struct GradientStats {
-  double square_sum = 0.0;  ///< the sum over ranks is the square of the global L2 norm
+  double square_sum = 0.0;          ///< the sum over ranks is the square of the global L2 norm
+  std::vector<double> square_sums;  ///< of each parameter of the share
   /// Name of the first parameter (in an expert stack: expert) with a NaN or infinity, or "".
   std::string nonfinite;
   int64_t nonfinite_place = 0;  ///< that parameter's index in the list of all

@@ -18,6 +18,7 @@ enum Entry {
   kEvaluate,
   kSave,
   kLog,
+  kLogLayers,
   kWritten,
   kSquareSum,  // bits of a float64
   kHash,
@@ -44,6 +45,7 @@ StepFlags combine(const torch::Tensor& rows) {
     agreed.evaluate |= row[kEvaluate] != 0;
     agreed.save |= row[kSave] != 0;
     agreed.log |= row[kLog] != 0;
+    agreed.log_layers |= row[kLogLayers] != 0;
     agreed.written_step = std::min(agreed.written_step, row[kWritten]);
     square_sums.push_back(std::bit_cast<double>(row[kSquareSum]));
   }
@@ -81,6 +83,7 @@ StepFlags StepControl::agree(const StepFlags& own) {
   entry[kEvaluate] = own.evaluate ? 1 : 0;
   entry[kSave] = own.save ? 1 : 0;
   entry[kLog] = own.log ? 1 : 0;
+  entry[kLogLayers] = own.log_layers ? 1 : 0;
   entry[kWritten] = own.written_step;
   entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
   entry[kHash] = std::bit_cast<int64_t>(comm_->counters().order->hash);

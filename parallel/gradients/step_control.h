@@ -16,6 +16,7 @@ struct StepFlags {
   bool evaluate = false;     ///< an evaluation is due by the clock. Combined: true if any is
   bool save = false;         ///< a checkpoint is due by the clock. Combined: true if any is
   bool log = false;          ///< a log line is due by the clock. Combined: true if any is
+  bool log_layers = false;   ///< the norms of layers are due. Combined: true if any is
   int64_t written_step = 0;  ///< step of the newest save written by this rank. Combined: the least
   double square_sum = 0.0;   ///< sum of squares of this rank's gradient share. Combined: the
                              ///< sum over ranks, which is not finite if any rank's is not

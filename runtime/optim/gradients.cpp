@@ -9,16 +9,22 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) { m.def("square_sums(Tensor[] tensors) -> Tenso
 namespace shoal {
 
 torch::Tensor square_sums(const std::vector<Parameter>& parameters) {
-  static const Operator<torch::Tensor(at::TensorList)> op("shoal::square_sums");
-  torch::NoGradGuard no_grad;
-  if (parameters.empty()) return torch::zeros({0}, at::kDouble);
   std::vector<torch::Tensor> gradients;
   for (const Parameter& parameter : parameters) {
     const torch::Tensor& gradient = parameter.tensor.grad();
     TORCH_CHECK(gradient.defined(), parameter.name, " has no gradient");
-    gradients.push_back(gradient.contiguous());
+    gradients.push_back(gradient);
   }
-  return op(gradients);
+  return square_sums_of(gradients);
+}
+
+torch::Tensor square_sums_of(const std::vector<torch::Tensor>& tensors) {
+  static const Operator<torch::Tensor(at::TensorList)> op("shoal::square_sums");
+  torch::NoGradGuard no_grad;
+  if (tensors.empty()) return torch::zeros({0}, at::kDouble);
+  std::vector<torch::Tensor> contiguous;
+  for (const torch::Tensor& tensor : tensors) contiguous.push_back(tensor.contiguous());
+  return op(contiguous);
 }
 
 std::optional<std::string> find_nonfinite(const Parameter& parameter) {

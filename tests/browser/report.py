@@ -19,14 +19,14 @@ WIDTHS = (400, 800, 1280)
 with open(os.path.join(HERE, "page_checks.js"), encoding="utf-8") as file:
     CHECKS = file.read()
 
-# A denoiser, and a model with token gates.
+# A denoiser, and a model with token gates, whose layers' norms are logged.
 DENOISER = ("task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
             "model={backbone: vit, patch: 4, width: 16, depth: 1, heads: 2, hidden: 16, pool: mean}")
 GATED = ("task={name: lm}",
          "data={source: mqar, sequence: 64, vocabulary: 128, pairs: 8, train: {samples: 256}, "
          "valid: {samples: 32}}",
          "model={backbone: hspmn, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, "
-         "gate: {rate: 0.3, anchor_every: 16}}")
+         "gate: {rate: 0.3, anchor_every: 16}}", "run.log_layers=1step")
 
 mistakes = []
 
@@ -306,6 +306,13 @@ def check_gates(browser):
     titles = browser.evaluate("figures.filter(f => f.rowHeight && f.data.quantity === 'share')"
                               ".map(f => f.data.title)")
     expect(titles == ["blocks.0.gate", "blocks.1.gate"], f"maps: {titles}")
+    # The mean of the logarithms has the middle colour.
+    middles = browser.evaluate(
+        "figures.filter(f => f.data.logarithmic).map(f => { const {low, high, palette} = f.data; "
+        "const colours = page.palettes[palette]; "
+        "return colours.indexOf(f.colourOf(Math.sqrt(low * high))) / (colours.length - 1) })")
+    expect(len(middles) == 4 and all(abs(middle - 0.5) < 0.1 for middle in middles),
+           f"middles of the norms' colours: {middles}")
     browser.open(address("gates.html"), 1280, "light")
     wait_for(browser, DRAWN)
     tokens, boxes = browser.evaluate("[document.querySelectorAll('.tokens li').length, "

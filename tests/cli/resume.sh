@@ -38,10 +38,17 @@ exact_metrics whole
 train 0 run.name=deterministic run.deterministic=true
 same_as_whole deterministic
 for stop in 17 10 31; do
-  train 75 run.name="cut$stop" run.stop_after="${stop}step"
-  train 0 run.name="cut$stop" run.on_existing=resume
+  train 75 run.name="cut$stop" run.stop_after="${stop}step" run.log_layers=4step
+  train 0 run.name="cut$stop" run.on_existing=resume run.log_layers=4step
   same_as_whole "cut$stop"
+  cmp cut17/layers.jsonl "cut$stop/layers.jsonl" || fail "cut$stop: the norms of layers differ"
 done
+# The same weights without norms and with them; each layer's once an interval.
+[ ! -e whole/layers.jsonl ] || fail "norms of layers were not asked for"
+[ "$(grep '"layer":"head"' cut17/layers.jsonl | sed -E 's/.*"step":([0-9]+),.*/\1/' | xargs)" = \
+  '4 8 12 16 20 24 28 32 36 40' ] || fail "not a record per interval: $(cat cut17/layers.jsonl)"
+grep -q '<section id="layers">' cut17/report.html || fail "the report has no norms of layers"
+! grep -q '<section id="layers">' whole/report.html || fail "a report has norms without records"
 # whole_and_cut NAME OVERRIDE...: trained at once and in two goes.
 whole_and_cut() {
   local name=$1

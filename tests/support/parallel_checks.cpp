@@ -145,6 +145,7 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   quiet.written_step = 3;
   const StepFlags nothing = control.agree(quiet);
   EXPECT_FALSE(nothing.wants_stop());
+  EXPECT_FALSE(nothing.log_layers);
   EXPECT_EQ(nothing.square_sum, 0.0);
   EXPECT_EQ(nothing.written_step, 3);
 
@@ -152,12 +153,14 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   own.stop_signal = rank == last ? 15 : 0;
   own.stop = rank == 0;
   own.log = rank == 0;
+  own.log_layers = rank == last;
   own.written_step = 40 + rank;
   own.square_sum = std::exp2(rank);
   const StepFlags agreed = control.agree(own);
   EXPECT_EQ(agreed.stop_signal, 15);
   EXPECT_TRUE(agreed.stop);
   EXPECT_TRUE(agreed.log);
+  EXPECT_TRUE(agreed.log_layers);
   EXPECT_FALSE(agreed.save);
   EXPECT_EQ(agreed.written_step, 40);
   EXPECT_EQ(agreed.square_sum, std::exp2(last + 1) - 1);

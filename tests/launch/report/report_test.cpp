@@ -74,14 +74,14 @@ std::string access_mistake(const std::string& page) {
 
 TEST(RunReport, HasASectionForEachKindOfData) {
   const ScratchFolder scratch;
-  const Page page =
-      report_page({read_run(write_drawn_run(scratch, {.gates = 2, .permutations = 2}))});
+  const Page page = report_page(
+      {read_run(write_drawn_run(scratch, {.gates = 2, .permutations = 2, .norms = 2}))});
   const std::string html = page.html();
   EXPECT_EQ(markup_mistake(html), "");
   EXPECT_EQ(access_mistake(html), "");
   const Json json = page.json();
-  for (const char* id : {"overview", "notes", "training", "evaluations", "speed", "experts",
-                         "gates", "sparsity", "checkpoints", "recipe", "environment"}) {
+  for (const char* id : {"overview", "notes", "training", "evaluations", "layers", "speed",
+                         "experts", "gates", "sparsity", "checkpoints", "recipe", "environment"}) {
     EXPECT_FALSE(section(json, id).is_null()) << id;
   }
   EXPECT_EQ(json["title"], "Run drawn");
@@ -171,7 +171,7 @@ TEST(RunReport, DrawsNoMatrixOfManyClasses) {
 
 TEST(RunReport, LeavesOutSectionsWithoutData) {
   const Json page = page_of({.layers = 0, .evaluations = 0});
-  for (const char* id : {"evaluations", "experts", "gates", "sparsity", "other"}) {
+  for (const char* id : {"evaluations", "layers", "experts", "gates", "sparsity", "other"}) {
     EXPECT_TRUE(section(page, id).is_null()) << id;
   }
 }
@@ -237,6 +237,7 @@ TEST(RunReport, StaysSmallForAHundredThousandLines) {
   EXPECT_LT(size_of({.lines = 100'000, .layers = 2, .gates = 1}), 1'000'000u);
   EXPECT_LT(size_of({.lines = 2'000, .layers = 24, .units = 64, .permutations = 30}),
             size_t{3} << 20);
+  EXPECT_LT(size_of({.lines = 1'000, .layers = 0, .norms = 100}), 1'000'000u);
 }
 
 TEST(RunReport, DrawsManyLayersAsRows) {
@@ -246,6 +247,30 @@ TEST(RunReport, DrawsManyLayersAsRows) {
   EXPECT_EQ(heat["rows"][11]["name"], "blocks.11.fc1");
   EXPECT_EQ(heat["rows"][11]["label"], "12");
   EXPECT_EQ(heat["high"], 1.0);
+}
+
+TEST(RunReport, HasTheNormsOfEachLayer) {
+  const Json few = section(page_of({.lines = 500, .layers = 0, .norms = 2}), "layers");
+  const Json ratio = block(few, "curves", "update norm over weight norm");
+  ASSERT_EQ(ratio["lines"].size(), 2u);
+  EXPECT_EQ(ratio["lines"][1]["name"], "blocks.1.fc1");
+  const Json page = page_of({.lines = 500, .layers = 0, .norms = 100});
+  for (const char* title : {"weight norm", "gradient norm of the layer, before clipping",
+                            "update norm", "update norm over weight norm"}) {
+    EXPECT_EQ(block(section(page, "layers"), "heat", title)["rows"].size(), 100u) << title;
+  }
+  // 30,000 numbers for the 400 rows: 500 steps are joined by seven.
+  const Json heat = block(section(page, "layers"), "heat", "weight norm");
+  const Json values = heat["rows"][2]["values"],
+             ends = page["steps"][heat["rows"][2]["ends"].get<size_t>()];
+  ASSERT_EQ(values.size(), 72u);
+  EXPECT_EQ(ends[0], 7);
+  EXPECT_EQ(values[0], 0.01008);  // (1 + 4 / 500) / 100
+  EXPECT_TRUE(heat["logarithmic"]);
+  // Zero has no logarithm.
+  const Json update = block(section(page, "layers"), "heat", "update norm");
+  EXPECT_EQ(update["rows"][99]["values"][0], 0.0);
+  EXPECT_GT(update["low"], 0.0);
 }
 
 TEST(RunReport, HoldsLoadsOverAnEvenShare) {

@@ -20,7 +20,7 @@ struct DrawnRun {
   std::string name = "drawn";
   int64_t lines = 100;  ///< logged steps, one after the other
   int64_t layers = 2, units = 4, memory_units = 0;
-  int64_t gates = 0, permutations = 0;
+  int64_t gates = 0, permutations = 0, norms = 0;
   int64_t evaluations = 4;
   double loss = 0.5;  ///< at the end
   bool has_pictures = false;
@@ -94,6 +94,19 @@ inline std::string drawn_gates(int64_t count, double done, int64_t step) {
   return text;
 }
 
+/// Norms of layers that differ by powers of ten; the last layer has no update.
+inline std::string drawn_norms(int64_t count, double done, int64_t step) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i) {
+    MetricsRecord record = drawn_layer(fmt::format("blocks.{}.fc1", i), step);
+    const double norm = (1 + done) * std::pow(10.0, static_cast<double>(-i % 6));
+    const double update = i + 1 < count ? 1e-3 * norm * done : 0.0;
+    record.add("weight_norm", norm).add("gradient_norm", norm / 3).add("update_norm", update);
+    text += record.add("update_ratio", update / norm).to_json() + "\n";
+  }
+  return text;
+}
+
 /// Pictures of two samples, as a denoiser's evaluation draws them.
 inline std::string drawn_pictures(int64_t step) {
   const auto even = [](double value) { return at::full({2, 3, 8, 8}, value, torch::kFloat32); };
@@ -106,18 +119,20 @@ inline std::string drawn_pictures(int64_t step) {
 inline std::string write_drawn_run(const ScratchFolder& scratch, const DrawnRun& run) {
   const std::string folder = scratch.file(run.name);
   std::filesystem::create_directories(folder + "/ckpt");
-  std::string metrics, experts, gates, permutations;
+  std::string metrics, experts, gates, permutations, norms;
   for (int64_t step = 1; step <= run.lines; ++step) {
     const double done = static_cast<double>(step) / static_cast<double>(run.lines);
     metrics += drawn_step(run, step);
     experts += drawn_experts(run, step);
     gates += drawn_gates(run.gates, done, step);
     permutations += drawn_layers("fc1", "distance", run.permutations, done, step);
+    norms += drawn_norms(run.norms, done, step);
   }
   write_file(folder + "/metrics.jsonl", metrics);
   write_file(folder + "/experts.jsonl", experts);
   if (run.gates > 0) write_file(folder + "/gates.jsonl", gates);
   if (run.permutations > 0) write_file(folder + "/permutations.jsonl", permutations);
+  if (run.norms > 0) write_file(folder + "/layers.jsonl", norms);
   if (run.has_pictures) write_file(folder + "/pictures.png", drawn_pictures(run.lines));
   write_file(folder + "/resolved.yaml",
              fmt::format("run:\n  name: {}  # mine.yaml:1\n  seed: 1  # default\ntrain:\n"

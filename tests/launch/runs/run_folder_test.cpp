@@ -109,10 +109,11 @@ TEST_F(RunFolders, WithAllThatARunWritesAreOverwritten) {
   fs::create_directories(path + "/ckpt/step-00000001");
   fs::create_directories(path + "/ckpt/.tmp-step-00000002-0");
   fs::create_directories(path + "/ckpt/.old-step-00000000");
-  for (const char* name : {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl",
-                           "metrics.csv", "experts.jsonl", "gates.jsonl", "permutations.jsonl",
-                           ".lock", "log/rank-00000.log", "log/rank-123456.log", "LATEST",
-                           "LATEST.node-7-0.tmp", "tb/events.out.tfevents.1700000000.shoal"}) {
+  for (const char* name :
+       {"env.json", "summary.json", "summary.json.tmp", "metrics.jsonl", "metrics.csv",
+        "experts.jsonl", "gates.jsonl", "permutations.jsonl", "layers.jsonl", ".lock",
+        "log/rank-00000.log", "log/rank-123456.log", "LATEST", "LATEST.node-7-0.tmp",
+        "tb/events.out.tfevents.1700000000.shoal"}) {
     fs::create_directories(fs::path(path + "/" + name).parent_path());
     write_file(path + "/" + name, "");
   }

@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
 
 #include "parallel/checkpoint/state_list.h"
+#include "sparse/sparse_model.h"
 #include "tests/support/equality_recipe.h"
+#include "tests/support/model_fill.h"
 #include "tests/support/model_on.h"
 #include "tests/support/ranks.h"
 #include "tests/support/session_in_training.h"
@@ -238,6 +242,139 @@ TEST(SessionRanks, SharedOutOptimizersNameTheSameBadTensor) {
       EXPECT_THAT(session.step({}).not_finite,
                   MatchesRegex("the gradient of .*token_mlp.fc1.weight"));
     });
+  }
+}
+
+constexpr double kNormTolerance = 1e-12;
+
+StepFlags asks_for_norms() {
+  StepFlags flags;
+  flags.log_layers = true;
+  return flags;
+}
+
+/// A session whose weights are as in the middle of a training.
+struct FilledSession {
+  FilledSession(const Recipe& recipe, RankGrid& grid)
+      : data(open_split(make_source(recipe), Split::kTrain)),
+        session(recipe, testing::model_on(recipe, data, grid), data, grid) {
+    testing::fill_parameters(session.task());
+    if (const auto& sparse = session.model().sparse) sparse->masks().tensors_loaded();
+  }
+
+  OpenSplit data;
+  Session session;
+};
+
+/// The layer of a parameter: of weight and bias the module, of others the parameter itself.
+std::string module_of(const std::string& parameter) {
+  const size_t dot = parameter.rfind('.');
+  const std::string last = parameter.substr(dot + 1);
+  return last == "weight" || last == "bias" ? parameter.substr(0, dot) : parameter;
+}
+
+/// Sums of squares of each layer's tensors.
+std::map<std::string, double> square_sums_of_layers(const Tensors& tensors) {
+  std::map<std::string, double> sums;
+  for (const auto& [name, value] : tensors) {
+    sums[module_of(name)] += value.square().sum().item<double>();
+  }
+  return sums;
+}
+
+const std::string kDecayingAdamW = "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}";
+
+/// Dense and sparse, clipped and not.
+std::vector<std::vector<std::string>> trainings_with_norms() {
+  return {{kDecayingAdamW},
+          {kDecayingAdamW, testing::kClip},
+          {kDecayingAdamW, testing::kClip, "parallel.shard_optimizer=true"},
+          {kDecayingAdamW, testing::sparse("unstructured")},
+          {kDecayingAdamW, testing::sparse("block, size: 2"), "parallel.shard_optimizer=true"},
+          testing::gpt2(testing::kBlockExperts)};
+}
+
+TEST(Session, NormsOfLayersAreThoseOfTheTensors) {
+  for (const std::vector<std::string>& overrides : trainings_with_norms()) {
+    const Recipe recipe = equality_recipe(overrides);
+    RankGrid grid = testing::self_grid();
+    FilledSession run(recipe, grid);
+    EXPECT_TRUE(run.session.step({}).layers.empty());
+    for (int step = 1; step < 4; ++step) {
+      SCOPED_TRACE(::testing::PrintToString(overrides) + ", step " + std::to_string(step));
+      const Tensors before = copies_of(run.session.parameters());
+      const StepOutcome outcome = run.session.step(asks_for_norms());
+      const Tensors after = copies_of(run.session.parameters());
+      Tensors updates, gradients;
+      for (const Parameter& parameter : run.session.parameters()) {
+        updates[parameter.name] = after.at(parameter.name) - before.at(parameter.name);
+        gradients[parameter.name] = parameter.tensor.grad();
+      }
+      const double clip_norm = recipe.train.clip_norm;
+      const double shrunk = clip_norm > 0 ? std::max(1.0, outcome.grad_norm / clip_norm) : 1.0;
+      EXPECT_EQ(shrunk > 1.0, clip_norm > 0);
+      const auto weight = square_sums_of_layers(after), update = square_sums_of_layers(updates),
+                 gradient = square_sums_of_layers(gradients);
+      EXPECT_EQ(outcome.layers.size(), weight.size());
+      double square_sum = 0.0;
+      for (const LayerNorms& layer : outcome.layers) {
+        ASSERT_TRUE(weight.contains(layer.layer)) << layer.layer;
+        const double norm = std::sqrt(weight.at(layer.layer));
+        EXPECT_NEAR(layer.weight, norm, kNormTolerance * norm) << layer.layer;
+        EXPECT_NEAR(layer.update, std::sqrt(update.at(layer.layer)), kNormTolerance * norm);
+        EXPECT_NEAR(layer.gradient, std::sqrt(gradient.at(layer.layer)) * shrunk,
+                    kNormTolerance * outcome.grad_norm);
+        square_sum += layer.gradient * layer.gradient;
+      }
+      EXPECT_NEAR(std::sqrt(square_sum), outcome.grad_norm, kNormTolerance * outcome.grad_norm);
+    }
+  }
+}
+
+TEST(Session, ASkippedStepHasNoNormsOfLayers) {
+  SessionInTraining run({});
+  bool is_bad = true;
+  poison(run.session, is_bad);
+  EXPECT_TRUE(run.session.step(asks_for_norms()).layers.empty());
+  is_bad = false;
+  EXPECT_FALSE(run.session.step(asks_for_norms()).layers.empty());
+}
+
+/// The norms of three steps.
+std::vector<std::vector<LayerNorms>> norms_of(const Recipe& recipe, RankGrid& grid) {
+  FilledSession run(recipe, grid);
+  std::vector<std::vector<LayerNorms>> norms;
+  for (int step = 0; step < 3; ++step) norms.push_back(run.session.step(asks_for_norms()).layers);
+  return norms;
+}
+
+TEST(SessionRanks, NormsOfLayersDoNotDependOnTheGrid) {
+  for (const std::vector<std::string>& overrides : trainings_with_norms()) {
+    RankGrid alone = testing::self_grid();
+    const auto expected = norms_of(equality_recipe(overrides), alone);
+    for (const auto& [expert_ranks, replicas] : {std::pair{2, 1}, {1, 2}, {2, 2}, {4, 1}}) {
+      SCOPED_TRACE(::testing::PrintToString(overrides) + " on " + std::to_string(expert_ranks) +
+                   " x " + std::to_string(replicas));
+      const Recipe recipe = equality_recipe(
+          testing::joined(overrides, {"parallel.expert_ranks=" + std::to_string(expert_ranks)}));
+      testing::run_grid(expert_ranks, replicas, [&](RankGrid& grid) {
+        const auto norms = norms_of(recipe, grid);
+        for (size_t step = 0; step < expected.size(); ++step) {
+          ASSERT_EQ(norms[step].size(), expected[step].size());
+          double largest = 0.0;  // gradient
+          for (const LayerNorms& layer : expected[step]) {
+            largest = std::max(largest, layer.gradient);
+          }
+          for (size_t i = 0; i < expected[step].size(); ++i) {
+            const LayerNorms &own = norms[step][i], &serial = expected[step][i];
+            EXPECT_EQ(own.layer, serial.layer);
+            EXPECT_NEAR(own.weight, serial.weight, kNormTolerance * serial.weight) << own.layer;
+            EXPECT_NEAR(own.update, serial.update, kNormTolerance * serial.weight) << own.layer;
+            EXPECT_NEAR(own.gradient, serial.gradient, kNormTolerance * largest) << own.layer;
+          }
+        }
+      });
+    }
   }
 }
 

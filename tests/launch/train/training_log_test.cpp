@@ -371,6 +371,51 @@ TEST(TrainingLog, HasEachGateOnceAStepAfterAResumeToo) {
   EXPECT_EQ(lines_of(gates), whole);
 }
 
+/// Trains the equality recipe in a folder, from its newest checkpoint.
+testing::RunEnd train_in(const std::string& folder, std::vector<std::string> overrides) {
+  overrides.emplace_back("checkpoint.every=3step");
+  RankGrid grid = testing::self_grid();
+  return testing::train_run(testing::equality_recipe(overrides), folder, grid, StopSignals());
+}
+
+/// The steps of the records of a layer.
+std::vector<int64_t> steps_with_norms(const std::string& file, const std::string& layer) {
+  std::vector<int64_t> steps;
+  for (const auto& line : lines_of(file)) {
+    if (line["layer"] == layer) steps.push_back(line["step"]);
+  }
+  return steps;
+}
+
+TEST(TrainingLog, HasTheNormsOfLayersAtTheirIntervalAndOnceAfterAResume) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.file("run"), norms = folder + "/layers.jsonl";
+  const auto resume = [&](const std::vector<std::string>& overrides) {
+    std::filesystem::remove_all(folder + "/ckpt/step-00000005");
+    return train_in(folder, overrides);
+  };
+  const std::string plain = train_in(scratch.file("plain"), {}).digest;
+  EXPECT_FALSE(std::filesystem::exists(scratch.file("plain") + "/layers.jsonl"));
+  EXPECT_EQ(train_in(folder, {"run.log_layers=2step"}).digest, plain);
+  const auto whole = lines_of(norms);
+  EXPECT_EQ(steps_with_norms(norms, "head"), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(steps_with_norms(norms, "backbone.blocks.1.moe_c.experts.*.fc1"),
+            (std::vector<int64_t>{2, 4}));
+  for (const auto& line : whole) {
+    EXPECT_GT(line["gradient_norm"], 0.0) << line;
+    EXPECT_DOUBLE_EQ(line["update_ratio"].get<double>(),
+                     line["update_norm"].get<double>() / line["weight_norm"].get<double>());
+  }
+  // From step 3 on again, whose lines and those before stay.
+  EXPECT_EQ(resume({"run.log_layers=2step"}).digest, plain);
+  EXPECT_EQ(lines_of(norms), whole);
+  EXPECT_EQ(resume({"run.log_layers=0.000001s"}).digest, plain);
+  EXPECT_EQ(steps_with_norms(norms, "head"), (std::vector<int64_t>{2, 4, 5}));
+  // What is trained again without them has none.
+  resume({});
+  EXPECT_EQ(steps_with_norms(norms, "head"), std::vector<int64_t>{2});
+}
+
 TEST(TrainingLog, HasTheStepsOfTheClockOnAllRanksAlikeAndTheLastOne) {
   const ScratchFolder scratch;
   const StopSignals signals;
