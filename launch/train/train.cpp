@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -40,6 +41,8 @@
 
 namespace shoal {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
@@ -146,6 +149,14 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 
+/// What resumes a run that was stopped: on_existing=new may have given it another name.
+std::string how_to_resume(const RunOptions& own, const RunFolder& folder) {
+  const fs::path name = fs::path(folder.path).lexically_relative(own.root);
+  const bool is_renamed = folder.path != run_path(own);
+  return fmt::format("{}run.on_existing=resume",
+                     is_renamed ? fmt::format("run.name={} ", name.string()) : "");
+}
+
 /// Writes summary and report and prints what to do next, on rank 0, after a warning of each sample
 /// that was found corrupt on the way. Collective.
 void write_results(const CheckedRecipe& checked, const JobData& data, Communicator& world,
@@ -162,7 +173,11 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
   print_summary(write_summary(run.folder, result, substituted, notes), run.log);
   if (has_report) write_report(run);
   if (result.code == ExitCode::kPreempted) {
-    print_summary("\n  stopped in order; go on with run.on_existing=resume\n", run.log);
+    print_summary(fmt::format("\n  stopped (exit code {}); the state is saved, and the same command "
+                              "with {} goes on from it\n",
+                              static_cast<int>(result.code),
+                              how_to_resume(checked.loaded.options.run, run.folder)),
+                  run.log);
   }
 }
 
