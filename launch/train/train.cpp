@@ -236,11 +236,12 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
-    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation; other machines differ",
-                         1000 * times.step_s, times.evaluation_s);
+    origin = fmt::format(" at {:.3g} ms a step and {:.3g} s an evaluation", 1000 * times.step_s,
+                         times.evaluation_s);
     if (steps->count == 0)
       throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
                         ExitCode::kTopology);
+    origin += ", this machine's speed now; at another speed they take another time";
   }
   tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
   recipe.train.duration = *steps;
@@ -306,9 +307,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return bytes;
   };
   if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
-  const auto timed = checkpoints.written_by.find(kWrittenClock);
-  record_start(job, run, session, ranks.devices.own,
-               timed == checkpoints.written_by.end() ? "" : timed->second);
+  const auto kept = checkpoints.written_by.find(kWrittenClock);
+  const std::string timed = kept == checkpoints.written_by.end() ? "" : kept->second;
+  record_start(job, run, session, ranks.devices.own, timed);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by,
@@ -318,7 +319,8 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   job.stage = "preparing the first step";
   Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
                    owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
+                   mfu_basis(job.checked, job.launch, session, run.log), data.sets,
+                   parse_duration(timed)},
                   std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
