@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -41,8 +40,6 @@
 
 namespace shoal {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Names samples that were replaced because they are corrupt, which is known only once they have
 /// been read. Returns their number over all ranks. Collective.
@@ -149,14 +146,6 @@ std::optional<std::string> choose_execution(const Recipe& recipe, const LaunchIn
   return chosen ? std::optional(to_text(chosen->values)) : std::nullopt;
 }
 
-/// What resumes a run that was stopped: on_existing=new may have given it another name.
-std::string how_to_resume(const RunOptions& own, const RunFolder& folder) {
-  const fs::path name = fs::path(folder.path).lexically_relative(own.root);
-  const bool is_renamed = folder.path != run_path(own);
-  return fmt::format("{}run.on_existing=resume",
-                     is_renamed ? fmt::format("run.name={} ", name.string()) : "");
-}
-
 /// Writes summary and report and prints what to do next, on rank 0, after a warning of each sample
 /// that was found corrupt on the way. Collective.
 void write_results(const CheckedRecipe& checked, const JobData& data, Communicator& world,
@@ -172,13 +161,14 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
   notes.insert(notes.end(), result.notes.begin(), result.notes.end());
   print_summary(write_summary(run.folder, result, substituted, notes), run.log);
   if (has_report) write_report(run);
-  if (result.code == ExitCode::kPreempted) {
-    print_summary(fmt::format("\n  stopped (exit code {}); the state is saved, and the same command "
-                              "with {} goes on from it\n",
-                              static_cast<int>(result.code),
-                              how_to_resume(checked.loaded.options.run, run.folder)),
-                  run.log);
-  }
+  if (result.code != ExitCode::kPreempted) return;
+  const RunOptions& own = checked.loaded.options.run;
+  // on_existing: new may have added a number.
+  const std::string added = run.folder.path.substr(run_path(own).size());
+  print_summary(fmt::format("\n  stopped (exit code 75); the state is saved, and the same command "
+                            "goes on from it with run.name={}{} run.on_existing=resume\n",
+                            own.name, added),
+                run.log);
 }
 
 /// What a training is started with, and its current stage.
@@ -317,11 +307,11 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   log_start({job.checked, ranks.devices, session, data, !loads.empty(), weights}, run.log);
   job.stage = "preparing the first step";
-  Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
-                   owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log), data.sets,
-                   parse_duration(timed)},
-                  std::move(checkpoints));
+  Trainer trainer(
+      {recipe, session, data.valid, run.folder, console, run.log, *signals,
+       owes_evaluation(session, recipe, run.folder),
+       mfu_basis(job.checked, job.launch, session, run.log), data.sets, parse_duration(timed)},
+      std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
   write_results(job.checked, data, *grid.world, run, result);

@@ -193,8 +193,8 @@ void TrainingLog::watch_clock(double seconds, double steps, const Session& sessi
   watched_s_ += seconds;
   watched_steps_ += steps;
   if (watched_s_ < clock_->value() / 10) return;
-  const double total_s = seconds_since(start_) +
-                         seconds_left(session, watched_s_ / std::max(1.0, watched_steps_));
+  const double total_s =
+      seconds_since(start_) + seconds_left(session, watched_s_ / std::max(1.0, watched_steps_));
   watched_s_ = watched_steps_ = 0.0;
   if (total_s <= 2 * clock_->value()) return;
   log_.warn(fmt::format(

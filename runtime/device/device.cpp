@@ -149,8 +149,8 @@ DeviceChoice resolve_device(const std::string& name, const GpuPlace& place,
   if (!absent.empty()) {
     if (name == "auto") return {cpu, "run.device is auto, and " + absent};
     const std::string next = fs::exists(plugin)
-                           ? "run on a machine with an NVIDIA GPU and its driver"
-                           : how_to_build_plugin();
+                                 ? "run on a machine with an NVIDIA GPU and its driver"
+                                 : how_to_build_plugin();
     throw Error(ExitCode::kTopology, "device: cuda: " + absent, next + ", " + kUseCpu);
   }
   load_cuda_plugin(plugin);

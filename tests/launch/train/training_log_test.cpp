@@ -224,9 +224,8 @@ TEST(TrainingLog, WarnsOnceOfATrainingThatTakesMoreThanTwiceItsDurationByTheCloc
       run.training_log.leave_out(-seconds);
       run.step();
     }
-    return std::ranges::count_if(run.told, [](const std::string& line) {
-      return line.find("run.stop_after") != line.npos;
-    });
+    return std::ranges::count_if(
+        run.told, [](const std::string& line) { return line.find("run.stop_after") != line.npos; });
   };
   EXPECT_EQ(warnings_after({70, 70, 70, 70, 70, 70}), 0) << "94 steps of 70 s are less than 2 h";
   EXPECT_EQ(warnings_after({300}), 0) << "a step may be slow by chance";
