@@ -181,10 +181,15 @@ read_all() {
   cat 2>/dev/null || cat >/dev/null
 }
 
+# is_silent ARGUMENT...: whether a quiet mpirun has not said why no rank began. Open MPI 5 always says
+# it; Open MPI 4 does of flags that it does not know, which end it before it answers --version.
+is_silent() { [[ $(mpirun --version "$@" 2>/dev/null) = *'(Open MPI) 4.'* ]]; }
+
 # run_mpirun ARGUMENT...: mpirun, with its exit code as the script's. $command is shoal's command,
 # $local_ranks the number of ranks that this machine will have. $unstarted, if set, is a file that
 # the ranks remove when they begin: then mpirun keeps to itself what it has to say of a rank that
-# failed, since the rank has said why. Where no rank begins, mpirun is run again to say why.
+# failed, since the rank has said why. Where no rank begins, and mpirun has kept to itself why, it is
+# run again to say it.
 run_mpirun() {
   local output errors readers=() again='' code
   # Open MPI ends the ranks once its output is not read, as after `| head`, or cannot be written, as
@@ -206,7 +211,7 @@ run_mpirun() {
     trap "pass_on $signal" "$signal"
   done
   wait_for_mpirun
-  if [ -e "${unstarted:-}" ] && [ "$code" -ne 0 ] && [ "$signals" -eq 0 ]; then
+  if [ -e "${unstarted:-}" ] && [ "$code" -ne 0 ] && [ "$signals" -eq 0 ] && is_silent "$@"; then
     again=yes
     start_mpirun "$@"
     wait_for_mpirun

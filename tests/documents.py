@@ -18,7 +18,14 @@ FENCE = re.compile(r"^```(\S*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 RECIPE = re.compile(r"\bconfigs/[\w/{}*,.]*\.yaml|\bconfigs/[\w/]+/")
+LOOP = re.compile(r"^for .*?^done$", re.M | re.S)
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+
+
+def one_line(loop):
+    """A loop with its lines ended by `;`, but behind `do`, and continued by backslashes."""
+    ended = re.sub(r"(?<!\bdo)(?<!\\)\n", ";\n", loop.group())
+    return re.sub(r"(?<!\\)\n", "\\\\\n", ended)
 
 
 def read(name):
@@ -27,13 +34,14 @@ def read(name):
 
 
 def commands(name):
-    """(line, command) of the fenced blocks; where lines begin with `$ `, those alone are commands."""
+    """(line, command) of the fenced blocks; where lines begin with `$ `, those alone are commands.
+    A shell loop, `for … done` at the margin, is one command."""
     text = read(name)
     for match in FENCE.finditer(text):
         if match.group(1) not in ("", "sh"):
             continue
         first = text.count("\n", 0, match.start(2)) + 1
-        body = match.group(2).replace("\\\n", "\0\n")  # a continued line keeps its number
+        body = LOOP.sub(one_line, match.group(2)).replace("\\\n", "\0\n")  # keeps line numbers
         has_prompt = re.search(r"^\$ ", body, re.M)
         command, start = "", 0
         for number, line in enumerate(body.split("\n"), first):

@@ -44,6 +44,12 @@ class DocumentsTest(unittest.TestCase):
         self.assertEqual(list(documents.commands(self.page)),
                          [(2, "a --b"), (4, "c    d"), (11, "e '#f'"), (14, "g"), (16, "h")])
 
+    def test_a_loop_is_one_command(self):
+        self.write("```\nfor a in 1 2; do\n  for b in 3; do\n    c $a \\\n      $b\n  done\ndone\nd\n```\n")
+        found = list(documents.commands(self.page))
+        self.assertEqual([(line, " ".join(command.split())) for line, command in found],
+                         [(2, "for a in 1 2; do for b in 3; do c $a $b; done; done"), (8, "d")])
+
     def test_links_to_nothing_are_found(self):
         self.write("# A `b` c\n[good](#a-b-c) [bad](#d) [good](page.md#a-b-c)\n[bad](no.md)\n"
                    "`configs/quickstart.yaml` `configs/no/such.yaml` `configs/{mixer,nope}/s.yaml`\n")

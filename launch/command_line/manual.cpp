@@ -23,7 +23,7 @@ constexpr std::pair<ExitCode, const char*> kExitStatus[] = {
     {ExitCode::kNumeric, "too many steps in a row were not finite"},
     {ExitCode::kDivergence, "the state of the ranks differs"},
     {ExitCode::kInternal, "an error in shoal itself"},
-    {ExitCode::kPreempted, "stopped in order; the same command resumes"},
+    {ExitCode::kPreempted, "stopped, the state is saved; run.on_existing=resume continues"},
 };
 
 /// Text that roff prints as it is.

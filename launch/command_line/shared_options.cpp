@@ -292,11 +292,15 @@ void add_runs(CLI::App& app, ExitCode& code) {
   const auto arguments = std::make_shared<RunsArguments>();
   command->add_option("folders", arguments->folders, "folders of runs, at any depth; default: runs")
       ->type_name("FOLDER");
-  command->add_option("--sort", arguments->sort, "by a column; -KEY in reverse order")
+  command
+      ->add_option("--columns", arguments->columns,
+                   "what to list of each run: columns, or keys of recipes such as optimizer.lr")
+      ->type_name("KEY,KEY...");
+  command->add_option("--sort", arguments->sort, "by such a key; -KEY in reverse order")
       ->type_name("KEY");
   command
       ->add_option("--filter", arguments->words,
-                   "only runs whose names have all these words, or whose columns KEY=VALUE")
+                   "only runs whose names have all these words, or that have KEY=VALUE")
       ->type_name("WORD");
   add_json(*command, arguments->json);
   CLI::Option* prunes = command->add_flag(
@@ -308,6 +312,7 @@ void add_runs(CLI::App& app, ExitCode& code) {
   command->footer(
       "Examples:\n  shoal runs\n"
       "  shoal runs /scratch/runs --sort -score --filter vit state=done\n"
+      "  shoal runs --columns optimizer.lr,run.seed,score --filter optimizer.name=adamw\n"
       "  shoal runs --prune --yes");
   command->callback([&code, arguments] {
     if (read_launch_info(environment_variable).rank == 0) code = runs(*arguments, std::cout);

@@ -125,8 +125,7 @@ Finding plugin(const MachinePlaces& places, bool has_gpu, const std::vector<Gpu>
   const std::string path = places.plugin_path.empty() ? cuda_plugin_path() : places.plugin_path;
   Finding finding{.name = "cuda_plugin", .text = "not built"};
   if (!fs::exists(path)) {
-    const char* next = "install the CUDA 13.0 toolkit, run launch/setup and build again";
-    if (has_gpu) finding.fail(ExitCode::kTopology, next);
+    if (has_gpu) finding.fail(ExitCode::kTopology, how_to_build_plugin());
     return finding;
   }
   try {

@@ -192,17 +192,18 @@ std::vector<std::string> core_warnings(const CoreUse& use) {
   if (is_crowded && use.threads > 1) {
     const auto fitting = std::max<int64_t>(1, static_cast<int64_t>(use.cores / ranks));
     return {fmt::format(
-        "{} on {} {}: threads that wait for each other and for a core make training "
-        "many times slower; set run.threads={}",
+        "{} on {} {}: threads that wait for each other and for a core can make training more than "
+        "ten times slower; set run.threads={}",
         threads_text(use), number_text(use.cores), use.cores == 1 ? "core" : "cores", fitting)};
   }
   if (is_crowded || use.core_share >= kLeastCoreShare) return {};
   return {fmt::format(
-      "other jobs run on these cores: {} got {:.0f}% of the time that they could have used. "
-      "Training "
-      "is slower, and its times are not those of a machine of its own{}",
+      "other jobs run on these cores: {} got {:.0f}% of the time asked for. Training is slower, "
+      "and its times are not those of a machine of its own{}",
       threads_text(use), 100 * use.core_share,
-      use.threads > 1 ? "; run.threads=1 loses less, as threads wait for each other" : "")};
+      use.threads > 1 ? "; threads that wait for each other can make it more than ten times "
+                        "slower: set run.threads=1"
+                      : "")};
 }
 
 }  // namespace shoal

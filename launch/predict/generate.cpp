@@ -149,6 +149,10 @@ void generate_on_ranks(const GenerateArguments& arguments, const LaunchInfo& lau
 
 ExitCode generate(const GenerateArguments& arguments, const Environment& environment,
                   std::ostream& out) {
+  if (std::ranges::count(arguments.checkpoint.overrides, "-") > 0) {
+    throw Error(ExitCode::kUsage, "generate: '-' is neither key=value nor ~key",
+                "standard input is read by --prompt-file -, or by one process without any prompt");
+  }
   const LaunchInfo launch = read_launch_info(environment);
   const std::unique_ptr<Communicator> world = make_world(launch);
   GenerateArguments own = arguments;

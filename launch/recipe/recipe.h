@@ -111,7 +111,8 @@ struct RunOptions {
               "times faster, less exact; no effect on CPUs",
               on_resume(OnResume::kWarned)),
         field("stop_after", &RunOptions::stop_after,
-              "orderly stop (saves and ends) so many steps, or so long, after the process starts",
+              "saves and ends, with exit code 75, so many steps, or so long, after the process "
+              "starts; run.on_existing=resume goes on",
               unset_word("never"), above(0), accepts(DurationUnit::kStep, DurationUnit::kSecond)),
         field("grace", &RunOptions::grace,
               "grace period for the last save and its retries, from the signal that stops a run; "

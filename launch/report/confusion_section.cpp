@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 
 #include "launch/report/sections.h"
+#include "runtime/base/utf8.h"
 #include "runtime/data/images/image_file.h"
 #include "runtime/files/data_file.h"
 
@@ -33,13 +35,27 @@ CaptionedTable table_of(const std::string& caption, const Json& list) {
   return table;
 }
 
-CaptionedTable matrix_table(const Json& matrix) {
-  Json list = Json::array();
-  for (const auto& [label, counts] : matrix.items()) {
-    Json& row = list.emplace_back(Json{{"label", label}});
-    for (const auto& [predicted, count] : counts.items()) row[predicted] = count;
+/// A row for each class, by number and name. Columns have the beginnings of the names, so that ten
+/// fit a terminal, or the numbers where beginnings are missing or equal.
+CaptionedTable matrix_table(const Json& matrix, const Json& classes) {
+  constexpr size_t kMostBytes = 4;
+  CaptionedTable table{"Samples by label (rows) and predicted class (columns)", {{"label"}}};
+  std::set<std::string> begins;
+  for (size_t label = 0; label < matrix.size(); ++label) {
+    const std::string number = std::to_string(label);
+    const std::string name = classes.at(label).value("class_name", "");
+    const std::string begin = name.substr(0, check_utf8(name.substr(0, kMostBytes)).valid);
+    if (!begin.empty()) begins.insert(begin);
+    table.rows[0].push_back(begin);
+    auto& row = table.rows.emplace_back();
+    row.push_back(name.empty() ? number : number + " " + name);
+    for (const Json& count : matrix.at(label)) row.push_back(count.dump());
+    row.resize(1 + matrix.size());
   }
-  return table_of("Samples by label (rows) and predicted class (columns)", list);
+  for (size_t label = 0; label < matrix.size() && begins.size() < matrix.size(); ++label) {
+    table.rows[0][label + 1] = std::to_string(label);
+  }
+  return table;
 }
 
 /// Pictures of the mistakes whose image files can be read, at most `kSide` pixels wide and high.
@@ -77,7 +93,9 @@ Json thumbnails(const RunData& run) {
 std::vector<CaptionedTable> confusion_tables(const Json& confusion) {
   std::vector<CaptionedTable> tables{table_of("Classes", confusion.at("classes"))};
   const Json& matrix = confusion.at("matrix");
-  if (matrix.size() <= kMostMatrixClasses) tables.push_back(matrix_table(matrix));
+  if (matrix.size() <= kMostMatrixClasses) {
+    tables.push_back(matrix_table(matrix, confusion.at("classes")));
+  }
   for (const auto& [key, caption] :
        {std::pair{"worst", "Most frequent confusions"}, {"mistakes", "Most confident mistakes"}}) {
     if (!confusion.at(key).empty()) tables.push_back(table_of(caption, confusion.at(key)));

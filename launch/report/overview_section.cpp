@@ -44,7 +44,7 @@ std::string state_of(const RunData& run) {
     case ExitCode::kOk:
       return "finished";
     case ExitCode::kPreempted:
-      return "stopped in order, can be resumed";
+      return "stopped, the state is saved; can be resumed";
     case ExitCode::kNumeric:
       return "ended with a loss or score that is not finite";
     default:

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "launch/recipe/recipe.h"
 #include "launch/runs/run_data.h"
@@ -17,6 +18,7 @@
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
+#include "runtime/files/data_file.h"
 #include "runtime/records/flat_record.h"
 
 namespace shoal {
@@ -170,25 +172,60 @@ std::string cell(const Json& run, const std::string& key) {
   return value.is_null() ? "-" : value.is_string() ? std::string(value) : json_text(value);
 }
 
+/// The value of a text as JSON, that of `1e-3` a number; a string if it is none.
+Json value_of(const std::string& text) {
+  const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_discarded() ? Json(text) : value;
+}
+
 /// True if the run's name has the word in it or, for KEY=VALUE, its KEY is VALUE.
 bool fits(const Json& run, const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos) return cell(run, "name").find(word) != std::string::npos;
-  return cell(run, word.substr(0, equals)) == word.substr(equals + 1);
+  const std::string key = word.substr(0, equals), value = word.substr(equals + 1);
+  return cell(run, key) == value || run.at(key) == value_of(value);
 }
 
-/// Refuses a key that runs do not have.
-void require_key(const std::string& option, const std::string& key) {
-  std::vector<std::string> keys = kColumns;
-  keys.insert(keys.end(), {"path", "checkpoint"});
-  if (std::ranges::count(keys, key) == 0) refuse_unknown("unknown " + option, key, keys);
+/// Refuses a key that is not among the known ones; names those with the same last word.
+[[noreturn]] void refuse_key(const std::string& key, const std::set<std::string>& known) {
+  std::string similar;
+  for (const std::string& one : known) {
+    if (one.ends_with("." + key.substr(key.rfind('.') + 1))) similar += " " + one;
+  }
+  const std::string guess = did_you_mean(key, {known.begin(), known.end()});
+  throw Error(ExitCode::kUsage,
+              fmt::format("no run has the key '{}'{}", key,
+                          similar.empty() ? guess : "; recipes have" + similar),
+              "keys are the columns of `shoal runs` and what resolved.yaml sets");
+}
+
+/// Gives the runs the values of recipes' keys that are asked for, null where resolved.yaml has
+/// none. Throws Error (exit 2) for a key that no run has.
+void add_recipe_values(std::vector<std::string> asked, std::vector<Json>& runs) {
+  std::set<std::string> known{"path", "checkpoint"};
+  known.insert(kColumns.begin(), kColumns.end());
+  std::erase_if(asked, [&known](const std::string& key) { return known.contains(key); });
+  if (asked.empty() || runs.empty()) return;
+  for (Json& run : runs) {
+    const std::string name = run["name"];
+    const bool is_attempt = run["state"] == "superseded";
+    const std::string file = std::string(run["path"]) + "/resolved.yaml" +
+                             (is_attempt ? name.substr(name.rfind(kAttempt)) : "");
+    for (const std::string& key : asked) run[key] = {};
+    for (const RecipeValue& value : recipe_values(text_of_file(file))) {
+      known.insert(value.path);
+      if (run.contains(value.path)) run[value.path] = value_of(value.text);
+    }
+  }
+  for (const std::string& key : asked) {
+    if (!known.contains(key)) refuse_key(key, known);
+  }
 }
 
 /// Sorts runs by a key; those without a value come last.
 void sort_runs(const std::string& given, std::vector<Json>& runs) {
   const bool is_reversed = given.starts_with('-');
   const std::string key = given.substr(is_reversed ? 1 : 0);
-  require_key("--sort", key);
   std::ranges::stable_sort(runs, [&](const Json& a, const Json& b) {
     if (a[key].is_null() || b[key].is_null()) return a[key].is_null() < b[key].is_null();
     return is_reversed ? b[key] < a[key] : a[key] < b[key];
@@ -264,18 +301,25 @@ ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
     require_path(folder);
     find_runs(folder, folders.size() > 1 ? folder : "", runs);
   }
+  const std::vector<std::string> columns = split(arguments.columns, ',');
+  std::vector<std::string> asked = columns;
+  asked.push_back(arguments.sort.substr(arguments.sort.starts_with('-') ? 1 : 0));
   for (const std::string& word : arguments.words) {
-    const size_t equals = word.find('=');
-    if (equals != word.npos) require_key("--filter", word.substr(0, equals));
+    if (word.find('=') != word.npos) asked.push_back(word.substr(0, word.find('=')));
+  }
+  add_recipe_values(asked, runs);
+  for (const std::string& word : arguments.words) {
     std::erase_if(runs, [&](const Json& run) { return !fits(run, word); });
   }
   sort_runs("name", runs);
   sort_runs(arguments.sort, runs);
   if (arguments.prunes) return prune(runs, arguments.removes, out);
-  std::vector<std::vector<std::string>> rows{kColumns};
+  std::vector<std::string> shown = columns.empty() ? kColumns : columns;
+  if (!columns.empty()) shown.insert(shown.begin(), "name");
+  std::vector<std::vector<std::string>> rows{shown};
   for (const Json& run : runs) {
     auto& row = rows.emplace_back();
-    for (const std::string& key : kColumns) row.push_back(cell(run, key));
+    for (const std::string& key : shown) row.push_back(cell(run, key));
   }
   out << (arguments.json ? json_text(Json{{"runs", runs}}) + "\n" : text_table(rows));
   return ExitCode::kOk;

@@ -8,11 +8,13 @@
 
 namespace shoal {
 
-/// Arguments of `shoal runs [FOLDER…] [--sort KEY] [--filter WORD…] [--json | --prune [--yes]]`.
+/// Arguments of `shoal runs [FOLDER…] [--columns KEY,KEY…] [--sort KEY] [--filter WORD…]
+/// [--json | --prune [--yes]]`. KEY: a column, or a key of recipes such as optimizer.lr.
 struct RunsArguments {
   std::vector<std::string> folders = {};  ///< default: the default of run.root
   std::vector<std::string> words = {};    ///< part of the name, or KEY=VALUE; a run must have all
-  std::string sort = "name";              ///< a column; a - in front reverses the order
+  std::string columns = "";               ///< keys behind the name; default: all columns
+  std::string sort = "name";              ///< a key; a - in front reverses the order
   bool json = false;
   bool prunes = false;   ///< tell which runs are of no use
   bool removes = false;  ///< with `prunes`: remove them
@@ -23,7 +25,7 @@ struct RunsArguments {
 /// attempts, and failed and crashed runs without a checkpoint, so none that model.init_from may
 /// name, and none that a live job works on or that holds other files. Returns the code of the last
 /// removal that failed; the others go on. Throws Error (exit 2) with a suggestion for an unknown
-/// sort key and a folder that does not exist.
+/// key and a folder that does not exist.
 ExitCode runs(const RunsArguments& arguments, std::ostream& out);
 
 /// Paths of the runs in a folder at any depth, by name; of the folder itself if it is one. Throws

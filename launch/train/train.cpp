@@ -161,9 +161,14 @@ void write_results(const CheckedRecipe& checked, const JobData& data, Communicat
   notes.insert(notes.end(), result.notes.begin(), result.notes.end());
   print_summary(write_summary(run.folder, result, substituted, notes), run.log);
   if (has_report) write_report(run);
-  if (result.code == ExitCode::kPreempted) {
-    print_summary("\n  stopped in order; go on with run.on_existing=resume\n", run.log);
-  }
+  if (result.code != ExitCode::kPreempted) return;
+  const RunOptions& own = checked.loaded.options.run;
+  // on_existing: new may have added a number.
+  const std::string added = run.folder.path.substr(run_path(own).size());
+  print_summary(fmt::format("\n  stopped (exit code 75); the state is saved, and the same command "
+                            "goes on from it with run.name={}{} run.on_existing=resume\n",
+                            own.name, added),
+                run.log);
 }
 
 /// What a training is started with, and its current stage.
@@ -221,12 +226,12 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     const int64_t own = steps_in_time(recipe, times, trial.scale());
     steps = Duration::steps(
         std::stoll(on_rank_zero(*grid.world, [own] { return std::to_string(own); })));
-    origin =
-        fmt::format(" at {:.3g} ms per step and {:.3g} s per evaluation; other machines differ",
-                    1000 * times.step_s, times.evaluation_s);
+    origin = fmt::format(" at {:.3g} ms per step and {:.3g} s per evaluation", 1000 * times.step_s,
+                         times.evaluation_s);
     if (steps->count == 0)
       throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
                         ExitCode::kTopology);
+    origin += ", this machine's speed now; at another speed they take another time";
   }
   tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
   recipe.train.duration = *steps;
@@ -292,9 +297,9 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
     return bytes;
   };
   if (!clock.empty()) checkpoints.written_by[kWrittenClock] = clock;
-  const auto timed = checkpoints.written_by.find(kWrittenClock);
-  record_start(job, run, session, ranks.devices.own,
-               timed == checkpoints.written_by.end() ? "" : timed->second);
+  const auto kept = checkpoints.written_by.find(kWrittenClock);
+  const std::string timed = kept == checkpoints.written_by.end() ? "" : kept->second;
+  record_start(job, run, session, ranks.devices.own, timed);
   run.log.info(describe_start(session, recipe, run.folder));
   const auto break_evens =
       choose_execution(recipe, job.launch, session, checkpoints.written_by,
@@ -302,10 +307,11 @@ ExitCode train_on_ranks(TrainingJob& job, std::unique_ptr<const StopSignals> sig
   if (break_evens) checkpoints.written_by[kWrittenBreakEvens] = *break_evens;
   log_start({job.checked, ranks.devices, session, data, !loads.empty(), weights}, run.log);
   job.stage = "preparing the first step";
-  Trainer trainer({recipe, session, data.valid, run.folder, console, run.log, *signals,
-                   owes_evaluation(session, recipe, run.folder),
-                   mfu_basis(job.checked, job.launch, session, run.log), data.sets},
-                  std::move(checkpoints));
+  Trainer trainer(
+      {recipe, session, data.valid, run.folder, console, run.log, *signals,
+       owes_evaluation(session, recipe, run.folder),
+       mfu_basis(job.checked, job.launch, session, run.log), data.sets, parse_duration(timed)},
+      std::move(checkpoints));
   const TrainingResult result = run_logged(trainer, console, run, job.guard, signals);
   job.stage = "writing the summary";
   write_results(job.checked, data, *grid.world, run, result);

@@ -81,7 +81,7 @@ Trainer::Trainer(const Parts& parts, CheckpointWriter::Options checkpoints)
            layer_logs_of(parts.session.model()), recipe_.run.tensorboard && has_work(parts),
            parts.mfu ? std::optional(parts.mfu->samples_per_second_at_peak) : std::nullopt,
            recipe_.evaluate.every, !parts.session.model().stages.empty(),
-           recipe_.run.log_layers.has_value()},
+           recipe_.run.log_layers.has_value(), parts.clock},
           parts.console, log_),
       mfu_(parts.mfu) {
   if (mfu_) computed_.emplace(mfu_->work, world_);

@@ -55,6 +55,7 @@ class Trainer {
     bool evaluates_first = false;        ///< true if a finished run lacks its last evaluation
     std::optional<MfuBasis> mfu = {};    ///< default: not reported
     std::span<const OpenSet> sets = {};  ///< of evaluate.sets
+    std::optional<Duration> clock = {};  ///< train.duration if it is a time
   };
   /// Collective. The session has been resumed or initialised.
   Trainer(const Parts& parts, CheckpointWriter::Options checkpoints);

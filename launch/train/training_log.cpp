@@ -82,6 +82,8 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       last_time_(std::chrono::steady_clock::now()),
       peak_samples_(start.samples_per_second_at_peak),
       evaluates_every_(start.evaluates_every),
+      clock_(start.clock),
+      start_(last_time_),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
@@ -175,6 +177,7 @@ Progress TrainingLog::progress(const StepOutcome& outcome, const StepReport& rep
   result.data_wait_share = data_wait_s_ / seconds;
   result.memory_bytes = resident_bytes();
   result.seconds_left = seconds_left(session, seconds / std::max(1.0, steps));
+  watch_clock(seconds, steps, session);
   last_time_ = now;
   last_step_ = result.step;
   last_wait_s_ = wait_s.value_or(0.0);
@@ -189,6 +192,23 @@ double TrainingLog::seconds_left(const Session& session, double seconds_a_step) 
   const auto left =
       static_cast<double>(times_left(*evaluates_every_, step, session.scale(), steps_s));
   return steps_s + left * evaluations_s_ / static_cast<double>(num_evaluations_);
+}
+
+// Compares after a tenth of the time, as long as a trial: a few steps may be slow by chance.
+void TrainingLog::watch_clock(double seconds, double steps, const Session& session) {
+  if (!clock_ || session.is_finished()) return;
+  watched_s_ += seconds;
+  watched_steps_ += steps;
+  if (watched_s_ < clock_->value() / 10) return;
+  const double total_s =
+      seconds_since(start_) + seconds_left(session, watched_s_ / std::max(1.0, watched_steps_));
+  watched_s_ = watched_steps_ = 0.0;
+  if (total_s <= 2 * clock_->value()) return;
+  log_.warn(fmt::format(
+      "train.duration {}: at its present speed the training takes about {}, as its steps were "
+      "counted under another load; run.stop_after bounds the time: it saves and ends",
+      to_text(*clock_), human_seconds(total_s)));
+  clock_.reset();
 }
 
 void TrainingLog::step(const StepOutcome& outcome, const StepReport& report,

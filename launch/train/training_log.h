@@ -40,6 +40,7 @@ class TrainingLog {
     std::optional<Duration> evaluates_every = {};  ///< for the time left; unset: never
     bool has_experts = true;                       ///< false: no experts.jsonl, as for dense models
     bool has_norms = false;                        ///< true: layers() is called, for layers.jsonl
+    std::optional<Duration> clock = {};            ///< train.duration if it is a time
   };
   /// Removes records of steps after start.first_step from the files. While the disk is full, lines
   /// are kept in memory, with one warning a file. Throws StorageError if a file cannot be opened.
@@ -77,6 +78,8 @@ class TrainingLog {
   };
   Progress progress(const StepOutcome& outcome, const StepReport& report, const Session& session);
   double seconds_left(const Session& session, double seconds_a_step) const;
+  /// Warns, once, if the training will take more than twice its train.duration by the clock.
+  void watch_clock(double seconds, double steps, const Session& session);
   template <class File, class Record>
   void write(File& file, const Record& record);
 
@@ -91,6 +94,9 @@ class TrainingLog {
   std::optional<Progress> shown_;       ///< the last logged step
   std::optional<double> peak_samples_;  ///< Start::samples_per_second_at_peak
   const std::optional<Duration> evaluates_every_;
+  std::optional<Duration> clock_;  ///< Start::clock, until the warning
+  const std::chrono::steady_clock::time_point start_;
+  double watched_s_ = 0.0, watched_steps_ = 0.0;  ///< since clock_ was last compared
   int64_t last_step_, num_evaluations_ = 0;
   double evaluations_s_ = 0.0;  ///< time of all evaluations
   double last_wait_s_ = 0.0;

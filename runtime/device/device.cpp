@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "runtime/base/build_info.h"
 #include "runtime/base/error.h"
 #include "runtime/base/text.h"
 
@@ -123,9 +124,15 @@ void load_cuda_plugin(const std::string& path) {
                   std::string(kUseCpu));
 }
 
+std::string how_to_build_plugin() {
+  return build_info().cuda_toolkit.empty()
+             ? "install the CUDA 13.0 toolkit, run launch/setup and build again"
+             : "build it: cmake --build --preset release --target program";
+}
+
 std::string cuda_absence(const DevicePlaces& places) {
   const std::string plugin = plugin_path(places);
-  if (!fs::exists(plugin)) return "this build has no CUDA plug-in (" + plugin + ")";
+  if (!fs::exists(plugin)) return "the CUDA plug-in is not built (" + plugin + ")";
   if (has_gpu_file(places.device_file_folder)) return "";
   return "this machine has no GPU (no " + places.device_file_folder + "/nvidia0)";
 }
@@ -141,10 +148,10 @@ DeviceChoice resolve_device(const std::string& name, const GpuPlace& place,
   const std::string absent = cuda_absence(places);
   if (!absent.empty()) {
     if (name == "auto") return {cpu, "run.device is auto, and " + absent};
-    const char* next = fs::exists(plugin)
-                           ? "run on a machine with an NVIDIA GPU and its driver, "
-                           : "install the CUDA 13.0 toolkit, run launch/setup and build again, ";
-    throw Error(ExitCode::kTopology, "device: cuda: " + absent, std::string(next) + kUseCpu);
+    const std::string next = fs::exists(plugin)
+                                 ? "run on a machine with an NVIDIA GPU and its driver"
+                                 : how_to_build_plugin();
+    throw Error(ExitCode::kTopology, "device: cuda: " + absent, next + ", " + kUseCpu);
   }
   load_cuda_plugin(plugin);
   return {visible_gpu(place), "run.device is " + name};

@@ -60,6 +60,10 @@ using DescribeKernels = int (*)(int ordinal, std::vector<int>* built_for);
 /// Determined without torch and without loading the plug-in.
 std::string cuda_absence(const DevicePlaces& places = {});
 
+/// Returns what the user can do about a missing plug-in: this build may have left it out, or not
+/// have come to it yet.
+std::string how_to_build_plugin();
+
 /// The device that recipe key `run.device` names: `cpu`, `cuda`, or `auto`.
 ///
 /// `auto` is cuda if the plug-in and a GPU device file exist, else cpu; this is determined without

@@ -68,8 +68,8 @@ void Gpt2Tokenizer::encode(std::string_view text, std::vector<int64_t>& ids) con
   if (first_id >= 0 && special_tokens_ == SpecialTokens::kError) {
     throw BadText(
         first, fmt::format("the special token {}", bytes_of(first_id)),
-        "set data.special_tokens (`shoal data tokenize --special-tokens`): encode makes it "
-        "that one id, text splits it like other text");
+        "add data.special_tokens=encode to the command, which makes it that one id, or =text, "
+        "which splits it like other text (`shoal data tokenize`: --special-tokens)");
   }
   BpeMerger::Scratch scratch;
   for (size_t at = 0; at < text.size();) {

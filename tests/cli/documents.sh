@@ -79,16 +79,17 @@ wait $! || exit 1
 # run_as_written WHERE COMMAND: with the names of this folder in place of the page's. A page's
 # commands write to `output_NAME` and count in `ran_NAME`.
 run_as_written() {
-  local command=${2//\/data\//$PWD/data/}
+  local command=${2//\/data\//$PWD/data/} short='train.duration=4step evaluate.every=2step'
   command=${command//=FOLDER/=$PWD/data/cifar-10-batches-bin}
   case $command in
     # Over ssh to machines that are not here: tests/cli/two_hosts.sh has such.
     launch/mpirun.sh*) command=${command/hosts.txt/hosts.txt --cores 1 --dry-run} ;;
     # Long trainings, cut short; the last word wins.
-    *' train '*) command="$command train.duration=4step evaluate.every=2step" ;;
+    'for '*) command=$(sed -E "s/shoal train [^;]*/& $short data.valid.samples=64/" <<<"$command") ;;
+    *' train '*) command="$command $short" ;;
   esac
   [[ $command != *_finetune.yaml* ]] || command+=" data.train.samples=80"  # of 4000
-  bash -c "$command" >"output_$pages_name" 2>&1 </dev/null ||
+  bash -ec "$command" >"output_$pages_name" 2>&1 </dev/null ||
     fail "$1: '$2', as '$command', ended with $?: $(cat "output_$pages_name")"
   echo "$command" >>"ran_$pages_name"
 }
@@ -127,7 +128,7 @@ run_pages others
 wait $! || exit 1
 num_ran=$(cat ran_recipes ran_others | wc -l)
 [ "$num_ran" -gt 30 ] || fail "only $num_ran commands ran"
-for file in loads.svg maps gates.html sparsity.html tuned_hf/model.safetensors; do
+for file in loads.svg maps gates.html sparsity.html sweep.html tuned_hf/model.safetensors; do
   [ -e "$file" ] || fail "no command wrote $file"
 done
 grep -qF 'image_size: 16 ' own.yaml || fail "not the size of the images: $(cat own.yaml)"

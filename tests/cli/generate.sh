@@ -55,6 +55,12 @@ for count in 2 3; do
     fail "$count ranks change the texts: $(cat messages.txt)"
 done
 
+for start in "$program" 'ranks 2'; do
+  # shellcheck disable=SC2086
+  expect 2 $start generate run -
+  grep -q 'standard input is read by --prompt-file -' output || fail "no next step: $(cat output)"
+done
+
 # Another seed would send hashed tokens to other experts; other models do not depend on it.
 expect 0 "$program" eval run run.seed=2
 expect 0 "$program" train text.yaml run.name=hashed 'model.moe.router={name: hash, k: 1}' \

@@ -105,7 +105,8 @@ near(got["mistakes"], [
      "probability": row["top"][0]["probability"]} for row in wrong[:10]])
 END
 expect 0 "$program" eval run --confusion
-for part in 'Most confident mistakes' 'val/.*\.png' 'violet' 'precision' 'predicted class (columns)'; do
+for part in 'Most confident mistakes' 'val/.*\.png' '^ *label *blue *gree *red *viol' '^ *3 violet ' 'precision' \
+  'predicted class (columns)'; do
   grep -q "$part" output || fail "no $part: $(cat output)"
 done
 expect 0 "$program" report run

@@ -12,7 +12,7 @@ grep -q '<td>command line</td>' a/report.html || fail "the report has no origins
 expect 75 "$program" "${short[@]}" run.name=b run.stop_after=2step
 [[ $(tail -n 1 output) = *run.on_existing=resume* ]] || fail "the last line is not how to go on: $(cat output)"
 grep -q '  ./b/report.html' output || fail "the report of a stopped run is not listed: $(cat output)"
-grep -q 'stopped in order' b/report.html || fail "the report of a stopped run does not say so"
+grep -q 'stopped, the state is saved' b/report.html || fail "the report of a stopped run does not say so"
 rm b/summary.json b/report.html
 printf '{"step": 3, "lo' >>b/metrics.jsonl
 expect 0 "$program" report b

@@ -38,6 +38,8 @@ run -n 2 train fail_on_1 || status=$?
 [ "$(count '^rank')" -eq "$(wc -l <output)" ] || fail "mpirun adds to what the ranks say"
 ! MPIRUN_FLAGS="--bind-to core --map-by slot:PE=$((cores + 1))" run train || fail "too many cores"
 [ "$(count 'found no available cpus')" -eq 1 ] || fail "why no rank began is not told once"
+! MPIRUN_FLAGS=--no-such-flag run train || fail "an unknown flag"
+[ "$(count '--no-such-flag')" -eq 1 ] || fail "an unknown flag is not told once"
 
 cat >killed <<'END'
 #!/usr/bin/env bash

@@ -41,6 +41,13 @@ names() { answered runs "$@" | sed -n '3,$s/^  \([^ ]*\) .*/\1/p' | tr '\n' ' ';
 [ "$(names --sort -name)" = "three one group/two " ] || fail "sorted: $(names --sort -name)"
 [ "$(names --sort=step --filter o state=done)" = "one " ] || fail "filtered: $(names --filter o state=done)"
 [ "$(names runs/group runs/one)" = "runs/group/two runs/one " ] || fail "two folders: $(names runs/group runs/one)"
+# Keys of recipes.
+[ "$(names --filter run.seed=2)" = "group/two " ] || fail "of a seed: $(names --filter run.seed=2)"
+expect 0 answered runs --columns run.seed,model.backbone,score --sort -run.seed runs
+[ "$(head -n 1 output | xargs)" = 'name run.seed model.backbone score' ] || fail "columns: $(cat output)"
+[ "$(sed -n 3p output | xargs | cut -d' ' -f 1-3)" = 'group/two 2 sparse_mlp' ] || fail "columns: $(cat output)"
+expect 2 answered runs --columns train.seed
+grep -q "no run has the key 'train.seed'; recipes have run.seed" output || fail "no suggestion: $(cat output)"
 expect 2 answered runs --sort stat
 grep -q "did you mean 'state'?" output || fail "no suggestion: $(cat output)"
 expect 2 answered runs --yes

@@ -143,6 +143,7 @@ refused '{"context": [1], "continuation": [259]}' '.* lists of token ids below 2
 refused '{"context": [1], "continuation": [1.5]}' '.* token ids'
 refused '{"context": "the", "continuation": ""}' 'the continuation adds no token'
 refused '{"context": "the", "continuation": "<|endoftext|>"}' '.*special token <|endoftext|>'
+grep -q 'add data.special_tokens=encode to the command' output || fail "no next step: $(cat output)"
 expect 0 answered score run one.jsonl data.special_tokens=encode
 grep -q '"tokens":1' output || fail "$(cat output)"
 expect 0 answered score run /dev/null

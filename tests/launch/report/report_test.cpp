@@ -150,13 +150,31 @@ TEST(RunReport, ShowsConfusionsAndTellsOfOtherFiles) {
   EXPECT_EQ(markup_mistake(page), "");
   EXPECT_EQ(access_mistake(page), "");
   for (const char* part : {"step 7", "<td>c&lt;t</td><td>3</td><td>50.00%</td>", "<td>87.50%</td>",
-                           "a.png", "<th scope=\"row\">0</th><td>2</td><td>1</td>"}) {
+                           "a.png", "<th scope=\"row\">0 c&lt;t</th><td>2</td><td>1</td>"}) {
     EXPECT_TRUE(has(page, part)) << part;
   }
   for (const char* other : {"{\"classes\": []}", "{\"a\": 1}", "{\"step\": 1, \"classes\": [1]}"}) {
     write_file(run + "/confusion.json", other);
     EXPECT_TRUE(has(report_page({read_run(run)}).json(), "confusion.json: not as")) << other;
   }
+}
+
+TEST(RunReport, NamesTheClassesOfTheMatrixByTheirBeginningsIfThoseDiffer) {
+  const auto rows_of = [](const std::vector<std::string>& names) {
+    nlohmann::ordered_json confusion{{"worst", Json::array()}, {"mistakes", Json::array()}};
+    for (const std::string& name : names) {
+      confusion["classes"].push_back({{"class", 0}, {"class_name", name}});
+    }
+    confusion["matrix"] = {{5, 1}, {2, 7}};
+    return confusion_tables(confusion).at(1).rows;
+  };
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(rows_of({"airplane", "dog"}),
+            (Rows{{"label", "airp", "dog"}, {"0 airplane", "5", "1"}, {"1 dog", "2", "7"}}));
+  EXPECT_EQ(rows_of({"naïve", "été"})[0], (std::vector<std::string>{"label", "naï", "ét"}));
+  EXPECT_EQ(rows_of({"shape_a", "shape_b"}),
+            (Rows{{"label", "0", "1"}, {"0 shape_a", "5", "1"}, {"1 shape_b", "2", "7"}}));
+  EXPECT_EQ(rows_of({"", ""}), (Rows{{"label", "0", "1"}, {"0", "5", "1"}, {"1", "2", "7"}}));
 }
 
 TEST(RunReport, DrawsNoMatrixOfManyClasses) {

@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::ScratchFolder;
 using testing::write_file;
@@ -242,8 +243,60 @@ TEST_F(Runs, AreFilteredByNameAndColumn) {
     ADD_FAILURE() << "filtered by nothing";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_STREQ(error.what(), "unknown --filter 'stat'; did you mean 'state'?");
+    EXPECT_STREQ(error.what(), "no run has the key 'stat'; did you mean 'state'?");
   }
+}
+
+TEST_F(Runs, ShowTheKeysOfTheirRecipesThatAreAskedFor) {
+  const auto add = [&](const std::string& run, const std::string& lr) {
+    const std::string recipe = "optimizer:\n  name: adamw  # default\n  lr: " + lr +
+                               "  # mine.yaml:5\n  betas: [0.9, 0.999]\n";
+    write_file(make_run(run, summary(0, 0, 40)) + "/resolved.yaml", recipe);
+    return root_.file(run);
+  };
+  add("a", "0.01");
+  fs::copy(add("b", "1e-3") + "/env.json", root_.file("b/env.json.attempt-1"));
+  write("b", {{"resolved.yaml.attempt-1", "optimizer:\n  lr: 5\n"}});
+  make_run("without");
+  const RunsArguments arguments{.columns = "optimizer.lr,score,optimizer.name,optimizer.betas",
+                                .sort = "optimizer.lr"};
+  const Json found = list(arguments);
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[0]["optimizer.lr"], 0.001);
+  EXPECT_EQ(found[1]["name"], "a");
+  EXPECT_EQ(found[2]["name"], "b.attempt-1");
+  EXPECT_EQ(found[2]["optimizer.lr"], 5);
+  EXPECT_TRUE(found[3]["optimizer.lr"].is_null()) << "last, as it has none";
+  EXPECT_EQ(found[0]["optimizer.name"], "adamw");
+  EXPECT_EQ(found[0]["state"], "done") << "JSON has all columns";
+  EXPECT_THAT(print(arguments), HasSubstr("name         optimizer.lr  score  optimizer.name"));
+  EXPECT_THAT(print(arguments), HasSubstr("a            0.01          0.75   adamw"));
+  for (const char* word : {"optimizer.lr=0.001", "optimizer.lr=1e-3"}) {
+    EXPECT_THAT(names("name", {word, "optimizer.betas=[0.9, 0.999]"}), ElementsAre("b")) << word;
+  }
+  EXPECT_THAT(names("name", {"optimizer.lr=0.002"}), IsEmpty());
+}
+
+TEST_F(Runs, RefuseAKeyThatNoneHasWithTheNearest) {
+  const auto refusal = [&](const RunsArguments& arguments) -> std::string {
+    try {
+      print(arguments);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({.columns = "optimizer.lr"}), "") << "of no run nothing is known";
+  write_file(make_run("a") + "/resolved.yaml", "run:\n  seed: 1\noptimizer:\n  lr: 0.1\n");
+  EXPECT_EQ(refusal({.columns = "train.optimizer.lr"}),
+            "no run has the key 'train.optimizer.lr'; recipes have optimizer.lr");
+  EXPECT_EQ(refusal({.words = {"seed=1"}}), "no run has the key 'seed'; recipes have run.seed");
+  EXPECT_EQ(refusal({.sort = "-optimzer.lr"}),
+            "no run has the key 'optimzer.lr'; recipes have optimizer.lr");
+  EXPECT_EQ(refusal({.columns = "optimizer.lt"}),
+            "no run has the key 'optimizer.lt'; did you mean 'optimizer.lr'?");
+  EXPECT_EQ(refusal({.columns = "run.seed,"}), "");
 }
 
 /// Folders of all that may be pruned, and of what must stay.

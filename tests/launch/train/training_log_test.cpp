@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -126,6 +127,7 @@ struct LogExtras {
   std::optional<double> samples_per_second_at_peak = {};
   std::optional<Duration> evaluates_every = {};
   bool has_experts = true;
+  std::optional<Duration> clock = {};
 };
 
 /// A small session, whose steps are logged into a folder.
@@ -143,7 +145,8 @@ struct LoggedSession {
                       .has_tensorboard = extras.has_tensorboard,
                       .samples_per_second_at_peak = extras.samples_per_second_at_peak,
                       .evaluates_every = extras.evaluates_every,
-                      .has_experts = extras.has_experts},
+                      .has_experts = extras.has_experts,
+                      .clock = extras.clock},
                      console, log) {}
 
   struct LoggedStep {
@@ -211,6 +214,23 @@ TEST(TrainingLog, AddsTheEvaluationsThatAreLeftToTheTimeLeft) {
   run.training_log.evaluation({.metrics = {}, .samples = 1, .seconds = 4200}, 2);
   run.step();
   EXPECT_THAT(read_file(file), ContainsRegex("step 3/5 .* eta 2h00m\n"));
+}
+
+TEST(TrainingLog, WarnsOnceOfATrainingThatTakesMoreThanTwiceItsDurationByTheClock) {
+  // 100 steps in an hour, compared each 6 minutes.
+  const auto warnings_after = [](const std::vector<double>& intervals_s) {
+    LoggedSession run({"train.duration=100step"}, {.clock = Duration::seconds(3600)});
+    for (const double seconds : intervals_s) {
+      run.training_log.leave_out(-seconds);
+      run.step();
+    }
+    return std::ranges::count_if(
+        run.told, [](const std::string& line) { return line.find("run.stop_after") != line.npos; });
+  };
+  EXPECT_EQ(warnings_after({70, 70, 70, 70, 70, 70}), 0) << "94 steps of 70 s are less than 2 h";
+  EXPECT_EQ(warnings_after({300}), 0) << "a step may be slow by chance";
+  EXPECT_EQ(warnings_after({300, 70}), 1) << "98 steps of 185 s";
+  EXPECT_EQ(warnings_after({300, 70, 500, 500}), 1) << "told more than once";
 }
 
 TEST(TrainingLog, MakesNoFileOfExpertsForADenseModel) {
