@@ -156,7 +156,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
   LayerProblems problems(path);
   check(parts, options, problems);
-  if (parts.router->needs_token_ids() && !context.reads_tokens) {
+  if (parts.router->needs_token_ids() && !context.has_token_ids) {
     problems.add("router.by", "token: the model reads no tokens; use position");
   }
   if (context.is_causal) {

@@ -161,7 +161,7 @@ class ScoreRouter : public Router {
   virtual bool scores_sum_to_one() const { return true; }
   /// Returns the kind of scores if `score` is the softmax or the sigmoid and `selection` is not
   /// overridden: a GPU then computes scores and choices in one kernel. Default: nullopt.
-  virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
+  virtual std::optional<RouterScore> fused_kernel_score() const { return std::nullopt; }
   /// Returns the values whose top k are a token's choices, [T, U], detached: the noisy logits or,
   /// with a bias or a group limit, the scores (+ bias), with -inf outside its groups.
   virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,

@@ -92,7 +92,7 @@ class DataSource {
     std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
     std::string_view files = "";   ///< what the folder data.path holds, for a comment
     std::string_view lines = "";   ///< further keys of `data`: lines of YAML, indented by 2
-    std::string_view change = "";  ///< the key `augment`, likewise; left out for task `denoise`
+    std::string_view augment = "";  ///< the key `augment`, likewise; left out for task `denoise`
     bool is_usual = false;         ///< the default source of images or of tokens
   };
   /// Keys of `data` that a model is trained for, whichever source has them. Evaluations on another

@@ -165,7 +165,7 @@ class ImageFolderSource : public DataSource {
                                       "  image_size: 224\n"
                                       "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
                                       "  valid: {crop: {name: center, resize: 256}}\n",
-                                  .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
+                                  .augment = "  augment: {flip: true}\n"};  ///< for `shoal new`
 
   /// Looks for class folders; the labels of lists are numbers, which have no names.
   explicit ImageFolderSource(const Options& options) : options_(options) {

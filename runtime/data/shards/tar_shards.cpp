@@ -219,7 +219,7 @@ class TarShardsSource : public DataSource {
           "  image_size: 224\n"
           "  train: {crop: {name: random_resized, scale: [0.08, 1]}}\n"
           "  valid: {crop: {name: center, resize: 256}}\n",
-      .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
+      .augment = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
   /// Looks for class names in the shards' indices.
   explicit TarShardsSource(const Options& options) : options_(options) {
