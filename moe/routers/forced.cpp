@@ -7,7 +7,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "moe/routing/recorded_loads.h"
@@ -31,11 +30,7 @@ enum class ForcedLoad {
 }  // namespace
 
 template <>
-struct EnumNames<ForcedLoad> {
-  static constexpr std::array names{
-      std::pair{ForcedLoad::kBalanced, "balanced"}, std::pair{ForcedLoad::kZipf, "zipf"},
-      std::pair{ForcedLoad::kReplay, "replay"}, std::pair{ForcedLoad::kOne, "one"}};
-};
+inline constexpr std::array kEnumWords<ForcedLoad>{"balanced", "zipf", "replay", "one"};
 
 namespace {
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "moe/routing/fused_router.h"
@@ -20,11 +19,7 @@ enum class RouterNoise {
 };
 
 template <>
-struct EnumNames<RouterNoise> {
-  static constexpr std::array names{std::pair{RouterNoise::kNone, "none"},
-                                    std::pair{RouterNoise::kGaussian, "gaussian"},
-                                    std::pair{RouterNoise::kLearned, "learned"}};
-};
+inline constexpr std::array kEnumWords<RouterNoise>{"none", "gaussian", "learned"};
 
 /// A token's score for a group of units (experts): the sum of some of its scores in the group.
 enum class GroupScore {
@@ -34,18 +29,10 @@ enum class GroupScore {
 };
 
 template <>
-struct EnumNames<GroupScore> {
-  static constexpr std::array names{std::pair{GroupScore::kTop2Sum, "top2_sum"},
-                                    std::pair{GroupScore::kMax, "max"},
-                                    std::pair{GroupScore::kTopkSum, "topk_sum"}};
-};
+inline constexpr std::array kEnumWords<GroupScore>{"top2_sum", "max", "topk_sum"};
 
 template <>
-struct EnumNames<Normalise> {
-  static constexpr std::array names{std::pair{Normalise::kNone, "none"},
-                                    std::pair{Normalise::kTopkSoftmax, "topk_softmax"},
-                                    std::pair{Normalise::kSum, "sum"}};
-};
+inline constexpr std::array kEnumWords<Normalise>{"none", "topk_softmax", "sum"};
 
 /// How a token's units are weighted (recipe section `router.weights`).
 struct CombineWeights {

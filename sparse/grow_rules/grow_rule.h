@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
-#include <utility>
 
 #include "runtime/base/duration.h"
 #include "runtime/options/config.h"
@@ -103,10 +102,7 @@ class GrowRule {
 enum class FractionDecay { kCosine, kConstant };
 
 template <>
-struct EnumNames<FractionDecay> {
-  static constexpr std::array names{std::pair{FractionDecay::kCosine, "cosine"},
-                                    std::pair{FractionDecay::kConstant, "constant"}};
-};
+inline constexpr std::array kEnumWords<FractionDecay>{"cosine", "constant"};
 
 struct ReplaceOptions {
   Duration every = Duration::steps(100);

@@ -3,7 +3,6 @@
 #include <array>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_family.h"
@@ -18,10 +17,7 @@ enum class FirstSwitches {
 };
 
 template <>
-struct EnumNames<FirstSwitches> {
-  static constexpr std::array names{std::pair{FirstSwitches::kIdentity, "identity"},
-                                    std::pair{FirstSwitches::kRandom, "random"}};
-};
+inline constexpr std::array kEnumWords<FirstSwitches>{"identity", "random"};
 
 /// Options of a family of switches. The default lr is higher than for matrices, whose entries move
 /// by at most 1: a logit moves by about `lr` a step, and by about 3 until its switch flips.
