@@ -32,7 +32,7 @@ struct GateNumbers {
   double rate = 0.0;  ///< share of tokens that attend
   /// Share of labelled tokens that attend; unset: none labelled.
   std::optional<double> labelled_rate;
-  double token_information = 0.0;  ///< I(gate; token id)
+  double token_information = 0.0;           ///< I(gate; token id)
   std::optional<double> label_information;  ///< I(gate; is_labelled); unset: empty in all samples
   /// Rate in equal parts of the context, by position of the token; unset: no tokens there.
   std::array<std::optional<double>, kPositionBins> rate_by_position;

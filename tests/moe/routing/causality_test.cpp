@@ -6,6 +6,7 @@
 #include "moe/routing/capacity.h"
 #include "runtime/options/config.h"
 #include "tests/moe/routers/router_fixture.h"
+#include "tests/support/collected_problems.h"
 
 // T tokens  U units
 namespace shoal {
