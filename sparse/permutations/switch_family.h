@@ -54,7 +54,6 @@ class SwitchFamily : public SoftFamily {
   std::string misfit(const Grouping& grouping) const override;  ///< why groups do not fit; or ""
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
   double usual_mix(int64_t /*side*/) const override { return 0.5; }
-  /// P X for X [u, G, s, b] if factor.is_left, else X P for X [u, G, a, s]; of Pᵀ if is_transposed.
   torch::Tensor product(const torch::Tensor& logit_uG, const torch::Tensor& x_uG,
                         Factor factor) const override;
   torch::Tensor penalty(const torch::Tensor& logit_uG) const override;
