@@ -18,16 +18,14 @@
 
 // T tokens  U units  K choices
 namespace shoal {
-namespace {
 
+/// How tokens are spread over units.
 enum class ForcedLoad {
   kBalanced,  ///< the same number of tokens to each unit
   kZipf,      ///< unit u gets a share in proportion to 1 / (u + 1)^exponent
   kReplay,    ///< the shares that a run has recorded
   kOne,       ///< all tokens to one unit
 };
-
-}  // namespace
 
 template <>
 inline constexpr std::array kEnumWords<ForcedLoad>{"balanced", "zipf", "replay", "one"};
