@@ -45,10 +45,8 @@ class GpuBlockLayout : public GpuLayout {
     static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&, at::TensorList,
                                         const MaybeTensor&, const MaybeTensor&, bool)>
         op("shoal::sparse_block_multiply");
-    const MaybeTensor input_at = optional_of(places_.input_at),
-                      output_at = optional_of(places_.output_at);
     return op(x, by_block(values), is_transposed ? blocks_.by_input : blocks_.by_output,
-              is_transposed ? output_at : input_at, is_transposed ? input_at : output_at,
+              optional_of(places_.from(is_transposed)), optional_of(places_.to(is_transposed)),
               is_transposed);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {

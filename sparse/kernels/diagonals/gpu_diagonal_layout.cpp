@@ -38,10 +38,8 @@ class GpuDiagonalLayout : public GpuLayout {
                                         const torch::Tensor&, const MaybeTensor&,
                                         const MaybeTensor&, int64_t, bool)>
         op("shoal::sparse_diagonal_multiply");
-    const MaybeTensor input_at = optional_of(places_.input_at),
-                      output_at = optional_of(places_.output_at);
     return op(x, values.view({offset_K_.size(0), -1}), offset_K_,
-              is_transposed ? output_at : input_at, is_transposed ? input_at : output_at,
+              optional_of(places_.from(is_transposed)), optional_of(places_.to(is_transposed)),
               is_transposed ? columns() : rows(), is_tall_ != is_transposed);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {
