@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "models/causal_backbone.h"
@@ -43,11 +42,7 @@ enum class StopReason {
 };
 
 template <>
-struct EnumNames<StopReason> {
-  static constexpr std::array names{std::pair{StopReason::kTokens, "tokens"},
-                                    std::pair{StopReason::kEndOfText, "end_of_text"},
-                                    std::pair{StopReason::kContext, "context"}};
-};
+inline constexpr std::array kEnumWords<StopReason>{"tokens", "end_of_text", "context"};
 
 /// Options of generate_text.
 struct GenerationOptions {

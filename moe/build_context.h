@@ -14,8 +14,8 @@ struct BuildContext {
   RankGrid* grid = nullptr;  ///< process groups; null: the layer holds all units but cannot run
   /// Device and dtype of the parameters; the device `meta` allocates nothing.
   torch::TensorOptions tensor_options = torch::TensorOptions().dtype(torch::kFloat32);
-  bool is_causal = false;     ///< true if a token must not see later ones of its sample
-  bool reads_tokens = false;  ///< true if the input is vocabulary ids (StepContext::token_bS)
+  bool is_causal = false;      ///< true if a token must not see later ones of its sample
+  bool has_token_ids = false;  ///< true if the input is vocabulary ids (StepContext::token_bS)
   /// How units are assigned to ranks (recipe key parallel.placement).
   PlacementRule placement = PlacementRule::kContiguous;
   /// For kByLoad: how often each unit was chosen; the same on all ranks. Units of a layer without

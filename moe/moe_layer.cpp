@@ -37,12 +37,9 @@ Parts build(const MoeOptions& options, const UnitBank::Context& bank_context,
   return parts;
 }
 
-/// The context of a layer that is built on `meta`, for checks only.
-UnitBank::Context bare_context() {
-  UnitBank::Context context;
-  context.width = 1;
-  context.tensor_options = torch::TensorOptions().device(torch::kMeta);
-  return context;
+/// The parts of a layer that is built on `meta`, for checks only.
+Parts build_for_checks(const MoeOptions& options) {
+  return build(options, {.width = 1, .tensor_options = torch::kMeta}, /*layer=*/"");
 }
 
 /// Checks rules between the sections.
@@ -138,12 +135,12 @@ const AutomaticValues<MoeOptions> automatic_moe_options;
 
 void MoeOptions::resolve() {
   if (losses) return;
-  losses = usual_losses(*build(*this, bare_context(), /*layer=*/"").router, /*scores_only=*/false);
+  losses = usual_losses(*build_for_checks(*this).router, /*scores_only=*/false);
 }
 
 void MoeOptions::validate(Problems& problems) const {
   if (has_unnamed(losses)) return;
-  check(build(*this, bare_context(), /*layer=*/""), *this, problems);
+  check(build_for_checks(*this), *this, problems);
 }
 
 MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& path,
@@ -156,7 +153,7 @@ MoeLayer::MoeLayer(const MoeOptions& options, int64_t width, const std::string& 
   Parts parts = build(options, bank_context, grid_ == nullptr ? "" : path);
   LayerProblems problems(path);
   check(parts, options, problems);
-  if (parts.router->needs_token_ids() && !context.reads_tokens) {
+  if (parts.router->needs_token_ids() && !context.has_token_ids) {
     problems.add("router.by", "token: the model reads no tokens; use position");
   }
   if (context.is_causal) {

@@ -40,10 +40,8 @@ Total total_of(const std::vector<MoeReport>& layers, std::optional<double> MoeRe
   return total;
 }
 
-struct LossSum {
+struct LossSum : Total {
   std::string name;
-  double sum = 0.0;
-  int64_t count = 0;
 };
 
 /// By name, in the order in which names first appear.
@@ -52,7 +50,7 @@ std::vector<LossSum> sum_losses(const std::vector<MoeReport>& layers) {
   for (const MoeReport& layer : layers) {
     for (const auto& [name, value] : layer.losses) {
       auto found = std::ranges::find(sums, name, &LossSum::name);
-      if (found == sums.end()) found = sums.insert(sums.end(), LossSum{name});
+      if (found == sums.end()) found = sums.insert(sums.end(), LossSum{{}, name});
       found->sum += value;
       ++found->count;
     }

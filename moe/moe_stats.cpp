@@ -13,15 +13,15 @@ namespace {
 constexpr int64_t kTokens = 0, kChoices = 1, kKept = 2, kUnrouted = 3, kEntropy = 4,
                   kMultiplyAdds = 5, kItems = 6, kFixed = 7;
 
-/// Entropy of shares v / sum(v) over ln(number of values); 0 if the total is 0 or for one value.
-double even_entropy(const std::vector<int64_t>& value, int64_t total) {
-  if (total == 0 || value.size() < 2) return 0.0;
+/// Entropy of the shares value / total, in nats.
+template <class Value>
+double entropy_of(const std::vector<Value>& values, double total) {
   double entropy = 0.0;
-  for (const int64_t v : value) {
-    const double share = static_cast<double>(v) / static_cast<double>(total);
+  for (const Value value : values) {
+    const double share = static_cast<double>(value) / total;
     if (share > 0) entropy -= share * std::log(share);
   }
-  return entropy / std::log(static_cast<double>(value.size()));
+  return entropy;
 }
 
 double deviation(const std::vector<int64_t>& value, double mean) {
@@ -40,9 +40,12 @@ void set_load(MoeReport& report) {
   report.load_min = static_cast<double>(*least);
   report.load_max = static_cast<double>(*most);
   report.load_mean = static_cast<double>(total) / static_cast<double>(load.size());
-  report.load_cv = total == 0 ? 0.0 : deviation(load, report.load_mean) / report.load_mean;
-  report.load_entropy = even_entropy(load, total);
   report.dead_units = std::count(load.begin(), load.end(), 0);
+  if (total == 0) return;
+  report.load_cv = deviation(load, report.load_mean) / report.load_mean;
+  if (load.size() < 2) return;
+  report.load_entropy =
+      entropy_of(load, static_cast<double>(total)) / std::log(static_cast<double>(load.size()));
 }
 
 std::vector<double> rank_overload(const std::vector<int64_t>& load_U,
@@ -69,12 +72,8 @@ void set_scores(MoeReport& report, const double* score, double entropy) {
   const double mass = std::accumulate(score, score + num_units, 0.0);
   report.mean_score_U.assign(num_units, 0.0);
   if (mass == 0) return;
-  double entropy_of_mean = 0.0;
-  for (size_t u = 0; u < num_units; ++u) {
-    const double mean = report.mean_score_U[u] = score[u] / mass;
-    if (mean > 0) entropy_of_mean -= mean * std::log(mean);
-  }
-  const double information = entropy_of_mean - entropy / mass;
+  for (size_t u = 0; u < num_units; ++u) report.mean_score_U[u] = score[u] / mass;
+  const double information = entropy_of(report.mean_score_U, 1.0) - entropy / mass;
   report.mutual_information = information < 0 ? 0.0 : information;  // rounding; NaN stays
 }
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "runtime/options/config.h"
@@ -20,10 +19,7 @@ enum class DensityDistribution {
 };
 
 template <>
-struct EnumNames<DensityDistribution> {
-  static constexpr std::array names{std::pair{DensityDistribution::kUniform, "uniform"},
-                                    std::pair{DensityDistribution::kErk, "erk"}};
-};
+inline constexpr std::array kEnumWords<DensityDistribution>{"uniform", "erk"};
 
 /// Implementation of the products of sparse layers.
 enum class SparseExecution {
@@ -33,11 +29,7 @@ enum class SparseExecution {
 };
 
 template <>
-struct EnumNames<SparseExecution> {
-  static constexpr std::array names{std::pair{SparseExecution::kAuto, "auto"},
-                                    std::pair{SparseExecution::kMaskedDense, "masked_dense"},
-                                    std::pair{SparseExecution::kSparse, "sparse"}};
-};
+inline constexpr std::array kEnumWords<SparseExecution>{"auto", "masked_dense", "sparse"};
 
 /// A separate density for the layers that a name matches.
 struct LayerDensity {

@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 
+from cpp_text import blank, functions, parameters
+
 FOLDERS = ["runtime", "parallel", "moe", "sparse", "models", "launch"]
 MAY_INCLUDE = {
     "runtime": {"runtime"},
@@ -75,6 +77,8 @@ HASTY_READER = re.compile(r"^[^#\n]*[^|]\| *(grep (-\w+ )*-\w*q|head\b)", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
 DOC_LINE = re.compile(r"^[^\n]*?///(?!/)(<?) ?(.*)$")
+ENUM = re.compile(r"\benum class (\w+)[^{;]*\{([^}]*)\}")
+ENUM_WORDS = re.compile(r"\bkEnumWords<(?:\w+::)*(\w+)>\s*\{([^}]*)\}")
 LEANING = re.compile(r"(Of|Those|That|The same|As|Its|Their|They|It)\b")
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
@@ -84,84 +88,6 @@ LISTED_FILE = re.compile(r"[\w.-]+(/[\w.-]+)*/[\w-]+\.(h|cpp|cu|cuh|py)\b")
 BRACES = re.compile(r"(.*)\{([^{}]*)\}(.*)")
 NAME = re.compile(r"([A-Za-z]\w*(?:::\w+)*)(?:\(\))?")
 IDENTIFIER = re.compile(r"\w*[a-z]\w*[A-Z_]\w*|[A-Z]\w*[a-z]\w*")
-CONTROL = re.compile(r"^(if|for|while|switch|do|else|try|catch|return|case)\b")
-
-
-def blank(text):
-    """The source with comments and the contents of literals replaced by spaces."""
-    token = re.compile(
-        r'//[^\n]*|/\*.*?\*/|R"(?P<d>[^(\s]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"'
-        r"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'", re.S)
-
-    def erase(match):
-        return re.sub(r"[^\n]", " ", match.group())
-
-    return token.sub(erase, text)
-
-
-def split_top_level(text):
-    """The comma-separated parts of a parameter list."""
-    parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        if c in "([{<":
-            depth += 1
-        elif c in ")]}" or (c == ">" and text[i - 1] != "-"):
-            depth -= 1
-        elif c == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    parts.append(text[start:])
-    return [p for p in (p.strip() for p in parts) if p and p != "void"]
-
-
-def parameters(head):
-    """The parameters of a function head, or none if it has no parameter list."""
-    start = head.find("(")
-    if head.startswith("operator()", start - 8):
-        start = head.find("(", start + 1)
-    depth = 0
-    for i in range(start, len(head)):
-        depth += {"(": 1, ")": -1}.get(head[i], 0)
-        if depth == 0:
-            return split_top_level(head[start + 1:i])
-    return []
-
-
-def functions(code):
-    """Yields (head, first line, number of lines) of every function body, lambdas left out."""
-    scopes = []  # per open brace: ("scope" | "function" | "other", head, first line)
-    head_start, line, in_parentheses = 0, 1, 0
-    for i, c in enumerate(code):
-        if c == "\n":
-            line += 1
-            if code[i + 1:i + 2] == "#" or code[head_start:i].lstrip().startswith("#"):
-                head_start = i + 1
-        elif c in "()":
-            in_parentheses += 1 if c == "(" else -1
-        elif c == ";" and in_parentheses == 0:
-            head_start = i + 1
-        elif c == "{":
-            text = code[head_start:i]
-            head = text.strip()
-            inside = all(kind == "scope" for kind, _, _ in scopes)
-            first = line - text.lstrip().count("\n")
-            scopes.append((classify(head) if inside and in_parentheses == 0 else "other", head, first))
-            head_start = i + 1
-        elif c == "}" and scopes:
-            kind, head, first = scopes.pop()
-            head_start = i + 1
-            if kind == "function":
-                yield head, first, line - first + 1
-
-
-def classify(head):
-    if re.match(r"(inline\s+)?namespace\b|extern\b\s*$", head):
-        return "scope"
-    if re.search(r"(^|\s)(class|struct|union)\s", head.split("(")[0]) and not head.endswith(")"):
-        return "scope"
-    if "(" not in head or CONTROL.match(head) or re.search(r"(^|[^=!<>])=\s*$", head):
-        return "other"
-    return "function"
 
 
 def room_of(path):
@@ -337,6 +263,20 @@ class Linter:
                         self.report(name, line, f'a doc block opens with "{opening.group()}": name its subject')
                 was_doc = bool(match)
 
+    def check_enum_words(self):
+        """An enum has as many words as enumerators, whose values are the indices of the words."""
+        bodies = {enum: body for name in self.sources for enum, body in ENUM.findall(self.codes[name])}
+        for name in self.sources:
+            own = {**bodies, **dict(ENUM.findall(self.codes[name]))}
+            for match in ENUM_WORDS.finditer(self.texts[name]):
+                if self.codes[name][match.start()] == " ":
+                    continue  # in a comment
+                enum, words = match.groups()
+                enumerators = [part for part in own.get(enum, "").split(",") if part.strip()]
+                if words.count('"') != 2 * len(enumerators) or "=" in own.get(enum, ""):
+                    self.report(name, self.texts[name].count("\n", 0, match.start()) + 1,
+                                f"kEnumWords<{enum}> needs a word for each enumerator, and these no values of their own")
+
     def check_design_pages(self):
         """The files and names in code spans of the pages for developers exist, and the files in listings."""
         for page in (name for name in DESIGN_PAGES if name in self.files):
@@ -473,6 +413,7 @@ class Linter:
         self.check_room_sizes()
         self.check_circles()
         self.check_doc_blocks()
+        self.check_enum_words()
         self.check_design_pages()
         self.check_calls()
         self.check_scripts()

@@ -170,6 +170,17 @@ class Lint(unittest.TestCase):
         self.finds("moe/a.cpp", "// Of a row.\nint a;\n")
         self.finds("tests/moe/a_test.cpp", "/// Of a row.\nint a;\n")
 
+    def test_counts_the_words_of_an_enum(self):
+        words = 'template <>\ninline constexpr std::array kEnumWords<Order>{%s};\n'
+        order = "enum class Order { kFirst, kLast };\n\n"
+        self.finds("moe/a.h", "#pragma once\n\n" + order + words % '"first", "last"')
+        self.finds("moe/a.h", "#pragma once\n\n// kEnumWords<Order>{\"first\"}\n")
+        expected = "needs a word for each enumerator"
+        self.finds("moe/a.h", "#pragma once\n\n" + order + words % '"first"', expected)
+        self.finds("moe/a.h", "#pragma once\n\n" + words % '"first"', expected)
+        valued = order.replace("kLast", "kLast = 2")
+        self.finds("moe/a.h", "#pragma once\n\n" + valued + words % '"first", "last"', expected)
+
     def test_checks_the_pages_on_the_code(self):
         def design(text):
             return lint({"moe/a.h": "#pragma once\nstruct RowSum {\n  int num_rows;\n};\n",

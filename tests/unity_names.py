@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-import lint
+import cpp_text
 
 NAMESPACE = re.compile(r"\bnamespace\s*([\w:]*)\s*$")
 FUNCTION = re.compile(
@@ -31,7 +31,7 @@ PRAGMA = re.compile(r"^#pragma GCC optimize", re.M)
 def anonymous_parts(text):
     """{namespace: code}: what a file declares in the anonymous namespace of each; all else, the
     bodies of functions and types too, is spaces, so that lines keep their numbers."""
-    code, scopes = lint.blank(text), []  # a scope: the name of a namespace, "" if anonymous, else None
+    code, scopes = cpp_text.blank(text), []  # a scope: the name of a namespace, "" if anonymous, else None
     nothing = re.sub(r"[^\n]", " ", code)
     kept, start = collections.defaultdict(lambda: nothing), 0
 

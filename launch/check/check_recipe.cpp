@@ -122,7 +122,7 @@ std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* 
       const auto optimizer =
           Registry<Optimizer>::create(recipe.optimizer, {model.parameters, nullptr, model.buffers});
       counts.state_kinds = optimizer->state_kinds();
-      counts.entry_kinds = optimizer->entry_kinds();
+      counts.step_count_kinds = optimizer->step_count_kinds();
       counts.checkpoint = estimate(model, known, *optimizer, ranks);
       check_checkpoint(counts.checkpoint, problems);
     }

@@ -28,9 +28,9 @@ struct ModelCounts {
   std::vector<SparseLayerInfo> sparse;  ///< layers whose weights have sparsity masks
   std::vector<std::string> notes_on_accumulation;  ///< effects of train.accumulate on losses
   /// Kinds of optimizer state (m, v, t), one number per parameter element each: to estimate memory.
-  /// entry_kinds: the kinds that count an element's updates since sparse training regrew it (t).
+  /// step_count_kinds: those that count an element's updates since sparse training regrew it (t).
   /// Without sparsity these counts are all equal; recipe_notes() then remarks that they do nothing.
-  std::vector<std::string> state_kinds, entry_kinds;
+  std::vector<std::string> state_kinds, step_count_kinds;
   CheckpointSize checkpoint;      ///< upper bounds of a checkpoint's size
   std::optional<ModelWork> work;  ///< multiply-adds and FLOPs; unset: unknown
 };

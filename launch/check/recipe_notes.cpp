@@ -273,11 +273,11 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
         "train.average: evaluations use the averages, which are a second copy of the trained "
         "weights on each rank");
   }
-  if (!checked.counts.entry_kinds.empty() && !recipe.sparsity) {
+  if (!checked.counts.step_count_kinds.empty() && !recipe.sparsity) {
     notes.push_back(fmt::format(
         "optimizer: without sparsity all weights have the same age, so that the state {} costs "
         "memory and changes nothing",
-        join_words(checked.counts.entry_kinds)));
+        join_words(checked.counts.step_count_kinds)));
   }
   if (checked.counts.lacks_head) {
     notes.emplace_back(

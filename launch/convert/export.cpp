@@ -27,15 +27,11 @@
 #include "runtime/options/config_writer.h"
 
 namespace shoal {
-
-template <>
-struct EnumNames<Dtype> {  // of those that are exported
-  static constexpr std::array names{
-      std::pair{Dtype::kF32, "float32"}, std::pair{Dtype::kF64, "float64"},
-      std::pair{Dtype::kBF16, "bfloat16"}, std::pair{Dtype::kF16, "float16"}};
-};
-
 namespace {
+
+constexpr std::array kExportedDtypes{
+    std::pair{Dtype::kF32, "float32"}, std::pair{Dtype::kF64, "float64"},
+    std::pair{Dtype::kBF16, "bfloat16"}, std::pair{Dtype::kF16, "float16"}};
 
 /// Metadata that Hugging Face's and timm's readers expect in a file.
 const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
@@ -49,7 +45,7 @@ std::string or_own_layout(const std::string& advice) {
 std::optional<Dtype> dtype_named(const std::string& name) {
   if (name.empty()) return std::nullopt;
   std::vector<std::string> names;
-  for (const auto& [dtype, known] : EnumNames<Dtype>::names) {
+  for (const auto& [dtype, known] : kExportedDtypes) {
     if (name == known) return dtype;
     names.emplace_back(known);
   }

@@ -147,7 +147,7 @@ Json numbers_json(const std::string& layer, const GateNumbers& numbers) {
   for (const auto& share : numbers.rate_by_position) bins.push_back(or_null(share));
   return {{"layer", layer},
           {"rate", numbers.rate},
-          {"recall", or_null(numbers.recall)},
+          {"recall", or_null(numbers.labelled_rate)},
           {"token_information", numbers.token_information},
           {"label_information", or_null(numbers.label_information)},
           {"rate_by_position", bins}};

@@ -49,7 +49,7 @@ GateNumbers gate_numbers(const std::vector<GatedSample>& samples, size_t gate, i
   numbers.rate = open_share(all).value_or(0.0);
   numbers.token_information = mutual_information(by_token);
   if (!by_label.empty()) {
-    numbers.recall = open_share(by_label[1]);
+    numbers.labelled_rate = open_share(by_label[1]);
     numbers.label_information = mutual_information(by_label);
   }
   std::ranges::transform(by_position, numbers.rate_by_position.begin(), open_share);

@@ -29,9 +29,10 @@ struct GatedSample {
 struct GateNumbers {
   static constexpr int64_t kPositionBins = 16;
 
-  double rate = 0.0;               ///< share of tokens that attend
-  std::optional<double> recall;    ///< share of labelled tokens that attend; unset: none labelled
-  double token_information = 0.0;  ///< I(gate; token id)
+  double rate = 0.0;  ///< share of tokens that attend
+  /// Share of labelled tokens that attend; unset: none labelled.
+  std::optional<double> labelled_rate;
+  double token_information = 0.0;           ///< I(gate; token id)
   std::optional<double> label_information;  ///< I(gate; is_labelled); unset: empty in all samples
   /// Rate in equal parts of the context, by position of the token; unset: no tokens there.
   std::array<std::optional<double>, kPositionBins> rate_by_position;

@@ -36,7 +36,7 @@ void add_number_tables(Page& page, const GateMaps& maps, bool has_labels) {
     std::vector<std::string>& row = numbers.rows.emplace_back(
         std::vector{name, share_text(gate.rate), nats_text(gate.token_information)});
     if (has_labels) {
-      row.push_back(share_text(gate.recall));
+      row.push_back(share_text(gate.labelled_rate));
       row.push_back(nats_text(gate.label_information));
     }
     std::vector<std::string>& shares = bins.rows.emplace_back(std::vector{name});

@@ -267,7 +267,7 @@ std::string data_section(const RecipePlan& plan) {
     return text + fmt::format("  normalise: {{mean: [{}], std: [{}]}}   # pixels stay in [0, 1]\n",
                               join_words(zeros), join_words(ones));
   }
-  return text + std::string(source.change);
+  return text + std::string(source.augment);
 }
 
 std::string model_section(const RecipePlan& plan) {

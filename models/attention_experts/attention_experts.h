@@ -36,11 +36,7 @@ enum class Mixing {
 };
 
 template <>
-struct EnumNames<Mixing> {
-  static constexpr std::array names{std::pair{Mixing::kSoft, "soft"},
-                                    std::pair{Mixing::kHard, "hard"},
-                                    std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
-};
+inline constexpr std::array kEnumWords<Mixing>{"soft", "hard", "hard_shared_kv"};
 
 /// Number of keys that a query of one expert attends to (`k` or `share`, not both), and candidates.
 struct AttentionExpertOptions {

@@ -40,7 +40,7 @@ Decoder::Decoder(const Shape& shape, const Context& context)
 
 ModelContext Decoder::block_context(ModelContext build, bool is_causal) {
   build.is_causal = is_causal;
-  build.reads_tokens = true;
+  build.has_token_ids = true;
   return build;
 }
 

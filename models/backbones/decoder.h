@@ -47,8 +47,8 @@ class Decoder : public CausalBackbone, public CountsProducts {
   /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`.
   Decoder(const Shape& shape, const Context& context);
   /// Returns the settings (ranks, device, dtype) from which blocks are built: `build`, with
-  /// is_causal as given and reads_tokens true. MoE layers read both: is_causal refuses routers that
-  /// look at later tokens, reads_tokens allows routers that read vocabulary ids.
+  /// is_causal as given and has_token_ids true. MoE layers read both: is_causal refuses routers
+  /// that look at later tokens, has_token_ids allows routers that read vocabulary ids.
   static ModelContext block_context(ModelContext build, bool is_causal);
   /// Registers the blocks, each a DecoderBlock, and a norm with these tensor options. To be called
   /// once, at the end of a derived class's constructor.

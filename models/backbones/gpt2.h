@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
-#include <utility>
 
 #include "models/backbones/decoder.h"
 #include "models/blocks/dropout.h"
@@ -22,10 +21,7 @@ enum class PositionKind {
 };
 
 template <>
-struct EnumNames<PositionKind> {
-  static constexpr std::array names{std::pair{PositionKind::kLearned, "learned"},
-                                    std::pair{PositionKind::kRope, "rope"}};
-};
+inline constexpr std::array kEnumWords<PositionKind>{"learned", "rope"};
 
 /// GPT-2 without its language-model head: token and position embeddings, pre-norm decoder blocks,
 /// norm. Experts may replace MLPs. Source: Radford et al. 2019. Defaults are GPT-2 small's. Options

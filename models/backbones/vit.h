@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
-#include <utility>
 
 #include "models/backbone.h"
 #include "models/blocks/feed_forward.h"
@@ -23,19 +22,13 @@ namespace shoal {
 enum class Pooling { kCls, kMean };
 
 template <>
-struct EnumNames<Pooling> {
-  static constexpr std::array names{std::pair{Pooling::kCls, "cls"},
-                                    std::pair{Pooling::kMean, "mean"}};
-};
+inline constexpr std::array kEnumWords<Pooling>{"cls", "mean"};
 
 /// How patch positions are encoded: learned parameters, or fixed sines and cosines.
 enum class TokenPositions { kLearned, kSinCos };
 
 template <>
-struct EnumNames<TokenPositions> {
-  static constexpr std::array names{std::pair{TokenPositions::kLearned, "learned"},
-                                    std::pair{TokenPositions::kSinCos, "sin_cos"}};
-};
+inline constexpr std::array kEnumWords<TokenPositions>{"learned", "sin_cos"};
 
 /// Fixed 2-D position encoding of a grid of patches, [rows * columns, width] in row-major order.
 /// The encoding of the patch in row r and column c is, in four quarters of the width,

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
 #include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
@@ -18,9 +17,7 @@ namespace shoal {
 enum class Gelu { kErf, kTanh };
 
 template <>
-struct EnumNames<Gelu> {
-  static constexpr std::array names{std::pair{Gelu::kErf, "erf"}, std::pair{Gelu::kTanh, "tanh"}};
-};
+inline constexpr std::array kEnumWords<Gelu>{"erf", "tanh"};
 
 Activation activation_of(Gelu gelu);  ///< for kernels that also add a bias
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
-#include <utility>
 
 #include "runtime/options/config.h"
 
@@ -18,11 +17,7 @@ enum class GateNoise {
 };
 
 template <>
-struct EnumNames<GateNoise> {
-  static constexpr std::array names{std::pair{GateNoise::kLogistic, "logistic"},
-                                    std::pair{GateNoise::kGumbel, "gumbel"},
-                                    std::pair{GateNoise::kNone, "none"}};
-};
+inline constexpr std::array kEnumWords<GateNoise>{"logistic", "gumbel", "none"};
 
 /// How a gate selects the tokens that attend.
 enum class GateSelection {
@@ -33,21 +28,14 @@ enum class GateSelection {
 };
 
 template <>
-struct EnumNames<GateSelection> {
-  static constexpr std::array names{std::pair{GateSelection::kThreshold, "threshold"},
-                                    std::pair{GateSelection::kTopK, "topk"},
-                                    std::pair{GateSelection::kPredictor, "topk_predictor"},
-                                    std::pair{GateSelection::kRandom, "random"}};
-};
+inline constexpr std::array kEnumWords<GateSelection>{"threshold", "topk", "topk_predictor",
+                                                      "random"};
 
 /// Temperature of the gradient, that of sigma((logit - threshold + noise) / temperature).
 enum class GateTemperature { kFixed, kLearned };  // kFixed: 1
 
 template <>
-struct EnumNames<GateTemperature> {
-  static constexpr std::array names{std::pair{GateTemperature::kFixed, "fixed"},
-                                    std::pair{GateTemperature::kLearned, "learned"}};
-};
+inline constexpr std::array kEnumWords<GateTemperature>{"fixed", "learned"};
 
 /// Options of a token gate (HSPMN v2.1; section `model.gate`). The gate selects the tokens that
 /// attend: only these make a query and get an attention output, but all tokens are keys and values.

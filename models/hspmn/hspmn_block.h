@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <array>
-#include <utility>
 
 #include "models/blocks/feed_forward.h"
 #include "models/decoder/decoder_block.h"
@@ -25,11 +24,7 @@ enum class ContextualStream {
 };
 
 template <>
-struct EnumNames<ContextualStream> {
-  static constexpr std::array names{std::pair{ContextualStream::kSparse, "sparse"},
-                                    std::pair{ContextualStream::kDense, "dense"},
-                                    std::pair{ContextualStream::kNone, "none"}};
-};
+inline constexpr std::array kEnumWords<ContextualStream>{"sparse", "dense", "none"};
 
 /// Block of two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///

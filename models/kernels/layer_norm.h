@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
 #include "runtime/module/module.h"
 #include "runtime/options/config.h"
@@ -20,10 +19,7 @@ enum class NormKind {
 };
 
 template <>
-struct EnumNames<NormKind> {
-  static constexpr std::array names{std::pair{NormKind::kLayer, "layer"},
-                                    std::pair{NormKind::kRms, "rms"}};
-};
+inline constexpr std::array kEnumWords<NormKind>{"layer", "rms"};
 
 /// Kind and options of a norm.
 struct NormOptions {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
@@ -16,10 +15,7 @@ namespace shoal {
 enum class MomentumSchedule { kConstant, kCosine };
 
 template <>
-struct EnumNames<MomentumSchedule> {
-  static constexpr std::array names{std::pair{MomentumSchedule::kConstant, "constant"},
-                                    std::pair{MomentumSchedule::kCosine, "cosine"}};
-};
+inline constexpr std::array kEnumWords<MomentumSchedule>{"constant", "cosine"};
 
 /// Momentum of a key encoder and its schedule.
 struct MomentumOptions {

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
 #include "runtime/options/config.h"
 
@@ -16,10 +15,7 @@ enum class Payload {
 };
 
 template <>
-struct EnumNames<Payload> {
-  static constexpr std::array names{std::pair{Payload::kSame, "same"},
-                                    std::pair{Payload::kBfloat16, "bfloat16"}};
-};
+inline constexpr std::array kEnumWords<Payload>{"same", "bfloat16"};
 
 /// Most chunks of a layer's rows. The all-to-all of one chunk overlaps with work on another.
 inline constexpr int64_t kMostChunks = 4;

@@ -61,17 +61,11 @@ class ExpertBank : public UnitBank, public HasWeightForms, public HasSparsePlace
   /// `has_gate`: true for gated MLPs, (act(x Wg + bg) * (x W1 + b1)) W2 + b2.
   ExpertBank(const Options& options, const Context& context, bool has_gate = false);
 
-  /// Returns each row's output, [R, D]. Rows are sorted by expert; expert i has rows_u[i] of them.
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
-  /// Returns forward_weighted for each of `num_parts` runs of experts, to overlap with exchanges.
   std::vector<ForwardWeighted> split(int64_t num_parts) override;
-  /// Returns forward() with each row times its combine weight.
   torch::Tensor forward_weighted(const torch::Tensor& rows_RD, const UnitRows& rows_u,
                                  const torch::Tensor& weight_R) override;
-  /// For a rank with all experts: returns the tokens' weighted sums of expert outputs, [T, D].
-  /// `rows`: each row's token and combine weight, and each expert's number of rows (UnitRows).
   torch::Tensor forward_local(const torch::Tensor& x_TD, const TokenRows& rows) override;
-  /// Returns the experts' hidden width, activation, and whether they have biases and gates.
   std::optional<MlpForm> mlp_form() const override;
   const UnitPlacement& placement() const override { return placement_; }
   // For sparse training. A form is a function of a parameter, such as a permutation; products use

@@ -13,7 +13,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 constexpr auto kMembers = ExpertWeights::members();
 // At least the number of inputs of a node here; autograd ignores surplus undefined gradients.
@@ -26,12 +25,8 @@ std::vector<Tensor> defined(const ExpertWeights& weights) {
   return list;
 }
 
-ExpertWeights cast(ExpertWeights weights, torch::Dtype dtype) {
-  for (const auto member : kMembers) {
-    Tensor& tensor = weights.*member;
-    if (tensor.defined()) tensor = tensor.to(dtype);
-  }
-  return weights;
+ExpertWeights cast(const ExpertWeights& weights, torch::Dtype dtype) {
+  return weights.changed([&](const Tensor& tensor) { return tensor.to(dtype); });
 }
 
 }  // namespace
@@ -284,10 +279,8 @@ std::vector<ExpertWeights> split_experts(const ExpertWeights& weights, int64_t n
   auto next = stacks.begin();
   std::vector<ExpertWeights> parts;
   for (int64_t p = 0; p < num_parts; ++p) {
-    ExpertWeights& part = parts.emplace_back(weights);
-    for (const auto member : kMembers) {
-      if ((part.*member).defined()) part.*member = *next++;
-    }
+    ExpertWeights& part =
+        parts.emplace_back(weights.changed([&](const Tensor& /*whole*/) { return *next++; }));
     part.gradients = {gradients, part_of(num_experts, p, num_parts)};
   }
   return parts;

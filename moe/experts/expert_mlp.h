@@ -38,6 +38,16 @@ struct ExpertWeights {
     return {&Self::fc1_weight, &Self::fc1_bias,    &Self::fc2_weight,
             &Self::fc2_bias,   &Self::gate_weight, &Self::gate_bias};
   }
+  /// Returns a copy with `change(tensor)` in place of each tensor that is defined.
+  template <class Change>
+  ExpertWeights changed(const Change& change) const {
+    ExpertWeights result = *this;
+    for (const auto member : members()) {
+      torch::Tensor& tensor = result.*member;
+      if (tensor.defined()) tensor = change(tensor);
+    }
+    return result;
+  }
   std::vector<torch::Tensor> to_list() const;
   static ExpertWeights of_list(at::TensorList list);
 };

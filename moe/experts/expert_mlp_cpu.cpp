@@ -21,7 +21,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 /// Neighbouring experts that one thread works on: run i has the experts [first[i], first[i + 1]).
 struct Runs {
@@ -82,12 +81,6 @@ int64_t most_rows(c10::IntArrayRef rows_u) {
 int64_t rows_per_task(int64_t width) {
   constexpr int64_t kElements = 32768;
   return std::max<int64_t>(1, kElements / std::max<int64_t>(1, width));
-}
-
-/// Row weights, their gradients, and gradients of weights and biases: float32 of bfloat16.
-torch::TensorOptions wide_options(const Tensor& tensor) {
-  const bool is_narrow = tensor.scalar_type() == torch::kBFloat16;
-  return tensor.options().dtype(is_narrow ? torch::kFloat32 : tensor.scalar_type());
 }
 
 /// Whether a bfloat16 product is so small that to prepare it, which LibTorch does once for each new
@@ -152,12 +145,8 @@ Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
 }
 
 /// One expert's layers, [D, H], [H] and so on.
-ExpertWeights select(ExpertWeights stack, int64_t expert) {
-  for (const auto member : ExpertWeights::members()) {
-    Tensor& tensor = stack.*member;
-    if (tensor.defined()) tensor = tensor.select(0, expert);
-  }
-  return stack;
+ExpertWeights select(const ExpertWeights& stack, int64_t expert) {
+  return stack.changed([&](const Tensor& tensor) { return tensor.select(0, expert); });
 }
 
 /// Memory for the rows of a first layer. `num_runs` 0: of all experts, which are kept. Otherwise:
@@ -237,9 +226,10 @@ ExpertWeights gradients_of(const ExpertWeights& weights, at::TensorList into) {
   } else {
     const auto add = [&](const Tensor& weight, Tensor& weight_grad, Tensor& bias_grad) {
       if (!weight.defined()) return;
-      weight_grad = torch::empty(weight.sizes(), wide_options(weight));
+      const auto options = weight.options().dtype(wide_dtype(weight.scalar_type()));
+      weight_grad = torch::empty(weight.sizes(), options);
       if (!weights.fc2_bias.defined()) return;
-      bias_grad = torch::empty({weight.size(0), weight.size(2)}, wide_options(weight));
+      bias_grad = torch::empty({weight.size(0), weight.size(2)}, options);
     };
     add(weights.fc1_weight, grads.fc1_weight, grads.fc1_bias);
     add(weights.fc2_weight, grads.fc2_weight, grads.fc2_bias);
@@ -293,14 +283,6 @@ void second_bias_backward(const Tensor& bias, const Tensor& bias_grad, const Ten
   });
 }
 
-/// `job` on all rows of one expert.
-template <class Value>
-void activate_backward(const expert_rows::ActivateBackward<Value>& job, int64_t num_rows) {
-  at::parallel_for(0, num_rows, rows_per_task(job.width), [&](int64_t begin, int64_t end) {
-    expert_rows::activate_backward(job, begin, end);
-  });
-}
-
 std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cpu(
     const Tensor& grad, at::TensorList saved, at::TensorList list, at::TensorList into,
     c10::IntArrayRef rows_u, const MaybeTensor& /*end_u*/, int64_t activation,
@@ -333,12 +315,18 @@ std::tuple<Tensor, Tensor, std::vector<Tensor>> backward_cpu(
     const RowWeights weight{of(row_weight), of(row_weight_grad)};
     product_out(pre_grad, y_grad, own.fc2_weight.t());
     for_real_type(hidden, "expert_mlp", [&]<class Value, class Sum>(Value, Sum) {
-      activate_backward<Value>(
-          {data<Value>(pre_grad), const_data<Value>(of(pre)), const_data_or_null<Value>(of(gate)),
-           data<Value>(hidden), data_or_null<Value>(gate_grad),
-           const_data_or_null<Sum>(weight.value), data_or_null<Sum>(weight.grad), width,
-           static_cast<Activation>(activation)},
-          count);
+      const expert_rows::ActivateBackward<Value> job{data<Value>(pre_grad),
+                                                     const_data<Value>(of(pre)),
+                                                     const_data_or_null<Value>(of(gate)),
+                                                     data<Value>(hidden),
+                                                     data_or_null<Value>(gate_grad),
+                                                     const_data_or_null<Sum>(weight.value),
+                                                     data_or_null<Sum>(weight.grad),
+                                                     width,
+                                                     static_cast<Activation>(activation)};
+      at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
+        expert_rows::activate_backward(job, begin, end);
+      });
     });
     write_weight(own_grads.fc2_weight, hidden, y_grad);
     second_bias_backward(own.fc2_bias, own_grads.fc2_bias, y_grad, weight);

@@ -24,7 +24,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 // The grouped product reads 16 bytes of bfloat16 at once, along the last two dimensions, and takes
 // fewer than 1,024 experts.

@@ -31,11 +31,7 @@ SharedExpert::SharedExpert(const Options& options, int64_t width,
 }
 
 torch::Tensor SharedExpert::forward(const torch::Tensor& x_TD) const {
-  ExpertWeights stack = weights_;
-  for (const auto member : ExpertWeights::members()) {
-    torch::Tensor& tensor = stack.*member;
-    if (tensor.defined()) tensor = tensor.unsqueeze(0);
-  }
+  const auto stack = weights_.changed([](const torch::Tensor& one) { return one.unsqueeze(0); });
   return expert_mlp(x_TD, {x_TD.size(0)}, stack, activation_);
 }
 

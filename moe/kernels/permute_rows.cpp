@@ -9,22 +9,12 @@
 namespace shoal {
 namespace {
 
-torch::Tensor call_gather_sum(const torch::Tensor& rows, const std::optional<torch::Tensor>& weight,
+torch::Tensor call_gather_sum(const torch::Tensor& rows, const MaybeTensor& weight,
                               const RowIndex& index) {
-  static const Operator<torch::Tensor(const torch::Tensor&, const std::optional<torch::Tensor>&,
+  static const Operator<torch::Tensor(const torch::Tensor&, const MaybeTensor&,
                                       const torch::Tensor&, const torch::Tensor&)>
       op("shoal::gather_sum_rows");
   return op(rows.contiguous(), weight, index.first_T1, index.row_A);
-}
-
-std::tuple<torch::Tensor, torch::Tensor> call_combine_backward(const torch::Tensor& grad,
-                                                               const torch::Tensor& rows,
-                                                               const torch::Tensor& weight,
-                                                               const torch::Tensor& token_A) {
-  static const Operator<std::tuple<torch::Tensor, torch::Tensor>(
-      const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)>
-      op("shoal::combine_rows_backward");
-  return op(grad.contiguous(), rows, weight, token_A);
 }
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
@@ -65,8 +55,11 @@ struct CombineRows : torch::autograd::Function<CombineRows> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     refuse_second_derivatives();
+    static const Operator<std::tuple<torch::Tensor, torch::Tensor>(
+        const torch::Tensor&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)>
+        op("shoal::combine_rows_backward");
     const auto saved = ctx->get_saved_variables();
-    auto [grad_rows, grad_weight] = call_combine_backward(grads[0], saved[0], saved[1], saved[2]);
+    auto [grad_rows, grad_weight] = op(grads[0].contiguous(), saved[0], saved[1], saved[2]);
     return {grad_rows, grad_weight.to(ctx->saved_data["weight_dtype"].toScalarType()),
             torch::Tensor()};
   }

@@ -180,8 +180,7 @@ SHOAL_ROW_SUMS(double)
 SHOAL_ROW_SUMS(Bfloat16)
 #undef SHOAL_ROW_SUMS
 
-torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows,
-                                  const std::optional<torch::Tensor>& weight,
+torch::Tensor gather_sum_rows_cpu(const torch::Tensor& rows, const MaybeTensor& weight,
                                   const torch::Tensor& first, const torch::Tensor& row) {
   const int64_t num_tokens = first.size(0) - 1, width = rows.size(1);
   torch::Tensor out = torch::empty({num_tokens, width}, rows.options());

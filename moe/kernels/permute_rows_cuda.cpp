@@ -6,7 +6,6 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <optional>
 #include <tuple>
 
 #include "runtime/device/current_stream_cuda.h"
@@ -48,8 +47,8 @@ Tensor gather_rows_cuda(const Tensor& x, const Tensor& index) {
   return out;
 }
 
-Tensor gather_sum_rows_cuda(const Tensor& rows, const std::optional<Tensor>& weight,
-                            const Tensor& first, const Tensor& row) {
+Tensor gather_sum_rows_cuda(const Tensor& rows, const MaybeTensor& weight, const Tensor& first,
+                            const Tensor& row) {
   const c10::cuda::CUDAGuard guard(rows.device());
   const int64_t num_tokens = first.size(0) - 1;
   Tensor out = torch::empty({num_tokens, rows.size(1)}, rows.options());

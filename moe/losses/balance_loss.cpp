@@ -153,7 +153,7 @@ torch::Tensor Scope::tokens_S() const {
   return tokens_S;
 }
 
-torch::Tensor Scope::total(const torch::Tensor& value_S) const {
+torch::Tensor Scope::weighted_sum(const torch::Tensor& value_S) const {
   if (!are_equal(item_S_)) return (value_S * as_tensor(item_S_, value_S.options())).sum();
   return value_S.sum() * (item_S_.empty() ? 0.0 : static_cast<double>(item_S_[0]));
 }

@@ -30,12 +30,12 @@ class Scope {
   /// Multiplies each instance's value by the instance's number of items on this rank and sums the
   /// products: [S] -> scalar, differentiable. Items are tokens; if samples differ in length, items
   /// are samples. BalanceLosses::evaluate divides by the optimizer step's items over all ranks.
-  torch::Tensor total(const torch::Tensor& value_S) const;
+  torch::Tensor weighted_sum(const torch::Tensor& value_S) const;
 
  private:
   ScopeKind kind_;
   Communicator& world_;
-  std::vector<int64_t> length_S_, item_S_;  ///< tokens and items (see total) on this rank
+  std::vector<int64_t> length_S_, item_S_;  ///< tokens and items (see weighted_sum) on this rank
   c10::Device device_;
   std::optional<int64_t> tokens_in_micro_;  ///< tokens of the micro-step over all ranks, if known
 };

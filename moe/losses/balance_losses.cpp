@@ -81,7 +81,7 @@ BalanceLosses::Sums BalanceLosses::evaluate(const Routing& routing, const TokenC
   Sums sums;
   for (const auto& loss : losses_) {
     const Scope scope(loss->scope(), context, world);
-    sums.values.push_back(scope.total(loss->value_S(routing, scope)));
+    sums.values.push_back(scope.weighted_sum(loss->value_S(routing, scope)));
     const torch::Tensor share = sums.values.back() * (loss->weight() / items);
     sums.auxiliary_loss = sums.auxiliary_loss.defined() ? sums.auxiliary_loss + share : share;
   }

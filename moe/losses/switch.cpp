@@ -9,10 +9,7 @@ enum class CountedChoices {
 };
 
 template <>
-struct EnumNames<CountedChoices> {
-  static constexpr std::array names{std::pair{CountedChoices::kSelected, "selected"},
-                                    std::pair{CountedChoices::kFirstChoice, "first_choice"}};
-};
+inline constexpr std::array kEnumWords<CountedChoices>{"selected", "first_choice"};
 
 namespace {
 

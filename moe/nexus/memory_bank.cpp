@@ -15,10 +15,6 @@ constexpr double kNormEps = 1e-6;
 const Registration<UnitBank, MemoryBank> registered_memory_bank{"memory",
                                                                 "key-value tables of equal size"};
 
-std::vector<double> costs(const MemoryBank::Options& options, int64_t width) {
-  return std::vector<double>(static_cast<size_t>(options.count), MemoryBank::cost(options, width));
-}
-
 }  // namespace
 
 void MemoryBank::Options::validate(Problems& problems) const {
@@ -30,7 +26,9 @@ double MemoryBank::cost(const Options& options, int64_t width) {
 }
 
 MemoryBank::MemoryBank(const Options& options, const Context& context)
-    : k_(options.k), placement_(context.place(costs(options, context.width))) {
+    : k_(options.k),
+      placement_(context.place(
+          std::vector<double>(static_cast<size_t>(options.count), cost(options, context.width)))) {
   const bool is_paper = options.variant == NexusVariant::kPaper;
   const double by_width = 1 / std::sqrt(static_cast<double>(context.width));
   const auto add = [&](const char* name, at::IntArrayRef sizes, const Init& init) {

@@ -47,7 +47,6 @@ class MemoryBank : public UnitBank, public CountsProducts {
   torch::Tensor forward(const torch::Tensor& rows_RD, const UnitRows& rows_u) override;
   bool are_memory_units() const override { return true; }
   const UnitPlacement& placement() const override { return placement_; }
-  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;
 
  private:

@@ -106,14 +106,11 @@ NexusLayer::NexusLayer(const NexusOptions& options, int64_t width, const std::st
                                    SlotRouter::Context{width, placement_.num_units(), num_slots_,
                                                        context.tensor_options.dtype(dtype)}));
   const auto bank_context = [&](int64_t first, int64_t count) {
-    UnitBank::Context bank;
-    bank.width = width;
-    bank.rank = grid_ == nullptr ? 0 : grid_->expert->rank();
-    bank.tensor_options = context.tensor_options;
-    bank.place = [this, first, count](const std::vector<double>&) {
+    const auto place = [this, first, count](const std::vector<double>& /*cost_U*/) {
       return part_of(placement_, first, count);
     };
-    return bank;
+    return UnitBank::Context{width, grid_ == nullptr ? 0 : grid_->expert->rank(), place,
+                             context.tensor_options};
   };
   if (num_experts_ > 0) {
     UnitBank::Context bank = bank_context(0, num_experts_);

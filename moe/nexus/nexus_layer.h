@@ -85,7 +85,6 @@ class NexusLayer : public MoeStage, public CountsProducts {
   /// (StepContext::length_b) gets zero and affects nothing else. There is no auxiliary loss.
   MoeOutput forward(const torch::Tensor& in_BND, const StepContext& step);
   MoeStageInfo info() const override;
-  /// Lists the products of one sample of `rows` rows, by which multiply-adds are counted.
   void list_products(double rows, ProductList& list) const override;
   /// Passes each later forward pass's dispatch weights to the observer, without gradients: each
   /// token's weight in each slot, [B, N, U, s], summing to 1 over N. An empty observer ends this.

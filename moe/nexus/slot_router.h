@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "runtime/module/module.h"
 #include "runtime/options/config.h"
@@ -20,10 +19,7 @@ enum class NexusVariant {
 };
 
 template <>
-struct EnumNames<NexusVariant> {
-  static constexpr std::array names{std::pair{NexusVariant::kNormalised, "normalised"},
-                                    std::pair{NexusVariant::kPaper, "paper"}};
-};
+inline constexpr std::array kEnumWords<NexusVariant>{"normalised", "paper"};
 
 /// The soft router of Soft MoE and Nexus layers: computes the weights that mix the tokens of an
 /// image into slots (s for each unit) and the units' outputs back into tokens. Sources: "OneSparse:

@@ -7,7 +7,6 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "moe/routing/recorded_loads.h"
@@ -19,8 +18,8 @@
 
 // T tokens  U units  K choices
 namespace shoal {
-namespace {
 
+/// How tokens are spread over units.
 enum class ForcedLoad {
   kBalanced,  ///< the same number of tokens to each unit
   kZipf,      ///< unit u gets a share in proportion to 1 / (u + 1)^exponent
@@ -28,14 +27,8 @@ enum class ForcedLoad {
   kOne,       ///< all tokens to one unit
 };
 
-}  // namespace
-
 template <>
-struct EnumNames<ForcedLoad> {
-  static constexpr std::array names{
-      std::pair{ForcedLoad::kBalanced, "balanced"}, std::pair{ForcedLoad::kZipf, "zipf"},
-      std::pair{ForcedLoad::kReplay, "replay"}, std::pair{ForcedLoad::kOne, "one"}};
-};
+inline constexpr std::array kEnumWords<ForcedLoad>{"balanced", "zipf", "replay", "one"};
 
 namespace {
 

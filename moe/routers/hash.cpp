@@ -1,5 +1,4 @@
 #include <array>
-#include <utility>
 
 #include "moe/kernels/row_top_k.h"
 #include "moe/routing/router.h"
@@ -13,11 +12,7 @@ namespace shoal {
 enum class HashBy { kAuto, kToken, kPosition };
 
 template <>
-struct EnumNames<HashBy> {
-  static constexpr std::array names{std::pair{HashBy::kAuto, "auto"},
-                                    std::pair{HashBy::kToken, "token"},
-                                    std::pair{HashBy::kPosition, "position"}};
-};
+inline constexpr std::array kEnumWords<HashBy>{"auto", "token", "position"};
 
 namespace {
 

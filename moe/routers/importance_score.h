@@ -45,7 +45,6 @@ class ImportanceScoreRouter : public TopKRouter {
   bool weights_sum_to_one() const override {
     return drop_ == 0 && eval_drop_ == 0 && TopKRouter::weights_sum_to_one();
   }
-  /// Reports options without effect if all units compute every token: drop, eval_drop, noise, ...
   void check_scores_only(const std::string& path, Problems& problems) const override;
 
  private:

@@ -39,8 +39,7 @@ class MlpRouter : public ScoreRouter {
 
  protected:
   torch::Tensor logits(const torch::Tensor& x_TD) const override;
-  /// Kind of scores, so that on a GPU one kernel may compute scores and choices.
-  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
+  std::optional<RouterScore> fused_kernel_score() const override { return RouterScore::kSoftmax; }
 
  private:
   Linear fc1_{nullptr}, fc2_{nullptr};

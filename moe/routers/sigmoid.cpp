@@ -19,7 +19,7 @@ class SigmoidRouter : public ScoreRouter {
     return logit_sigmoid(logits_TU);
   }
   bool scores_sum_to_one() const override { return false; }
-  std::optional<RouterScore> fused_score() const override { return RouterScore::kSigmoid; }
+  std::optional<RouterScore> fused_kernel_score() const override { return RouterScore::kSigmoid; }
 };
 
 const Registration<Router, SigmoidRouter> registered_sigmoid_router{

@@ -14,8 +14,7 @@ class TopKRouter : public ScoreRouter {
   using ScoreRouter::ScoreRouter;
 
  protected:
-  /// Kind of scores, so that on a GPU one kernel may compute scores and choices.
-  std::optional<RouterScore> fused_score() const override { return RouterScore::kSoftmax; }
+  std::optional<RouterScore> fused_kernel_score() const override { return RouterScore::kSoftmax; }
 };
 
 }  // namespace shoal

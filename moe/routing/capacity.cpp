@@ -48,14 +48,14 @@ int64_t unit_capacity(int64_t num_choices, int64_t num_units, const Capacity& ca
 }
 
 TokenAssignments apply_capacity(const Routing& routing, const Capacity& capacity) {
-  static const Operator<std::vector<torch::Tensor>(
-      const torch::Tensor&, const torch::Tensor&, const std::optional<torch::Tensor>&,
-      c10::IntArrayRef, int64_t, int64_t, int64_t, double, int64_t, int64_t)>
+  static const Operator<std::vector<torch::Tensor>(const torch::Tensor&, const torch::Tensor&,
+                                                   const MaybeTensor&, c10::IntArrayRef, int64_t,
+                                                   int64_t, int64_t, double, int64_t, int64_t)>
       op("shoal::assign_rows");
   TORCH_CHECK(routing.group_offsets.back() == routing.num_tokens(),
               "apply_capacity: groups end at ", routing.group_offsets.back(), " of ",
               routing.num_tokens(), " tokens");
-  std::optional<torch::Tensor> priority_T;
+  MaybeTensor priority_T;
   if (capacity.order == CapacityOrder::kBatchPriority) {
     priority_T = priority_of(routing).contiguous();
     TORCH_CHECK(priority_T->numel() == routing.num_tokens(), "apply_capacity: priorities ",

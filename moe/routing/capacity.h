@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
 #include "moe/routing/routing.h"
 #include "runtime/base/size_limits.h"
@@ -54,19 +53,11 @@ struct Capacity {
 };
 
 template <>
-struct EnumNames<CapacityMode> {
-  static constexpr std::array names{std::pair{CapacityMode::kDropless, "dropless"},
-                                    std::pair{CapacityMode::kCapped, "capped"},
-                                    std::pair{CapacityMode::kPadded, "padded"}};
-};
+inline constexpr std::array kEnumWords<CapacityMode>{"dropless", "capped", "padded"};
 
 template <>
-struct EnumNames<CapacityOrder> {
-  static constexpr std::array names{std::pair{CapacityOrder::kSlotMajor, "slot_major"},
-                                    std::pair{CapacityOrder::kBatchPriority, "batch_priority"},
-                                    std::pair{CapacityOrder::kProbability, "probability"},
-                                    std::pair{CapacityOrder::kPosition, "position"}};
-};
+inline constexpr std::array kEnumWords<CapacityOrder>{"slot_major", "batch_priority", "probability",
+                                                      "position"};
 
 /// True if later tokens do not decide whether a token's choices are kept: dropless, in the order
 /// `position`, or in the order `slot_major` with one choice per token. Causal models need this.

@@ -10,7 +10,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 constexpr int64_t kMostFusedUnits = 256, kMostChoices = 8;
 

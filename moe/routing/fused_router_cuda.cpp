@@ -6,7 +6,6 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <optional>
 #include <vector>
 
 #include "runtime/device/current_stream_cuda.h"
@@ -17,7 +16,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 fused_router_cuda::Shape shape_of(const Tensor& score_TU, int64_t k, int64_t score,
                                   int64_t normalise) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "moe/routing/routing.h"
@@ -29,11 +28,7 @@ enum class ScopeKind {
 };
 
 template <>
-struct EnumNames<ScopeKind> {
-  static constexpr std::array names{std::pair{ScopeKind::kSequence, "sequence"},
-                                    std::pair{ScopeKind::kGroup, "group"},
-                                    std::pair{ScopeKind::kGlobal, "global"}};
-};
+inline constexpr std::array kEnumWords<ScopeKind>{"sequence", "group", "global"};
 
 /// A balance loss that goes with a router by default (recipe: `losses: auto`).
 struct UsualLoss {

@@ -193,7 +193,7 @@ Routing ScoreRouter::route(const torch::Tensor& x_TD, const TokenContext& contex
   routing.group_offsets = context.group_offsets;
   routing.logits_TU = logits(x_TD);
   add_noise(x_TD, context, routing);
-  const std::optional<RouterScore> kind = fused_score();
+  const std::optional<RouterScore> kind = fused_kernel_score();
   const bool is_fused = kind.has_value() && options_.groups.count == 1 &&
                         can_fuse_router(routing.noisy_TU, options_.k);
   const torch::Tensor score_TU = is_fused ? choose_fused(*kind, routing) : choose(context, routing);

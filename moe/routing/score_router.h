@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "moe/routing/fused_router.h"
@@ -20,11 +19,7 @@ enum class RouterNoise {
 };
 
 template <>
-struct EnumNames<RouterNoise> {
-  static constexpr std::array names{std::pair{RouterNoise::kNone, "none"},
-                                    std::pair{RouterNoise::kGaussian, "gaussian"},
-                                    std::pair{RouterNoise::kLearned, "learned"}};
-};
+inline constexpr std::array kEnumWords<RouterNoise>{"none", "gaussian", "learned"};
 
 /// A token's score for a group of units (experts): the sum of some of its scores in the group.
 enum class GroupScore {
@@ -34,18 +29,10 @@ enum class GroupScore {
 };
 
 template <>
-struct EnumNames<GroupScore> {
-  static constexpr std::array names{std::pair{GroupScore::kTop2Sum, "top2_sum"},
-                                    std::pair{GroupScore::kMax, "max"},
-                                    std::pair{GroupScore::kTopkSum, "topk_sum"}};
-};
+inline constexpr std::array kEnumWords<GroupScore>{"top2_sum", "max", "topk_sum"};
 
 template <>
-struct EnumNames<Normalise> {
-  static constexpr std::array names{std::pair{Normalise::kNone, "none"},
-                                    std::pair{Normalise::kTopkSoftmax, "topk_softmax"},
-                                    std::pair{Normalise::kSum, "sum"}};
-};
+inline constexpr std::array kEnumWords<Normalise>{"none", "topk_softmax", "sum"};
 
 /// How a token's units are weighted (recipe section `router.weights`).
 struct CombineWeights {
@@ -161,7 +148,7 @@ class ScoreRouter : public Router {
   virtual bool scores_sum_to_one() const { return true; }
   /// Returns the kind of scores if `score` is the softmax or the sigmoid and `selection` is not
   /// overridden: a GPU then computes scores and choices in one kernel. Default: nullopt.
-  virtual std::optional<RouterScore> fused_score() const { return std::nullopt; }
+  virtual std::optional<RouterScore> fused_kernel_score() const { return std::nullopt; }
   /// Returns the values whose top k are a token's choices, [T, U], detached: the noisy logits or,
   /// with a bias or a group limit, the scores (+ bias), with -inf outside its groups.
   virtual torch::Tensor selection(const Routing& routing, const torch::Tensor& score_TU,

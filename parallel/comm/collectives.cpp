@@ -63,8 +63,7 @@ Tensor receive(ExchangeState& state) {
   return std::exchange(state.received, Tensor());
 }
 
-class Start : public Function<Start> {
- public:
+struct Start : Function<Start> {
   static Tensor forward(AutogradContext* ctx, const Tensor& rows, const Tensor& /*anchor*/,
                         const std::shared_ptr<ExchangeState>& state) {
     save_value(ctx, state);
@@ -79,8 +78,7 @@ class Start : public Function<Start> {
   }
 };
 
-class Finish : public Function<Finish> {
- public:
+struct Finish : Function<Finish> {
   static Tensor forward(AutogradContext* ctx, const Tensor& /*link*/,
                         const std::shared_ptr<ExchangeState>& state) {
     save_value(ctx, state);
@@ -104,8 +102,7 @@ Tensor reduced(const Tensor& tensor, Communicator& comm) {
   return total;
 }
 
-class AllReduceSum : public Function<AllReduceSum> {
- public:
+struct AllReduceSum : Function<AllReduceSum> {
   static Tensor forward(AutogradContext* ctx, const Tensor& tensor, const Tensor& /*anchor*/,
                         Communicator* comm) {
     save_value(ctx, comm);

@@ -208,12 +208,11 @@ class MpiCommunicator : public Communicator {
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     check_all_reduce(buffer);
     const int64_t count = buffer.numel();
-    auto in_flight = begin(Collective::kAllReduce, buffer, {count}, {count});
-    return start(in_flight, {buffer}, [&] {
+    return start(Collective::kAllReduce, {buffer}, {count}, {count}, [&](InFlight& in_flight) {
       for_each_piece(count, [&](int64_t first, int length) {
-        in_flight->check_call(
+        in_flight.check_call(
             MPI_Iallreduce(MPI_IN_PLACE, at_byte(buffer, first * buffer.element_size()), length,
-                           reduced_type(buffer), reduce_op(op), comm_, in_flight->new_request()),
+                           reduced_type(buffer), reduce_op(op), comm_, in_flight.new_request()),
             "MPI_Iallreduce");
       });
     });
@@ -222,26 +221,22 @@ class MpiCommunicator : public Communicator {
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     check_all_to_all(*this, in, send_rows, out, recv_rows);
-    auto in_flight = begin(Collective::kAllToAll, in, send_rows, recv_rows);
-    counters_->sent_bytes += rows_to_others(*this, send_rows) * in_flight->bytes_per_row;
-    return start(in_flight, {in, out}, [&] {
-      exchange_messages(*in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * row_bytes(in);
+    return start(Collective::kAllToAll, {in, out}, send_rows, recv_rows, [&](InFlight& in_flight) {
+      exchange_messages(in_flight, parts_of(in, send_rows), parts_of(out, recv_rows));
     });
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
     check_all_gather(*this, in, out, rows);
-    auto in_flight = begin(Collective::kAllGather, in, {in.size(0)}, rows);
-    return start(in_flight, {in, out}, [&] {
+    return start(Collective::kAllGather, {in, out}, {in.size(0)}, rows, [&](InFlight& in_flight) {
       const RowParts parts = parts_of(out, rows);
-      if (std::cmp_greater(out.nbytes(), limit_)) {
-        return gather_by_broadcasts(*in_flight, in, parts);
-      }
-      in_flight->set_counts(parts, 1);
-      in_flight->check_call(
+      if (std::cmp_greater(out.nbytes(), limit_)) return gather_by_broadcasts(in_flight, in, parts);
+      in_flight.set_counts(parts, 1);
+      in_flight.check_call(
           MPI_Iallgatherv(in.data_ptr(), static_cast<int>(in.nbytes()), MPI_BYTE, out.data_ptr(),
-                          in_flight->counts.data(), in_flight->displacements.data(), MPI_BYTE,
-                          comm_, in_flight->new_request()),
+                          in_flight.counts.data(), in_flight.displacements.data(), MPI_BYTE, comm_,
+                          in_flight.new_request()),
           "MPI_Iallgatherv");
     });
   }
@@ -249,24 +244,23 @@ class MpiCommunicator : public Communicator {
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
     check_reduce_scatter(*this, in, out, rows);
-    auto in_flight = begin(Collective::kReduceScatter, in, rows, {out.size(0)});
-    return start(in_flight, {in, out}, [&] {
+    const RowCounts own_rows{out.size(0)};
+    return start(Collective::kReduceScatter, {in, out}, rows, own_rows, [&](InFlight& in_flight) {
       const RowParts parts = parts_of(in, rows);
-      if (in.numel() > limit_) return reduce_to_each(*in_flight, parts, out);
-      in_flight->set_counts(parts, in.element_size());
-      in_flight->check_call(
-          MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight->counts.data(),
-                              reduced_type(in), MPI_SUM, comm_, in_flight->new_request()),
+      if (in.numel() > limit_) return reduce_to_each(in_flight, parts, out);
+      in_flight.set_counts(parts, in.element_size());
+      in_flight.check_call(
+          MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), in_flight.counts.data(),
+                              reduced_type(in), MPI_SUM, comm_, in_flight.new_request()),
           "MPI_Ireduce_scatter");
     });
   }
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
     check_broadcast(*this, buffer, root);
-    const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
-    auto in_flight = begin(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
-    return start(in_flight, {buffer}, [&] {
-      broadcast_bytes(*in_flight, {at_byte(buffer, 0), buffer.nbytes()}, static_cast<int>(root));
+    const RowCounts rows{buffer.dim() == 0 ? 1 : buffer.size(0)};
+    return start(Collective::kBroadcast, {buffer}, rows, rows, [&](InFlight& in_flight) {
+      broadcast_bytes(in_flight, {at_byte(buffer, 0), buffer.nbytes()}, static_cast<int>(root));
     });
   }
 
@@ -290,8 +284,11 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  std::shared_ptr<InFlight> begin(Collective kind, const torch::Tensor& tensor,
-                                  const RowCounts& send_rows, const RowCounts& recv_rows) {
+  /// A call whose requests `body` makes. If that fails, they are over before buffers are freed.
+  /// The rows are those of the first buffer.
+  template <class Body>
+  Pending start(Collective kind, std::vector<torch::Tensor> buffers, const RowCounts& send_rows,
+                const RowCounts& recv_rows, const Body& body) {
     count_call(*counters_, kind);
     auto in_flight = std::make_shared<InFlight>();
     in_flight->kind = kind;
@@ -301,14 +298,7 @@ class MpiCommunicator : public Communicator {
     in_flight->size = size_;
     in_flight->send_rows = send_rows;
     in_flight->recv_rows = recv_rows;
-    in_flight->bytes_per_row = row_bytes(tensor);
-    return in_flight;
-  }
-
-  /// The call whose requests `body` makes. If that fails, they are over before buffers are freed.
-  template <class Body>
-  Pending start(const std::shared_ptr<InFlight>& in_flight, std::vector<torch::Tensor> buffers,
-                const Body& body) {
+    in_flight->bytes_per_row = row_bytes(buffers[0]);
     auto finish = [in_flight, counters = counters_] {
       const auto start = std::chrono::steady_clock::now();
       in_flight->finish();
@@ -317,7 +307,7 @@ class MpiCommunicator : public Communicator {
     };
     Pending result(std::move(finish), std::move(buffers));
     try {
-      body();
+      body(*in_flight);
     } catch (...) {
       in_flight->cancel_receives();
       throw;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -11,19 +12,18 @@
 namespace shoal {
 namespace {
 
-// One rank's row.
+// One rank's row: these, then the flags.
 enum Entry {
   kSignal,
-  kStop,
-  kEvaluate,
-  kSave,
-  kLog,
-  kLogLayers,
   kWritten,
   kSquareSum,  // bits of a float64
   kHash,
-  kNumEntries
+  kFirstFlag
 };
+
+constexpr std::array kFlags{&StepFlags::stop, &StepFlags::evaluate, &StepFlags::save,
+                            &StepFlags::log, &StepFlags::log_layers};
+constexpr int64_t kNumEntries = kFirstFlag + std::ssize(kFlags);
 
 /// The sum of one number a rank, in pairs, pairs of pairs and so on: the same bits on all ranks.
 double pairwise_sum(std::vector<double> terms) {
@@ -41,11 +41,8 @@ StepFlags combine(const torch::Tensor& rows) {
   for (int64_t rank = 0; rank < rows.size(0); ++rank) {
     const auto row = entry[rank];
     agreed.stop_signal = std::max(agreed.stop_signal, row[kSignal]);
-    agreed.stop |= row[kStop] != 0;
-    agreed.evaluate |= row[kEvaluate] != 0;
-    agreed.save |= row[kSave] != 0;
-    agreed.log |= row[kLog] != 0;
-    agreed.log_layers |= row[kLogLayers] != 0;
+    int64_t place = kFirstFlag;
+    for (const auto flag : kFlags) agreed.*flag |= row[place++] != 0;
     agreed.written_step = std::min(agreed.written_step, row[kWritten]);
     square_sums.push_back(std::bit_cast<double>(row[kSquareSum]));
   }
@@ -79,11 +76,8 @@ StepFlags StepControl::agree(const StepFlags& own) {
   const torch::Tensor row = torch::empty({1, kNumEntries}, torch::kLong);
   auto* entry = row.data_ptr<int64_t>();
   entry[kSignal] = own.stop_signal;
-  entry[kStop] = own.stop ? 1 : 0;
-  entry[kEvaluate] = own.evaluate ? 1 : 0;
-  entry[kSave] = own.save ? 1 : 0;
-  entry[kLog] = own.log ? 1 : 0;
-  entry[kLogLayers] = own.log_layers ? 1 : 0;
+  int64_t* next = entry + kFirstFlag;
+  for (const auto flag : kFlags) *next++ = own.*flag ? 1 : 0;
   entry[kWritten] = own.written_step;
   entry[kSquareSum] = std::bit_cast<int64_t>(own.square_sum);
   entry[kHash] = std::bit_cast<int64_t>(comm_->counters().order->hash);

@@ -53,9 +53,8 @@ class NcclCommunicator : public Communicator {
   Pending start_all_reduce(torch::Tensor buffer, ReduceOp op) override {
     check_all_reduce(buffer, rules());
     const auto count = buffer.numel();
-    NcclCall call = next_call(Collective::kAllReduce, buffer, {count}, {count});
-    call.bytes_per_row = buffer.element_size();
-    return start(call, {buffer}, [&] {
+    const torch::Tensor elements = buffer.view({-1});  // the rows in messages
+    return start(Collective::kAllReduce, {elements}, {count}, {count}, [&](const NcclCall& call) {
       if (count == 0) return;
       link_->check(
           nccl().all_reduce(buffer.data_ptr(), buffer.data_ptr(), static_cast<size_t>(count),
@@ -67,16 +66,15 @@ class NcclCommunicator : public Communicator {
   Pending start_all_to_all(torch::Tensor in, const RowCounts& send_rows, torch::Tensor out,
                            const RowCounts& recv_rows) override {
     check_all_to_all({*this, rules()}, in, send_rows, out, recv_rows);
-    const NcclCall call = next_call(Collective::kAllToAll, in, send_rows, recv_rows);
-    counters_->sent_bytes += rows_to_others(*this, send_rows) * call.bytes_per_row;
-    return start(call, {in, out},
-                 [&] { exchange(call, parts_of(in, send_rows), parts_of(out, recv_rows)); });
+    counters_->sent_bytes += rows_to_others(*this, send_rows) * row_bytes(in);
+    return start(Collective::kAllToAll, {in, out}, send_rows, recv_rows, [&](const NcclCall& call) {
+      exchange(call, parts_of(in, send_rows), parts_of(out, recv_rows));
+    });
   }
 
   Pending start_all_gather(torch::Tensor in, torch::Tensor out, const RowCounts& rows) override {
     check_all_gather({*this, rules()}, in, out, rows);
-    const NcclCall call = next_call(Collective::kAllGather, in, {in.size(0)}, rows);
-    return start(call, {in, out}, [&] {
+    return start(Collective::kAllGather, {in, out}, {in.size(0)}, rows, [&](const NcclCall& call) {
       const auto bytes = static_cast<size_t>(in.nbytes());
       if (!are_even(rows)) {
         const RowParts to_each(rows.size(), {static_cast<char*>(in.data_ptr()), bytes});
@@ -92,8 +90,8 @@ class NcclCommunicator : public Communicator {
   Pending start_reduce_scatter(torch::Tensor in, torch::Tensor out,
                                const RowCounts& rows) override {
     check_reduce_scatter({*this, rules()}, in, out, rows);
-    const NcclCall call = next_call(Collective::kReduceScatter, in, rows, {out.size(0)});
-    return start(call, {in, out}, [&] {
+    const RowCounts own_rows{out.size(0)};
+    return start(Collective::kReduceScatter, {in, out}, rows, own_rows, [&](const NcclCall& call) {
       if (!are_even(rows)) {
         reduce_uneven(call, in, out, rows);
       } else if (out.numel() > 0) {
@@ -107,9 +105,8 @@ class NcclCommunicator : public Communicator {
 
   Pending start_broadcast(torch::Tensor buffer, int64_t root) override {
     check_broadcast({*this, rules()}, buffer, root);
-    const int64_t num_rows = buffer.dim() == 0 ? 1 : buffer.size(0);
-    const NcclCall call = next_call(Collective::kBroadcast, buffer, {num_rows}, {num_rows});
-    return start(call, {buffer}, [&] {
+    const RowCounts rows{buffer.dim() == 0 ? 1 : buffer.size(0)};
+    return start(Collective::kBroadcast, {buffer}, rows, rows, [&](const NcclCall& call) {
       if (buffer.nbytes() == 0) return;
       link_->check(nccl().broadcast(buffer.data_ptr(), buffer.data_ptr(),
                                     static_cast<size_t>(buffer.nbytes()), torch::kByte,
@@ -148,15 +145,13 @@ class NcclCommunicator : public Communicator {
     return {.device = link_->streams().device, .reduces_bfloat16 = true};
   }
 
-  NcclCall next_call(Collective kind, const torch::Tensor& tensor, const RowCounts& send_rows,
-                     const RowCounts& recv_rows) {
-    count_call(*counters_, kind);
-    return {name_of(kind), sequence_++, send_rows, recv_rows, row_bytes(tensor)};
-  }
-
   /// Queues what `launch` hands to NCCL between the work that uses the buffers before and after.
+  /// The rows are those of the first buffer.
   template <typename Launch>
-  Pending start(const NcclCall& call, std::vector<torch::Tensor> buffers, const Launch& launch) {
+  Pending start(Collective kind, std::vector<torch::Tensor> buffers, const RowCounts& send_rows,
+                const RowCounts& recv_rows, const Launch& launch) {
+    count_call(*counters_, kind);
+    const NcclCall call{name_of(kind), sequence_++, send_rows, recv_rows, row_bytes(buffers[0])};
     const NcclBackend& backend = link_->backend();
     const GpuStreams& streams = backend.streams;
     GpuStream* const start_stream = streams.current();
@@ -168,7 +163,7 @@ class NcclCommunicator : public Communicator {
     }
     {
       const auto watched = watch_host_call(*link_, call, backend.limits.launch);
-      launch();
+      launch(call);
     }
     const GpuEvent finished = streams.record(link_->stream());
     if (link_->traffic() == Traffic::kExchange) backend.last_exchange = finished;

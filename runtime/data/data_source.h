@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "runtime/data/augment.h"
@@ -38,10 +37,7 @@ enum class OnCorrupt {
 };
 
 template <>
-struct EnumNames<OnCorrupt> {
-  static constexpr std::array names{std::pair{OnCorrupt::kFail, "fail"},
-                                    std::pair{OnCorrupt::kSkip, "skip"}};
-};
+inline constexpr std::array kEnumWords<OnCorrupt>{"fail", "skip"};
 
 /// The records of one split, whose files have been opened and checked.
 class SampleSet {
@@ -89,11 +85,11 @@ class DataSource {
   struct Sketch {
     std::optional<ImageShape> image = {};  ///< unset for sources of tokens
     bool has_classes = false;              ///< for token sources: true if each sample has a class
-    std::string_view path = "";    ///< data.path unless the user gives it; "": needs no files
-    std::string_view files = "";   ///< what the folder data.path holds, for a comment
-    std::string_view lines = "";   ///< further keys of `data`: lines of YAML, indented by 2
-    std::string_view change = "";  ///< the key `augment`, likewise; left out for task `denoise`
-    bool is_usual = false;         ///< the default source of images or of tokens
+    std::string_view path = "";     ///< data.path unless the user gives it; "": needs no files
+    std::string_view files = "";    ///< what the folder data.path holds, for a comment
+    std::string_view lines = "";    ///< further keys of `data`: lines of YAML, indented by 2
+    std::string_view augment = "";  ///< the key `augment`, likewise; left out for task `denoise`
+    bool is_usual = false;          ///< the default source of images or of tokens
   };
   /// Keys of `data` that a model is trained for, whichever source has them. Evaluations on another
   /// source keep their values.

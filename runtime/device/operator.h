@@ -3,14 +3,15 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <optional>
 #include <utility>
+
+#include "runtime/device/real_types.h"
 
 namespace shoal {
 
 /// The tensor as an optional argument of an operator: nothing if it is undefined.
-inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+inline MaybeTensor optional_of(const at::Tensor& tensor) {
+  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
 }
 
 /// Handle of a LibTorch operator of this project, looked up once: `static const Operator<Signature>

@@ -8,6 +8,9 @@
 
 namespace shoal {
 
+/// An optional tensor argument of an operator of this project.
+using MaybeTensor = std::optional<torch::Tensor>;
+
 /// Calls `body(Real{}, Sum{})` with the C++ types of the tensor's values and their sums: (float,
 /// float), (double, double), (Bfloat16, float). Other dtypes throw TORCH_CHECK, naming `what`.
 template <class Body>
@@ -35,7 +38,7 @@ const Real* const_data_or_null(const torch::Tensor& tensor) {
   return tensor.defined() ? const_data<Real>(tensor) : nullptr;
 }
 template <class Real>
-const Real* const_data_or_null(const std::optional<torch::Tensor>& tensor) {
+const Real* const_data_or_null(const MaybeTensor& tensor) {
   return tensor ? const_data<Real>(*tensor) : nullptr;
 }
 

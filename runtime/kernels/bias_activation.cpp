@@ -20,8 +20,6 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
 namespace shoal {
 namespace {
 
-using MaybeTensor = std::optional<torch::Tensor>;
-
 torch::Tensor activate(const torch::Tensor& x, const MaybeTensor& bias, Activation activation,
                        const MaybeTensor& derivative) {
   static const Operator<void(torch::Tensor&, const MaybeTensor&, const torch::Tensor&,

@@ -26,7 +26,7 @@ class AdamW : public Optimizer {
     }
   };
   AdamW(const Options& options, const Context& context);
-  std::vector<std::string> entry_kinds() const override {
+  std::vector<std::string> step_count_kinds() const override {
     return options_.entry_steps ? std::vector<std::string>{"t"} : std::vector<std::string>{};
   }
 

@@ -95,7 +95,7 @@ class Optimizer : public Stateful {
   /// The kinds of state ("m", "v"): each has one number per weight.
   std::vector<std::string> state_kinds() const;
   /// Kinds of state that count a weight's updates since sparse training last regrew it.
-  virtual std::vector<std::string> entry_kinds() const { return {}; }
+  virtual std::vector<std::string> step_count_kinds() const { return {}; }
   /// Returns one kind of state ("m", "v") of a parameter: one tensor, or with shards one for each
   /// piece on this rank, in order. Throws TORCH_CHECK on an unknown kind.
   std::vector<torch::Tensor> state_of(const std::string& kind, const std::string& parameter) const;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,7 +25,7 @@
 ///       void validate(Problems& problems) const;   // optional: rules between fields
 ///     };
 ///
-/// A field is an int64_t, double, bool, std::string, Duration, an enum with EnumNames, a nested
+/// A field is an int64_t, double, bool, std::string, Duration, an enum with kEnumWords, a nested
 /// options struct, a Choice (registry.h), or a std::optional or std::vector of one of these.
 /// Defaults are the values of a default-constructed struct. Torch-free.
 namespace shoal {
@@ -179,23 +179,17 @@ struct NoOptions {
   static constexpr auto fields() { return std::tuple{}; }
 };
 
-/// Recipe words of an enum, to be specialised beside it:
+/// Recipe words of an enum's values, in the order of the enumerators, to be specialised beside it:
 ///
 ///     template <>
-///     struct EnumNames<Order> {
-///       static constexpr std::array names{std::pair{Order::kSlotMajor, "slot_major"},
-///                                         std::pair{Order::kProbability, "probability"}};
-///     };
+///     inline constexpr std::array kEnumWords<Order>{"slot_major", "probability"};
 template <class Enum>
-struct EnumNames;
+inline constexpr std::nullptr_t kEnumWords = nullptr;
 
-/// The recipe word of a value; throws std::logic_error if EnumNames lacks it.
+/// The recipe word of a value.
 template <class Enum>
 std::string_view enum_name(Enum value) {
-  for (const auto& [known, name] : EnumNames<Enum>::names) {
-    if (known == value) return name;
-  }
-  throw std::logic_error("enum_name: a value without a name");
+  return kEnumWords<Enum>.at(static_cast<std::size_t>(value));
 }
 
 /// Collects the mistakes that validate() finds in an options struct. Paths are relative to it:

@@ -129,10 +129,10 @@ void describe_type(Type& type, std::vector<T>*) {
 template <class Enum>
 void describe_enum(Type& type) {
   type.kind = Kind::kEnum;
-  for (const auto& entry : EnumNames<Enum>::names) type.words.emplace_back(entry.second);
+  type.words.assign(kEnumWords<Enum>.begin(), kEnumWords<Enum>.end());
   type.word = [](const void* object) { return enum_name(*static_cast<const Enum*>(object)); };
   type.set = [](void* object, std::size_t index) {
-    *static_cast<Enum*>(object) = EnumNames<Enum>::names[index].first;
+    *static_cast<Enum*>(object) = static_cast<Enum>(index);
   };
 }
 

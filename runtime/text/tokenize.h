@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "runtime/files/file_system.h"
@@ -26,11 +25,7 @@ enum class Documents {
 };
 
 template <>
-struct EnumNames<Documents> {
-  static constexpr std::array names{std::pair{Documents::kNone, "none"},
-                                    std::pair{Documents::kFiles, "files"},
-                                    std::pair{Documents::kLines, "lines"}};
-};
+inline constexpr std::array kEnumWords<Documents>{"none", "files", "lines"};
 
 /// Options of files of text that are encoded; token caches stay as they are.
 struct TextFormat {

@@ -11,10 +11,7 @@ enum class LinkSelection {
 };
 
 template <>
-struct EnumNames<LinkSelection> {
-  static constexpr std::array names{std::pair{LinkSelection::kSample, "sample"},
-                                    std::pair{LinkSelection::kTop, "top"}};
-};
+inline constexpr std::array kEnumWords<LinkSelection>{"sample", "top"};
 
 namespace {
 

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <array>
-#include <utility>
 
 #include "runtime/options/config.h"
 
@@ -33,11 +32,7 @@ namespace shoal {
 enum class LinkScore { kCh3L3p, kCh2L3p, kCh3L3n, kCh2L3n };
 
 template <>
-struct EnumNames<LinkScore> {
-  static constexpr std::array names{
-      std::pair{LinkScore::kCh3L3p, "ch3_l3p"}, std::pair{LinkScore::kCh2L3p, "ch2_l3p"},
-      std::pair{LinkScore::kCh3L3n, "ch3_l3n"}, std::pair{LinkScore::kCh2L3n, "ch2_l3n"}};
-};
+inline constexpr std::array kEnumWords<LinkScore>{"ch3_l3p", "ch2_l3p", "ch3_l3n", "ch2_l3n"};
 
 /// Returns the scores of the missing links of a mask, bool [m, n] -> float64 [m, n], >= 0; zero
 /// where a link exists. Factors are rounded so that sums are exact, whatever the number of threads.

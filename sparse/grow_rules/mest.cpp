@@ -15,10 +15,7 @@ enum class MestMode {
 };
 
 template <>
-struct EnumNames<MestMode> {
-  static constexpr std::array names{std::pair{MestMode::kElastic, "em"},
-                                    std::pair{MestMode::kSoft, "em_s"}};
-};
+inline constexpr std::array kEnumWords<MestMode>{"em", "em_s"};
 
 namespace {
 

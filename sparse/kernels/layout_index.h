@@ -29,6 +29,11 @@ struct BlockIndex {
 /// int32 on a device; undefined: not permuted.
 struct SparsePlaces {
   SparsePlaces(const SparseOrder& order, const torch::Device& device);
+  /// Places on the side that a product reads, and on the side that it writes.
+  const torch::Tensor& from(bool is_transposed) const {
+    return is_transposed ? output_at : input_at;
+  }
+  const torch::Tensor& to(bool is_transposed) const { return is_transposed ? input_at : output_at; }
 
   torch::Tensor input_at, output_at;
 };

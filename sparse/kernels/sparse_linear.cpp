@@ -3,7 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
-#include <optional>
 #include <vector>
 
 #include "runtime/device/autograd_function.h"
@@ -32,8 +31,7 @@ torch::Tensor sum_of_tokens(const torch::Tensor& dy_Tm) {
 
 struct SparseLinearFunction : torch::autograd::Function<SparseLinearFunction> {
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& x_Tn,
-                               const torch::Tensor& weight_mn,
-                               const std::optional<torch::Tensor>& bias_m,
+                               const torch::Tensor& weight_mn, const MaybeTensor& bias_m,
                                const SparseLayoutPtr& layout) {
     const torch::Tensor values = layout->pack(weight_mn.contiguous());
     ctx->save_for_backward({x_Tn, values});

@@ -34,8 +34,8 @@ void SparseMasks::run_by(size_t layer, std::shared_ptr<SparseProduct> product) {
 }
 
 int64_t SparseMasks::run_by_kernels() const {
-  return std::ranges::count_if(products_,
-                               [](const auto& product) { return product && product->is_taken(); });
+  return std::ranges::count_if(
+      products_, [](const auto& product) { return product && product->uses_sparse_kernels(); });
 }
 
 void SparseMasks::require_fit(bool may_exceed) const {

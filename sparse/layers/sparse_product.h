@@ -40,9 +40,9 @@ class SparseProduct : public LinearProduct {
 
   /// True if kernels run for some numbers of tokens: with a mask whose density is below a
   /// break-even density, and without a soft permutation. For logs; a layer asks is_on().
-  bool is_taken() const { return is_ever_faster_ && !is_soft(); }
-  /// True if the layer must call multiply(): is_taken(), unless set_dense(true) holds.
-  bool is_on() const override { return is_taken() && !is_dense_; }
+  bool uses_sparse_kernels() const { return is_ever_faster_ && !is_soft(); }
+  /// True if the layer must call multiply(): uses_sparse_kernels(), unless set_dense(true) holds.
+  bool is_on() const override { return uses_sparse_kernels() && !is_dense_; }
   /// x [..., n], stored weight [m, n], not permuted yet, and bias [m] or undefined -> [..., m].
   /// Uses the dense product for numbers of tokens for which it is faster.
   torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,

@@ -12,10 +12,7 @@ namespace shoal {
 enum class AblationFanIn { kSparse, kDense };
 
 template <>
-struct EnumNames<AblationFanIn> {
-  static constexpr std::array names{std::pair{AblationFanIn::kSparse, "sparse"},
-                                    std::pair{AblationFanIn::kDense, "dense"}};
-};
+inline constexpr std::array kEnumWords<AblationFanIn>{"sparse", "dense"};
 
 namespace {
 

@@ -28,7 +28,6 @@ class DoublyStochastic : public SoftFamily {
   /// Default share of the identity in the initial P: 1 / s, about the mean of the random entries.
   /// With a larger share, the penalty would draw P to the identity as the nearest permutation.
   double usual_mix(int64_t side) const override { return 1.0 / static_cast<double>(side); }
-  /// P X for X [u, G, s, b] if factor.is_left, else X P for X [u, G, a, s]; of Pᵀ if is_transposed.
   torch::Tensor product(const torch::Tensor& m_uGss, const torch::Tensor& x_uG,
                         Factor factor) const override;
   /// Projects in place, after each update: negative entries become 0, then columns and rows are

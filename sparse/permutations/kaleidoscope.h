@@ -28,8 +28,6 @@ class Kaleidoscope : public SwitchFamily {
   }
   /// For each size of block, a member passes the first switch and the switch of its half.
   int64_t num_passed(int64_t side) const override { return 2 * (log2_of(side) - 1); }
-  // switched() applies P, or Pᵀ, to x [u, G, a, s, b] along s; a or b: a matrix's other dimension.
-  // random_switches() returns switches of random permutations: 0, or 1 to apply the switch.
   torch::Tensor switched(const torch::Tensor& probability_uG, const torch::Tensor& x_uGasb,
                          bool is_transposed) const override;
   torch::Tensor random_switches(const torch::Tensor& logit_G, const Stream& stream) const override;

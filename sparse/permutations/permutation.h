@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "runtime/module/parameter.h"
 #include "runtime/module/state.h"
@@ -25,10 +24,7 @@ enum class PermutationAxis {
 };
 
 template <>
-struct EnumNames<PermutationAxis> {
-  static constexpr std::array names{std::pair{PermutationAxis::kInputs, "column"},
-                                    std::pair{PermutationAxis::kOutputs, "row"}};
-};
+inline constexpr std::array kEnumWords<PermutationAxis>{"column", "row"};
 
 /// Permutation P of a sparse weight S, one for each matrix of a stack of experts: products use S P,
 /// or P S, in place of S, so that a structured mask need not fit the order of the neurons. While

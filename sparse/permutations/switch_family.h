@@ -3,7 +3,6 @@
 #include <array>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "sparse/permutations/permutation_method.h"
 #include "sparse/permutations/soft_family.h"
@@ -18,10 +17,7 @@ enum class FirstSwitches {
 };
 
 template <>
-struct EnumNames<FirstSwitches> {
-  static constexpr std::array names{std::pair{FirstSwitches::kIdentity, "identity"},
-                                    std::pair{FirstSwitches::kRandom, "random"}};
-};
+inline constexpr std::array kEnumWords<FirstSwitches>{"identity", "random"};
 
 /// Options of a family of switches. The default lr is higher than for matrices, whose entries move
 /// by at most 1: a logit moves by about `lr` a step, and by about 3 until its switch flips.
@@ -58,7 +54,6 @@ class SwitchFamily : public SoftFamily {
   std::string misfit(const Grouping& grouping) const override;  ///< why groups do not fit; or ""
   void fill(const torch::Tensor& logit_G, double mix, const Stream& stream) const override;
   double usual_mix(int64_t /*side*/) const override { return 0.5; }
-  /// P X for X [u, G, s, b] if factor.is_left, else X P for X [u, G, a, s]; of Pᵀ if is_transposed.
   torch::Tensor product(const torch::Tensor& logit_uG, const torch::Tensor& x_uG,
                         Factor factor) const override;
   torch::Tensor penalty(const torch::Tensor& logit_uG) const override;

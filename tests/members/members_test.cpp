@@ -12,7 +12,7 @@
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/resume_rules.h"
 #include "moe/routing/capacity.h"
-#include "tests/moe/routing/make_routing.h"
+#include "tests/support/collected_problems.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/train_run.h"

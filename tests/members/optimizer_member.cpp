@@ -23,7 +23,7 @@ class SignedOptimizer final : public Optimizer {
     add_state("average");
     add_state("age");
   }
-  std::vector<std::string> entry_kinds() const override { return {"age"}; }
+  std::vector<std::string> step_count_kinds() const override { return {"age"}; }
 
  protected:
   void update(const std::vector<Batch>& batches, double learning_rate) override {

@@ -12,6 +12,7 @@
 #include "runtime/random/random.h"
 #include "tests/moe/routing/make_routing.h"
 #include "tests/moe/small_layer.h"
+#include "tests/support/collected_problems.h"
 #include "tests/support/config_error.h"
 #include "tests/support/gradient_check.h"
 #include "tests/support/model_fill.h"

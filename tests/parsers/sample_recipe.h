@@ -182,12 +182,8 @@ struct Recipe {
 }  // namespace shoal::sample
 
 template <>
-struct shoal::EnumNames<shoal::sample::Order> {
-  static constexpr std::array names{
-      std::pair{shoal::sample::Order::kSlotMajor, "slot_major"},
-      std::pair{shoal::sample::Order::kBatchPriority, "batch_priority"},
-      std::pair{shoal::sample::Order::kPosition, "position"}};
-};
+inline constexpr std::array shoal::kEnumWords<shoal::sample::Order>{"slot_major", "batch_priority",
+                                                                    "position"};
 
 namespace shoal::sample {
 

@@ -3,6 +3,7 @@
 // Reads, again and again: a line `OPERATION ARGUMENT INTERPOLATION HEIGHT WIDTH`, the argument as
 // the 16 hexadecimal digits of a double's bits, and 3 x HEIGHT x WIDTH bytes. Writes as many bytes.
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <iostream>
@@ -16,9 +17,9 @@ namespace shoal {
 namespace {
 
 PixelOperation operation_called(const std::string& name) {
-  for (const auto& [operation, known] : EnumNames<PixelOperation>::names) {
-    if (name == known) return operation;
-  }
+  const auto& known = kEnumWords<PixelOperation>;
+  const auto found = std::ranges::find(known, name);
+  if (found != known.end()) return static_cast<PixelOperation>(found - known.begin());
   throw std::runtime_error("no operation is called '" + name + "'");
 }
 

@@ -12,7 +12,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 using LookupForward = std::tuple<Tensor, Tensor, Tensor, Tensor>(const Tensor&, c10::IntArrayRef,
                                                                  const Tensor&, const Tensor&,

@@ -19,7 +19,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 // Queries, a block of keys and their scores: 0.9 MiB of float32 at width 512. Of wider ones the
 // product itself works block by block.

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -25,7 +24,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 constexpr double kDoubleInfinity = std::numeric_limits<double>::infinity();
 

@@ -162,7 +162,7 @@ class ImageFolderSource : public DataSource {
                                   .path = "images",
                                   .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
                                   .lines = PhotographOptions::kLines,
-                                  .change = "  augment: {flip: true}\n"};  ///< for `shoal new`
+                                  .augment = "  augment: {flip: true}\n"};  ///< for `shoal new`
 
   /// Looks for class folders; the labels of lists are numbers, which have no names.
   explicit ImageFolderSource(const Options& options) : options_(options) {

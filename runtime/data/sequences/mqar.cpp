@@ -19,10 +19,7 @@ namespace shoal {
 enum class MqarFiller { kRandom, kZero };
 
 template <>
-struct EnumNames<MqarFiller> {
-  static constexpr std::array names{std::pair{MqarFiller::kRandom, "random"},
-                                    std::pair{MqarFiller::kZero, "zero"}};
-};
+inline constexpr std::array kEnumWords<MqarFiller>{"random", "zero"};
 
 namespace {
 

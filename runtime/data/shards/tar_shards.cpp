@@ -216,7 +216,7 @@ class TarShardsSource : public DataSource {
       .path = "shards",
       .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
       .lines = PhotographOptions::kLines,
-      .change = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
+      .augment = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
 
   /// Looks for class names in the shards' indices.
   explicit TarShardsSource(const Options& options) : options_(options) {

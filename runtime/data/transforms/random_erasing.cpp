@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <tuple>
-#include <utility>
 
 #include "runtime/data/pixel_transform.h"
 #include "runtime/options/registry.h"
@@ -13,11 +12,7 @@ namespace shoal {
 enum class EraseFill { kMean, kColour, kNoise };
 
 template <>
-struct EnumNames<EraseFill> {
-  static constexpr std::array names{std::pair{EraseFill::kMean, "mean"},
-                                    std::pair{EraseFill::kColour, "colour"},
-                                    std::pair{EraseFill::kNoise, "noise"}};
-};
+inline constexpr std::array kEnumWords<EraseFill>{"mean", "colour", "noise"};
 
 namespace {
 

@@ -104,14 +104,12 @@ class BlockLayout : public SparseLayout {
 
   BlockProgram program(bool is_transposed = false) const {
     const std::vector<torch::Tensor>& blocks = is_transposed ? blocks_.by_input : blocks_.by_output;
-    const int32_t *input_at = const_data_or_null<int32_t>(places_.input_at),
-                  *output_at = const_data_or_null<int32_t>(places_.output_at);
     return {size_,
             blocks[0].size(0) - 1,
             blocks[0].const_data_ptr<int32_t>(),
             blocks[1].const_data_ptr<int32_t>(),
-            is_transposed ? output_at : input_at,
-            is_transposed ? input_at : output_at};
+            const_data_or_null<int32_t>(places_.from(is_transposed)),
+            const_data_or_null<int32_t>(places_.to(is_transposed))};
   }
   /// Copies all blocks, transposing each.
   void copy_transposed(const Blocks& from, const Blocks& to) const {

@@ -6,8 +6,6 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include <optional>
-
 #include "runtime/device/current_stream_cuda.h"
 #include "runtime/device/real_types.h"
 #include "sparse/kernels/token_parts.h"
@@ -17,7 +15,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 Tensor block_multiply_cuda(const Tensor& from, const Tensor& values, at::TensorList blocks,
                            const MaybeTensor& from_at, const MaybeTensor& to_at,

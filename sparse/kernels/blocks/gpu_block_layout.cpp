@@ -1,7 +1,5 @@
 #include <torch/library.h>
 
-#include <optional>
-
 #include "runtime/device/operator.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/layout_index.h"
@@ -44,14 +42,11 @@ class GpuBlockLayout : public GpuLayout {
  protected:
   torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
                               bool is_transposed) const override {
-    using MaybeIndex = std::optional<torch::Tensor>;
     static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&, at::TensorList,
-                                        const MaybeIndex&, const MaybeIndex&, bool)>
+                                        const MaybeTensor&, const MaybeTensor&, bool)>
         op("shoal::sparse_block_multiply");
-    const MaybeIndex input_at = optional_of(places_.input_at),
-                     output_at = optional_of(places_.output_at);
     return op(x, by_block(values), is_transposed ? blocks_.by_input : blocks_.by_output,
-              is_transposed ? output_at : input_at, is_transposed ? input_at : output_at,
+              optional_of(places_.from(is_transposed)), optional_of(places_.to(is_transposed)),
               is_transposed);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {

@@ -7,7 +7,6 @@
 #include <torch/types.h>
 
 #include <limits>
-#include <optional>
 
 #include "runtime/device/current_stream_cuda.h"
 #include "runtime/device/real_types.h"
@@ -18,7 +17,6 @@ namespace shoal {
 namespace {
 
 using torch::Tensor;
-using MaybeTensor = std::optional<Tensor>;
 
 diagonal_cuda::Diagonals diagonals_of(const Tensor& offset_K, int64_t shorter, int64_t longer) {
   TORCH_CHECK(longer <= std::numeric_limits<int32_t>::max(), "sparse diagonals: a side of ", longer,

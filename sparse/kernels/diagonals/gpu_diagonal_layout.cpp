@@ -1,7 +1,5 @@
 #include <torch/library.h>
 
-#include <optional>
-
 #include "runtime/device/operator.h"
 #include "sparse/kernels/gpu_layout.h"
 #include "sparse/kernels/layout_index.h"
@@ -36,15 +34,12 @@ class GpuDiagonalLayout : public GpuLayout {
  protected:
   torch::Tensor plain_product(const torch::Tensor& x, const torch::Tensor& values,
                               bool is_transposed) const override {
-    using MaybePlaces = std::optional<torch::Tensor>;
     static const Operator<torch::Tensor(const torch::Tensor&, const torch::Tensor&,
-                                        const torch::Tensor&, const MaybePlaces&,
-                                        const MaybePlaces&, int64_t, bool)>
+                                        const torch::Tensor&, const MaybeTensor&,
+                                        const MaybeTensor&, int64_t, bool)>
         op("shoal::sparse_diagonal_multiply");
-    const MaybePlaces input_at = optional_of(places_.input_at),
-                      output_at = optional_of(places_.output_at);
     return op(x, values.view({offset_K_.size(0), -1}), offset_K_,
-              is_transposed ? output_at : input_at, is_transposed ? input_at : output_at,
+              optional_of(places_.from(is_transposed)), optional_of(places_.to(is_transposed)),
               is_transposed ? columns() : rows(), is_tall_ != is_transposed);
   }
   torch::Tensor dots(const torch::Tensor& x_Tn, const torch::Tensor& dy_Tm) const override {

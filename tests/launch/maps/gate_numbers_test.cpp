@@ -33,7 +33,7 @@ TEST(GateNumbers, AreOfOneGateOverAllSamples) {
   const GateNumbers first = gate_numbers(samples, 0, 32), second = gate_numbers(samples, 1, 32);
   EXPECT_DOUBLE_EQ(first.rate, 4.0 / 6);
   EXPECT_DOUBLE_EQ(second.rate, 2.0 / 6);
-  EXPECT_EQ(first.recall, 1.0);
+  EXPECT_EQ(first.labelled_rate, 1.0);
   // Labels and ids are the same partition, and the second gate's.
   const double entropy = -1.0 / 3 * std::log(1.0 / 3) - 2.0 / 3 * std::log(2.0 / 3);
   EXPECT_NEAR(second.token_information, entropy, 1e-15);
@@ -46,7 +46,7 @@ TEST(GateNumbers, AreOfOneGateOverAllSamples) {
 
 TEST(GateNumbers, LeaveOutWhatNeedsLabels) {
   const GateNumbers numbers = gate_numbers({{"a", {1, 2}, {}, {{1, 0}}}}, 0, 2);
-  EXPECT_EQ(numbers.recall, std::nullopt);
+  EXPECT_EQ(numbers.labelled_rate, std::nullopt);
   EXPECT_EQ(numbers.label_information, std::nullopt);
   EXPECT_EQ(numbers.rate_by_position[0], 1.0);
   EXPECT_EQ(numbers.rate_by_position[8], 0.0);

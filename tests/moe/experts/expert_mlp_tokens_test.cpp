@@ -171,16 +171,16 @@ TEST(ExpertMlp, SumsTheSecondBiasOfManyRowsInParts) {
 }
 
 TEST(ExpertMlpOfTokens, GradientsAreThoseOfFiniteDifferences) {
-  for (const auto& [activation, name] : EnumNames<Activation>::names) {
+  for (size_t i = 0; i < kEnumWords<Activation>.size(); ++i) {
+    const auto activation = static_cast<Activation>(i);
     for (const ExpertKind kind : kExpertKinds) {
       const ExpertWeights weights = normal_weights(kind, torch::kFloat64);
       const TokenRows rows = some_rows(torch::kFloat64);
       const torch::Tensor x = noise({4, kModelWidth}, 5).set_requires_grad(true);
       const std::vector<torch::Tensor> inputs{x, rows.weight_A, weights.fc2_weight};
-      const auto run = [&, act = activation] {
-        return expert_mlp_of_tokens(x, rows, weights, act);
-      };
-      EXPECT_LT(gradient_error(run, inputs), 1e-6) << name << (kind.gate ? ", gate" : "");
+      const auto run = [&] { return expert_mlp_of_tokens(x, rows, weights, activation); };
+      EXPECT_LT(gradient_error(run, inputs), 1e-6)
+          << enum_name(activation) << (kind.gate ? ", gate" : "");
     }
   }
 }

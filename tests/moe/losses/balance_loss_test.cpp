@@ -206,7 +206,7 @@ TEST(Scope, SumsSamplesGroupsOrEverything) {
     }
     const auto num_instances = static_cast<int64_t>(offsets.size()) - 1;
     const torch::Tensor value_S = torch::arange(1, num_instances + 1, torch::kFloat64);
-    EXPECT_EQ(scope.total(value_S).item<double>(), total);
+    EXPECT_EQ(scope.weighted_sum(value_S).item<double>(), total);
   };
   expect(ScopeKind::kSequence, {0, 3, 6, 9, 12, 15});
   expect(ScopeKind::kGroup, {0, 6, 12, 15});
@@ -232,7 +232,7 @@ TEST(Scope, CountsSamplesWhereTheyDifferInLength) {
       EXPECT_EQ(scope.tokens_S()[index].item<double>(), static_cast<double>(length));
       expected_total = expected_total + sum[index].detach() * samples[i];
     }
-    const torch::Tensor total = scope.total(sum.select(1, 0));
+    const torch::Tensor total = scope.weighted_sum(sum.select(1, 0));
     EXPECT_NEAR(total.item<double>(), expected_total[0].item<double>(), 1e-14);
     value.mutable_grad().reset();
     total.backward();
@@ -344,7 +344,7 @@ class LossRanks : public ::testing::TestWithParam<ScopeKind> {
     torch::Tensor logits = part.logits_TU.clone().set_requires_grad(true);
     const Routing routing = noisy_routing(logits, part.noise_TU, 2, 0.25);
     const torch::Tensor value = make_loss(name)->value_S(routing, scope);
-    const torch::Tensor share = scope.total(value) / static_cast<double>(kSamples * kRows);
+    const torch::Tensor share = scope.weighted_sum(value) / static_cast<double>(kSamples * kRows);
     share.backward();
     return {share.item<double>(), logits.grad()};
   }

@@ -11,6 +11,7 @@
 #include "runtime/options/config_reader.h"
 #include "runtime/options/config_writer.h"
 #include "tests/moe/routers/router_fixture.h"
+#include "tests/support/collected_problems.h"
 
 namespace shoal {
 namespace {

@@ -12,6 +12,7 @@
 #include "moe/routing/router.h"
 #include "tests/moe/routing/make_routing.h"
 #include "tests/moe/routing/make_step.h"
+#include "tests/support/collected_problems.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units

@@ -7,6 +7,7 @@
 
 #include "runtime/random/random.h"
 #include "tests/moe/routing/make_routing.h"
+#include "tests/support/collected_problems.h"
 #include "tests/support/gradient_check.h"
 
 // T tokens  D width  U units  K choices

@@ -6,6 +6,7 @@
 #include "moe/routing/capacity.h"
 #include "runtime/options/config.h"
 #include "tests/moe/routers/router_fixture.h"
+#include "tests/support/collected_problems.h"
 
 // T tokens  U units
 namespace shoal {
@@ -50,8 +51,8 @@ TEST(Causality, ImportanceScoresWithoutADropAreCausal) {
 std::vector<Capacity> caps() {
   std::vector<Capacity> result;
   for (const CapacityMode mode : {CapacityMode::kCapped, CapacityMode::kPadded}) {
-    for (const auto& [order, name] : EnumNames<CapacityOrder>::names) {
-      result.push_back({mode, 0.5, 0, 1, order});
+    for (size_t order = 0; order < kEnumWords<CapacityOrder>.size(); ++order) {
+      result.push_back({mode, 0.5, 0, 1, static_cast<CapacityOrder>(order)});
     }
   }
   return result;

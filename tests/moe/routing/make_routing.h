@@ -63,13 +63,4 @@ inline std::set<std::tuple<int64_t, int64_t, int64_t>> places(const TokenAssignm
   return result;
 }
 
-/// Problems as "path: what".
-class CollectedProblems : public Problems {
- public:
-  void add(std::string_view path, std::string_view what) override {
-    lines.push_back(std::string(path) + ": " + std::string(what));
-  }
-  std::vector<std::string> lines;
-};
-
 }  // namespace shoal::testing

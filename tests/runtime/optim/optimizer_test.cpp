@@ -302,9 +302,9 @@ TEST_P(EachOptimizer, NamesAParameterWithoutGradient) {
 
 TEST(AdamW, SaysWhichStateCountsTheStepsOfEachWeight) {
   AdamW::Options options;
-  EXPECT_TRUE(AdamW(options, {}).entry_kinds().empty());
+  EXPECT_TRUE(AdamW(options, {}).step_count_kinds().empty());
   options.entry_steps = true;
-  EXPECT_EQ(AdamW(options, {}).entry_kinds(), std::vector<std::string>{"t"});
+  EXPECT_EQ(AdamW(options, {}).step_count_kinds(), std::vector<std::string>{"t"});
 }
 
 /// How far the next steps of a weight go whose gradient is always 0.5, in units of the learning

@@ -12,8 +12,8 @@
 #include "runtime/base/error.h"
 #include "runtime/data/images/cifar_records.h"
 #include "runtime/data/loader/loader.h"
-#include "tests/runtime/data/collected_problems.h"
 #include "tests/runtime/data/source_of.h"
+#include "tests/runtime/data/training_mistakes.h"
 #include "tests/support/config_error.h"
 
 namespace shoal {

@@ -14,8 +14,8 @@
 #include "runtime/base/error.h"
 #include "runtime/data/loader/loader.h"
 #include "tests/parsers/image_fixture.h"
-#include "tests/runtime/data/collected_problems.h"
 #include "tests/runtime/data/source_of.h"
+#include "tests/runtime/data/training_mistakes.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 

@@ -12,8 +12,8 @@
 
 #include "runtime/base/error.h"
 #include "runtime/data/sequences/listops_expression.h"
-#include "tests/runtime/data/collected_problems.h"
 #include "tests/runtime/data/source_of.h"
+#include "tests/runtime/data/training_mistakes.h"
 #include "tests/support/config_error.h"
 #include "tests/support/scratch_folder.h"
 

@@ -17,7 +17,7 @@
 #include "runtime/options/config_reader.h"
 #include "runtime/text/gpt2_tokenizer.h"
 #include "runtime/text/token_file.h"
-#include "tests/runtime/data/collected_problems.h"
+#include "tests/runtime/data/training_mistakes.h"
 #include "tests/support/config_error.h"
 #include "tests/support/line_tokenizer.h"
 #include "tests/support/scratch_folder.h"

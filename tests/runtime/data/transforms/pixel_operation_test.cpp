@@ -273,14 +273,15 @@ TEST(PixelOperation, KeepsTheImageWhereTheArgumentSaysSo) {
 }
 
 TEST(PixelOperation, TakesImagesOfOnePixelAndOddSizes) {
-  for (const auto& [operation, name] : EnumNames<PixelOperation>::names) {
+  for (size_t i = 0; i < kEnumWords<PixelOperation>.size(); ++i) {
+    const auto operation = static_cast<PixelOperation>(i);
     for (const auto& [height, width] :
          {std::pair{1, 1}, {1, 6}, {5, 1}, {2, 2}, {3, 7}, {33, 65}}) {
       for (const Interpolation interpolation :
            {Interpolation::kNearest, Interpolation::kBilinear, Interpolation::kBicubic}) {
         const EditedImage image = pattern(height, width);
         EXPECT_EQ(changed(operation, 0.4, image, interpolation).size(), image.pixel_CHW.size())
-            << name;
+            << enum_name(operation);
       }
     }
   }

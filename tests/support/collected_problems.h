@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/data/data_source.h"
+#include "runtime/options/config.h"
 
 namespace shoal::testing {
 
@@ -16,12 +16,5 @@ class CollectedProblems : public Problems {
   }
   std::vector<std::string> lines;
 };
-
-/// What check_training refuses.
-inline std::vector<std::string> training_mistakes_of(const DataSource& source) {
-  CollectedProblems problems;
-  source.check_training(problems);
-  return problems.lines;
-}
 
 }  // namespace shoal::testing
