@@ -102,16 +102,17 @@ Finding space(const std::string& name, const std::string& path, double wanted_by
           human_bytes(bytes) + " free in " + path, is_enough ? "" : fix};
 }
 
-/// " in FOLDER": where the loaded library is that holds an address.
-std::string place_of(const void* address) {
+/// " in FOLDER": where the loaded library is that holds a function.
+template <typename Function>
+std::string place_of(Function* function) {
   Dl_info library{};
-  if (dladdr(address, &library) == 0) return "";
-  return " in " + std::filesystem::path(library.dli_fname).parent_path().string();
+  if (dladdr(reinterpret_cast<const void*>(function), &library) == 0) return "";
+  const std::filesystem::path path(library.dli_fname);  // a wheel's has "/../" in it
+  return " in " + path.lexically_normal().parent_path().string();
 }
 
 Finding mpi() {
-  const auto* address = reinterpret_cast<const void*>(&MPI_Get_library_version);
-  Finding finding{.name = "mpi", .text = loaded_mpi_version() + place_of(address)};
+  Finding finding{.name = "mpi", .text = loaded_mpi_version() + place_of(&MPI_Get_library_version)};
   if (finding.text.find("Open MPI") == std::string::npos) {
     finding.warn("shoal is tested with Open MPI; put its libraries first in LD_LIBRARY_PATH");
   }
@@ -167,8 +168,7 @@ std::vector<Finding> examine_build() {
   }
   const std::string loaded = loaded_torch_version();
   Finding torch{.name = "libtorch",
-                .text = fmt::format("{}{}, built with {}", loaded,
-                                    place_of(reinterpret_cast<const void*>(&at::show_config)),
+                .text = fmt::format("{}{}, built with {}", loaded, place_of(&at::show_config),
                                     build.torch_version)};
   if (major_minor(loaded) != major_minor(build.torch_version)) {
     torch.fail(ExitCode::kVersionSkew, "take that version out of LD_LIBRARY_PATH, or build again");

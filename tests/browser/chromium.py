@@ -109,9 +109,10 @@ class Chromium:
         self.mouse("Released", *end, modifiers)
 
     def press(self, key):
+        code, text = {"Tab": (9, ""), "Enter": (13, "\r")}[key]
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
-                      windowsVirtualKeyCode={"Tab": 9}[key])
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
+                      text=text if kind == "keyDown" else "")
 
     def accessible_nodes(self):
         """(role, name, description) of everything that assistive programs are told of."""

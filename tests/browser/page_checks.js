@@ -92,8 +92,25 @@
       }
     });
   }
+  for (const figure of document.querySelectorAll("figure.tokens")) {
+    if (!figure.querySelector("li")) mistakes.push(`'${figure.textContent.trim()}' is not drawn`);
+  }
+  for (const figure of document.querySelectorAll(".pictures figure")) {
+    const title = figure.querySelector("figcaption").textContent;
+    const frame = figure.getBoundingClientRect();
+    let end = frame.left;  // of the image before
+    for (const image of figure.querySelectorAll("img")) {
+      const box = image.getBoundingClientRect();
+      if (box.left < end - 1 || box.right > frame.right + 1 || box.width < 16 || box.height < 16) {
+        mistakes.push(`an image of '${title}', ${box.width} x ${box.height}, goes from ${box.left} to ${box.right}, ` +
+                      `its place from ${end} to ${frame.right}`);
+      }
+      end = box.right;
+    }
+    if (end === frame.left) mistakes.push(`'${title}' has no image`);
+  }
   for (const image of document.querySelectorAll("img")) {
-    if (is_shown(image) && image.naturalWidth === 0) mistakes.push(`a broken image: ${image.alt}`);
+    if (image.naturalWidth === 0) mistakes.push(`a broken image: ${image.alt}`);
   }
 
   // Headings in order, tables with captions and heads, identifiers once.

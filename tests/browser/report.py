@@ -27,6 +27,13 @@ GATED = ("task={name: lm}",
          "valid: {samples: 32}}",
          "model={backbone: hspmn, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, "
          "gate: {rate: 0.3, anchor_every: 16}}", "run.log_layers=1step")
+# A model with Nexus layers, and one whose masks and permutations change.
+NEXUS = ("train.duration=10step",
+         "model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 16, nexus: {slots: 2, "
+         "experts: {count: 2, hidden: 16}, memory: {count: 1, keys: 16}}}")
+SPARSE = ("train.duration=20step", "checkpoint={every: 5step, keep_last: 4}",
+          "sparsity={density: 0.5, layers: [channel_mlp, moe_c], pattern: {name: block, size: 4}, "
+          "rule: {every: 5step}, permutation: {name: learned, until: 50%}}")
 
 mistakes = []
 
@@ -51,7 +58,7 @@ def make_runs(shoal):
     expect(os.path.exists("resumed/report.html"), "no report after a stop")
     run(shoal, "train", TINY, *alone, "run.name=resumed", "run.on_existing=resume")
     run(shoal, "train", TINY, *alone, "run.name=other", "run.seed=2", "optimizer.lr=5e-3")
-    for name, changes in (("denoiser", DENOISER), ("gated", GATED)):
+    for name, changes in (("denoiser", DENOISER), ("gated", GATED), ("nexus", NEXUS), ("sparse", SPARSE)):
         run(shoal, "train", TINY, *alone, f"run.name={name}", *changes)
     expect(run(shoal, "report", "resumed", "other", "--out", "both.html") == "both.html\n",
            "report does not print its file")
@@ -62,6 +69,10 @@ def make_runs(shoal):
     write_long_run("long", 100_000)
     run(shoal, "report", "long")
     run(shoal, "inspect", "gated", "--gates", "gates.html")
+    run(shoal, "inspect", "nexus", "--activation-maps", "activations", "--images", "3")
+    run(shoal, "inspect", "resumed", "--expert-maps", "experts", "--images", "3")
+    run(shoal, "inspect", "sparse", "--sparsity", "-o", "sparsity.html")
+    run(shoal, "inspect", "resumed", "--experts", "--heat-map", "loads.svg")
 
 
 def write_long_run(folder, steps):
@@ -99,6 +110,8 @@ DRAWN = "figures.every(figure => !figure.isOld)"
 
 EVERYWHERE = [(width, scheme) for width in WIDTHS for scheme in ("light", "dark")]
 
+INSPECTED = ("activations/index.html", "experts/index.html", "gates.html", "sparsity.html")
+
 
 def check_looks(browser, page, looks):
     for width, scheme in looks:
@@ -111,6 +124,35 @@ def check_looks(browser, page, looks):
         expect(browser.complaints() == [], f"{where}{browser.complaints()}")
         elsewhere = [url for url in browser.requests() if not url.startswith(("file:", "data:"))]
         expect(elsewhere == [], f"{where}asks for {elsewhere}")
+
+
+# Focus of the keyboard: whether it is at an element for the first time, and at which.
+FOCUS = """(() => {
+  const element = document.activeElement;
+  const isNew = element !== document.body && !element.hasAttribute("data-reached");
+  element.setAttribute("data-reached", "");
+  return [isNew, element.tagName];
+})()"""
+# Captions of figures without a table of numbers that was reached: a curve's own, that of the section of other
+# pictures, any of the page of tokens, which are texts themselves.
+WITHOUT_TABLE = """[...document.querySelectorAll("figure")].filter((figure) => {
+  const isTokens = figure.matches(".tokens"), isOwn = figure.matches(".curves, .heat");
+  const place = isOwn ? figure : figure.closest(isTokens ? "main" : "section");
+  return ![...place.querySelectorAll(".scroll[data-reached]")].some((table) => table.querySelector("tbody td"));
+}).map((figure) => figure.querySelector("figcaption").textContent)"""
+
+
+def check_keyboard(browser, page):
+    """Tab, and Enter where something is folded, lead to a table of each figure."""
+    browser.open(address(page), 800, "light")
+    is_new = True
+    while is_new:
+        browser.press("Tab")
+        is_new, name = browser.evaluate(FOCUS)
+        if is_new and name == "SUMMARY":
+            browser.press("Enter")
+    lacking = browser.evaluate(WITHOUT_TABLE)
+    expect(lacking == [], f"{page}: no table is reached by Tab for {lacking}")
 
 
 def check_schemes(browser, page):
@@ -320,6 +362,38 @@ def check_gates(browser):
     expect(tokens == 8 * 64 and boxes == 2 * tokens, f"{tokens} tokens with {boxes} boxes")
 
 
+def check_pictures(browser):
+    """How many pictures the pages of `inspect` have, and of how many images."""
+    for page, pictures, images in (("activations/index.html", 3, 9), ("experts/index.html", 6, 12),
+                                   ("sparsity.html", 40, 80)):
+        browser.open(address(page), 1280, "light")
+        found = browser.evaluate("['.pictures figure', '.pictures img']"
+                                 ".map(which => document.querySelectorAll(which).length)")
+        expect(found == [pictures, images], f"{page}: {found} pictures and images, not {[pictures, images]}")
+    titles = browser.evaluate("figures.map(f => f.data.title)")
+    expect(len(titles) == 4 and all(title.startswith("Permutation of ") for title in titles), f"curves: {titles}")
+
+
+# The pictures of an SVG, and its texts that are cut off or lie on each other.
+HEAT_MAP = """(() => {
+  const page = document.documentElement.getBoundingClientRect();
+  const boxes = [...document.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const wrong = boxes.filter(([, a], i) => a.left < page.left || a.right > page.right || a.bottom > page.bottom ||
+    boxes.slice(i + 1).some(([, b]) => Math.min(a.right, b.right) > Math.max(a.left, b.left) + 0.5 &&
+                                       Math.min(a.bottom, b.bottom) > Math.max(a.top, b.top) + 0.3 * a.height));
+  return [document.querySelectorAll("image").length, boxes.length, wrong.map(([text]) => text)];
+})()"""
+
+
+def check_heat_map(browser):
+    """`inspect --experts --heat-map`: two layers, and the two pictures of the scale."""
+    browser.open(address("loads.svg"), 1280, "dark")
+    pictures, texts, wrong = browser.evaluate(HEAT_MAP)
+    expect(pictures == 4 and texts > 20 and wrong == [],
+           f"loads.svg: {pictures} pictures, {texts} texts, cut off or on each other: {wrong}")
+    expect(browser.complaints() == [], f"loads.svg: {browser.complaints()}")
+
+
 def main():
     chromium, shoal = sys.argv[1:3]
     make_runs(shoal)
@@ -327,11 +401,13 @@ def main():
         for page in ("resumed/report.html", "nine.html"):
             check_looks(browser, page, EVERYWHERE)
             check_schemes(browser, page)
-        for page in ("both.html", "denoiser/report.html", "gated/report.html", "gates.html",
-                     "long/report.html"):
+        for page in INSPECTED:
+            check_looks(browser, page, EVERYWHERE)
+            check_keyboard(browser, page)
+        for page in ("both.html", "denoiser/report.html", "gated/report.html", "long/report.html"):
             check_looks(browser, page, (EVERYWHERE[0], EVERYWHERE[-1]))
         for check in (check_single, check_hover, check_zoom, check_choices, check_comparison,
-                      check_long, check_denoiser, check_gates, check_without_scripts):
+                      check_long, check_denoiser, check_gates, check_pictures, check_heat_map, check_without_scripts):
             check(browser)
     for mistake in mistakes:
         print(mistake)

@@ -13,6 +13,12 @@ expect 0 cmake --install "$build" --prefix "$prefix"
 for file in "$prefix"/bin/shoal "$prefix"/lib/*.so; do
   ! readelf -d "$file" | grep -E 'R(UN)?PATH' | grep -F "$build" || fail "$file finds $build"
 done
+# What links libshoal keeps its own BLAS: the sgemm_ of sgemm_cpu.cpp is the program's.
+nm -D --defined-only "$prefix/lib/libshoal.so" >exported
+grep -q ' T ' exported || fail "libshoal.so exports nothing"
+if grep -E ' ([sdcz]ge(mm|mv)_|cblas_.*)$' exported; then fail "libshoal.so exports BLAS"; fi
+nm -D --defined-only "$prefix/bin/shoal" >exported
+grep -q ' T sgemm_$' exported || fail "the program has lost its sgemm_"
 
 expect 0 "$prefix/bin/shoal" recipes
 grep -q "prefix/share/shoal/configs/quickstart.yaml" output || fail "no installed recipes: $(cat output)"

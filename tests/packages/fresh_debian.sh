@@ -4,10 +4,6 @@
 #
 # Usage: fresh_debian.sh BUILD [MIRROR]      in an empty folder, as root, with debootstrap
 #   BUILD    a build folder, as build/release, in which `shoal` is built
-set -euo pipefail
-build=$(cd "$1" && pwd)
-mirror=${2:-http://deb.debian.org/debian}
-debian=$PWD/debian
 source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 step "packing $build"
@@ -23,17 +19,9 @@ for part in lib/shoal/libtorch_cpu.so doc/shoal/licences/torch doc/shoal/licence
 done
 
 step "a fresh Debian 12"
-fresh_debian "$mirror"
+fresh_debian
 cp "$deb" "$archive" "$debian/tmp"
-for list in main updates security; do
-  case $list in
-    main) echo "deb $mirror bookworm main" ;;
-    updates) echo "deb $mirror bookworm-updates main" ;;
-    security) echo "deb ${mirror%/debian}/debian-security bookworm-security main" ;;
-  esac
-done >"$debian/etc/apt/sources.list"
-inside "apt-get update -q && apt-get install -y -q --no-install-recommends /tmp/$(basename "$deb")" \
-  >install.log 2>&1 || fail "$(tail install.log)"
+install_packages "/tmp/$(basename "$deb")"
 inside '! command -v cc gcc g++ clang cmake make python3 >&2' || fail "there is a compiler"
 
 # use PREFIX: trains with what is below it.

@@ -5,22 +5,17 @@
 #
 # Usage: gpu_bundle.sh BUILD [MIRROR]      in an empty folder, as root, with debootstrap
 #   BUILD    a build folder, as build/release, with everything built; CIFAR10 and WIKITEXT2 name the data
-set -euo pipefail
-build=$(cd "$1" && pwd)
-mirror=${2:-http://deb.debian.org/debian}
-debian=$PWD/debian
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/debian.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 step "packing $build"
-if CIFAR10='' "$here/../../benchmarks/gpu/pack" "$build" packed 2>refused.txt; then fail "packed without data"; fi
+if CIFAR10='' "$root/benchmarks/gpu/pack" "$build" packed 2>refused.txt; then fail "packed without data"; fi
 grep -q 'CIFAR10 is not set' refused.txt || fail "no word on missing data: $(cat refused.txt)"
-"$here/../../benchmarks/gpu/pack" "$build" packed
+"$root/benchmarks/gpu/pack" "$build" packed
 [ "$(cd packed && echo *)" = 'bundle.tar.xz run' ] || fail "packed: $(ls packed)"
 
 step "a fresh Debian 12 with PyTorch"
-fresh_debian "$mirror" --include=python3
+fresh_debian --include=python3
 site=$debian/usr/local/lib/python3.11/dist-packages wheel=$(dirname "$(cache SHOAL_TORCH_ROOT)")
 mkdir -p "$site/nvidia/cu13/lib"
 # Links take no space.

