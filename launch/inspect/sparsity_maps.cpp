@@ -9,7 +9,6 @@
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
 #include "launch/runs/run_folder.h"
-#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"

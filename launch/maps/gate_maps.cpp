@@ -12,7 +12,6 @@
 #include "launch/predict/prompt.h"
 #include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
 #include "models/hspmn/token_gate.h"
 #include "runtime/base/json_text.h"

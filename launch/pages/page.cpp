@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "launch/pages/page_template.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"

@@ -12,7 +12,6 @@
 #include "launch/model/model_weights.h"
 #include "launch/recipe/resume_rules.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/taken_sparse_state.h"
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"

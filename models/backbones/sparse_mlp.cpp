@@ -1,7 +1,6 @@
 #include "models/backbones/sparse_mlp.h"
 
 #include "models/blocks/recompute.h"
-#include "models/vision/sparse_mlp_block.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
 

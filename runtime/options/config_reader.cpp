@@ -7,7 +7,6 @@
 #include <ranges>
 #include <stdexcept>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/text.h"
 #include "runtime/options/automatic_values.h"

@@ -12,7 +12,6 @@
 #include "runtime/data/batch.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/text/token_file.h"
-#include "runtime/text/tokenize.h"
 
 // S tokens of a window
 namespace shoal {
