@@ -241,8 +241,8 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
                                             {"tensors", exports.size()}})
         << "\n";
   } else {
-    out << fmt::format("{}: {} of {}\n", arguments.out,
-                       counted(static_cast<int64_t>(exports.size()), "tensor"), reader.path());
+    out << fmt::format("{}: {} of {}\n", arguments.out, counted(std::ssize(exports), "tensor"),
+                       reader.path());
   }
   return ExitCode::kOk;
 }

@@ -124,8 +124,7 @@ ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
   } else {
     out << fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
                        arguments.out, info.num_tokens, info.num_bytes, info.num_words,
-                       counted(static_cast<int64_t>(info.sources.size()), "file"),
-                       arguments.tokenizer, seconds);
+                       counted(std::ssize(info.sources), "file"), arguments.tokenizer, seconds);
   }
   return ExitCode::kOk;
 }

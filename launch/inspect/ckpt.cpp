@@ -86,9 +86,8 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
       out << json_text(json) << "\n";
     } else {
       out << fmt::format("{}: valid: step {}, {}, {} bytes in {}\n", path, manifest.step,
-                         counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"),
-                         manifest.total_bytes(),
-                         counted(static_cast<int64_t>(manifest.files.size()), "file"));
+                         counted(std::ssize(manifest.tensors), "tensor"), manifest.total_bytes(),
+                         counted(std::ssize(manifest.files), "file"));
     }
     return ExitCode::kOk;
   } catch (const Error& error) {

@@ -127,8 +127,7 @@ ExitCode draw_sparsity(const CheckpointChoice& choice, const std::string& page, 
   out << fmt::format("{}, step {}, pattern {}\n{}", checkpoints.back(), history.steps.back(),
                      history.pattern, sparsity_text(history));
   if (has_page) {
-    out << fmt::format("page: {}, {}\n", page,
-                       counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"));
+    out << fmt::format("page: {}, {}\n", page, counted(std::ssize(checkpoints), "checkpoint"));
   }
   return ExitCode::kOk;
 }

@@ -87,7 +87,7 @@ enum class Exact { kYes, kNotWhole, kTooLarge };
 /// The integer that the digits and the exponent spell.
 Exact integer_value(const Spelling& spelling, int64_t& value) {
   std::string digits = std::string(spelling.whole) + std::string(spelling.fraction);
-  int64_t shift = spelling.exponent - static_cast<int64_t>(spelling.fraction.size());
+  int64_t shift = spelling.exponent - std::ssize(spelling.fraction);
   while (shift < 0 && !digits.empty() && digits.back() == '0') digits.pop_back(), ++shift;
   if (digits.find_first_not_of('0') == std::string::npos) return value = 0, Exact::kYes;
   if (shift < 0) return Exact::kNotWhole;

@@ -44,8 +44,8 @@ FolderNames names_in(const fs::path& folder) {
   if (failed) {
     throw DataError(folder.string() + ": cannot be listed: " + failed.message(), kFoldersHint);
   }
-  std::sort(names.folders.begin(), names.folders.end());
-  std::sort(names.images.begin(), names.images.end());
+  std::ranges::sort(names.folders);
+  std::ranges::sort(names.images);
   return names;
 }
 

@@ -192,7 +192,7 @@ ShardList parse_shard_index(std::string_view text, std::span<const std::byte> ar
   if (*version < 1 || *version > kIndexVersion) {
     throw refuse(fmt::format("version {}; versions 1 to {} can be read", *version, kIndexVersion));
   }
-  const auto archive_bytes = static_cast<int64_t>(archive.size());
+  const auto archive_bytes = std::ssize(archive);
   const std::optional<int64_t> bytes = take_number(text, ' '), num_samples = take_number(text, ' ');
   const std::optional<std::string_view> hash = take_word(text, '\n');
   if (!bytes || !num_samples || !hash) throw refuse("damaged in its first line");
@@ -265,7 +265,7 @@ std::vector<std::string> shards_in(const std::string& folder, const std::string&
   }
   if (failed) throw DataError(folder + ": cannot be listed: " + failed.message(), hint);
   if (paths.empty()) throw DataError(folder + ": no shard (*.tar) in it", hint);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 
