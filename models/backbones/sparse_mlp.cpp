@@ -58,12 +58,10 @@ ModelOutput SparseMlp::forward(const ModelInput& input, const StepContext& step)
   return output;
 }
 
-namespace {
 const AutomaticValues<SparseMlp::Options> automatic_sparse_mlp_widths(ResolvedOn::kComparison);
 const Registration<Backbone, SparseMlp> registered_sparse_mlp{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
 const AutomaticValues<Mixer::Options> automatic_mixer_widths(ResolvedOn::kComparison);
 const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};
-}  // namespace
 
 }  // namespace shoal

@@ -97,9 +97,7 @@ std::string_view Gpt2Tokenizer::bytes_of(int64_t id) const {
   return merger_.vocabulary().tokens.at(static_cast<size_t>(id));
 }
 
-namespace {
 const Registration<Tokenizer, Gpt2Tokenizer> registered_gpt2_tokenizer{
     "gpt2", "GPT-2's byte-level BPE, from its two files"};
-}  // namespace
 
 }  // namespace shoal
