@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"

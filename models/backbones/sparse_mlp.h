@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "models/backbone.h"
@@ -24,12 +23,7 @@ namespace shoal {
 
 /// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
 enum class Positions { kLast, kFirst };
-
-template <>
-struct EnumNames<Positions> {
-  static constexpr std::array names{std::pair{Positions::kLast, "last"},
-                                    std::pair{Positions::kFirst, "first"}};
-};
+constexpr auto enum_words(Positions) { return std::array{"last", "first"}; }
 
 /// The token-mixing width D_S of the paper's Mixers: half the model's width, at least 1.
 constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <array>
-#include <utility>
 
 #include "models/blocks/feed_forward.h"
 #include "models/decoder/decoder_block.h"
@@ -22,13 +21,7 @@ enum class ContextualStream {
   kDense,   ///< of every token
   kNone,    ///< no attention
 };
-
-template <>
-struct EnumNames<ContextualStream> {
-  static constexpr std::array names{std::pair{ContextualStream::kSparse, "sparse"},
-                                    std::pair{ContextualStream::kDense, "dense"},
-                                    std::pair{ContextualStream::kNone, "none"}};
-};
+constexpr auto enum_words(ContextualStream) { return std::array{"sparse", "dense", "none"}; }
 
 /// Block of two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
 #include "runtime/module/module.h"
 #include "runtime/options/config.h"
@@ -18,12 +17,7 @@ enum class NormKind {
   kLayer,
   kRms,  ///< without centring: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
 };
-
-template <>
-struct EnumNames<NormKind> {
-  static constexpr std::array names{std::pair{NormKind::kLayer, "layer"},
-                                    std::pair{NormKind::kRms, "rms"}};
-};
+constexpr auto enum_words(NormKind) { return std::array{"layer", "rms"}; }
 
 /// Kind and options of a norm.
 struct NormOptions {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
@@ -14,12 +13,7 @@ namespace shoal {
 
 /// Schedule of the momentum m: constant, or a cosine that rises to 1 at the end of the training.
 enum class MomentumSchedule { kConstant, kCosine };
-
-template <>
-struct EnumNames<MomentumSchedule> {
-  static constexpr std::array names{std::pair{MomentumSchedule::kConstant, "constant"},
-                                    std::pair{MomentumSchedule::kCosine, "cosine"}};
-};
+constexpr auto enum_words(MomentumSchedule) { return std::array{"constant", "cosine"}; }
 
 /// Momentum of a key encoder and its schedule.
 struct MomentumOptions {

@@ -17,12 +17,7 @@ namespace shoal {
 
 /// The tokens between the queries.
 enum class MqarFiller { kRandom, kZero };
-
-template <>
-struct EnumNames<MqarFiller> {
-  static constexpr std::array names{std::pair{MqarFiller::kRandom, "random"},
-                                    std::pair{MqarFiller::kZero, "zero"}};
-};
+constexpr auto enum_words(MqarFiller) { return std::array{"random", "zero"}; }
 
 namespace {
 
