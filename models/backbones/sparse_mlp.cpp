@@ -7,15 +7,15 @@
 // b images on this rank  S tokens  C width
 namespace shoal {
 
+void MixerOptions::validate(Problems& problems) const {
+  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+}
+
 void SparseMlp::Options::validate(Problems& problems) const {
   if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {
     problems.add("sparse.width", "must be set where width is odd");
   }
-  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
-}
-
-void Mixer::Options::validate(Problems& problems) const {
-  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+  MixerOptions::validate(problems);
 }
 
 SparseMlp::SparseMlp(const Options& options, const Context& context, std::string_view name)
