@@ -165,13 +165,6 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
 }
 
-/// Puts `text` in place of each `mark`.
-void replace(const std::string& mark, const std::string& text, std::string& lines) {
-  for (std::size_t at; (at = lines.find(mark)) != std::string::npos;) {
-    lines.replace(at, mark.size(), text);
-  }
-}
-
 /// How many keys each attention expert attends to: `{k: 8}, {k: 16}`.
 std::string top_k_experts(int64_t experts) {
   std::string choices;
@@ -224,10 +217,10 @@ std::string model_section(const RecipePlan& plan) {
     lines +=
         "  moe:                           # in every second block of the last half\n    {stage}\n";
   }
-  replace("{patch}", plan.has_large_images() ? "16" : "4", lines);
-  replace("{top_k}", top_k_experts(plan.experts), lines);
+  lines = replaced(lines, "{patch}", plan.has_large_images() ? "16" : "4");
+  lines = replaced(lines, "{top_k}", top_k_experts(plan.experts));
   for (const std::string indent : {"    ", "      "}) {
-    replace("\n" + indent + "{stage}\n", "\n" + moe_stage(plan, indent), lines);
+    lines = replaced(lines, "\n" + indent + "{stage}\n", "\n" + moe_stage(plan, indent));
   }
   return fmt::format("model:\n  backbone: {}\n{}", plan.backbone.name, lines);
 }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
 
 namespace shoal::config {
@@ -76,9 +77,7 @@ bool has_leading_zero(const Spelling& spelling) {
 bool is_not_finite_word(std::string_view text) {
   take_sign(text);
   if (!text.empty() && text[0] == '.') text.remove_prefix(1);
-  std::string lower;
-  for (const char c : text.substr(0, 9))
-    lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  const std::string lower = lower_case(text.substr(0, 9));
   return lower == "nan" || lower == "inf" || lower == "infinity";
 }
 

@@ -35,8 +35,7 @@ struct MemberName {
     const size_t point = std::min(name.find('.', last), name.size());
     is_hidden = point == last;
     sample = name.substr(0, point);
-    ending = name.substr(std::min(point + 1, name.size()));
-    for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    ending = lower_case(name.substr(std::min(point + 1, name.size())));
   }
   bool is_image() const {
     return !ending.empty() && image_ending("." + ending) == ending;  // "seg.png" is none
