@@ -12,7 +12,6 @@
 namespace shoal::sample {
 
 enum class Order { kSlotMajor, kBatchPriority, kPosition };
-constexpr auto enum_words(Order) { return std::array{"slot_major", "batch_priority", "position"}; }
 
 class Optimizer {
  public:
@@ -179,6 +178,18 @@ struct Recipe {
                       field("seed", &Recipe::seed, "of all randomness")};
   }
 };
+
+}  // namespace shoal::sample
+
+template <>
+struct shoal::EnumNames<shoal::sample::Order> {
+  static constexpr std::array names{
+      std::pair{shoal::sample::Order::kSlotMajor, "slot_major"},
+      std::pair{shoal::sample::Order::kBatchPriority, "batch_priority"},
+      std::pair{shoal::sample::Order::kPosition, "position"}};
+};
+
+namespace shoal::sample {
 
 // One set of registrations for a program, however many files include this header.
 inline const Registration<Optimizer, Sgd> registered_sgd{"sgd", "plain steps"};

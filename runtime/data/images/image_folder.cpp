@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 template <Split kSplit>
 struct ImageFolderSplit {
   static constexpr bool kTrains = kSplit == Split::kTrain;
-  static constexpr const char* kPath = "folder of the data set, relative to the working directory";
+  static constexpr const char* kPath =
+      "folder of the data set, relative to the working directory";
   std::string folder = kTrains ? "train" : "val";
   std::optional<std::string> list;
   Choice<Crop> crop{kTrains ? "random_resized" : "center"};

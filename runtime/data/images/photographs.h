@@ -43,8 +43,8 @@ struct PhotographOptions {
   ImageShape shape() const { return {3, image_size, image_size}; }
 };
 
-/// Options of such a source. `SplitOptions`: a split's files and their `crop`; its `kPath` says
-/// what the folder data.path is.
+/// Options of such a source. `SplitOptions`: a split's files and their `crop`; its `kPath` says what
+/// the folder data.path is.
 template <template <Split> class SplitOptions>
 struct PhotographSourceOptions {
   std::string path = ".";
