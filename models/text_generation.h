@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "models/causal_backbone.h"
@@ -40,7 +41,13 @@ enum class StopReason {
   kEndOfText,  ///< the model generated the end-of-text token
   kContext,    ///< prompt and text fill the model's context
 };
-constexpr auto enum_words(StopReason) { return std::array{"tokens", "end_of_text", "context"}; }
+
+template <>
+struct EnumNames<StopReason> {
+  static constexpr std::array names{std::pair{StopReason::kTokens, "tokens"},
+                                    std::pair{StopReason::kEndOfText, "end_of_text"},
+                                    std::pair{StopReason::kContext, "context"}};
+};
 
 /// Options of generate_text.
 struct GenerationOptions {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "models/backbone.h"
@@ -28,18 +29,41 @@ enum class Precision {
   kFloat64,
   kBfloat16,  ///< computes in bfloat16; weights, gradients and all state are float32
 };
-constexpr auto enum_words(Precision) { return std::array{"float32", "float64", "bfloat16"}; }
+
+template <>
+struct EnumNames<Precision> {
+  static constexpr std::array names{std::pair{Precision::kFloat32, "float32"},
+                                    std::pair{Precision::kFloat64, "float64"},
+                                    std::pair{Precision::kBfloat16, "bfloat16"}};
+};
 
 /// The norm of all gradients that train.clip_norm limits.
 enum class NormType { kL2, kInf };
-constexpr auto enum_words(NormType) { return std::array{"l2", "inf"}; }
+
+template <>
+struct EnumNames<NormType> {
+  static constexpr std::array names{std::pair{NormType::kL2, "l2"},
+                                    std::pair{NormType::kInf, "inf"}};
+};
 
 enum class DeviceKind { kAuto, kCpu, kCuda };
-constexpr auto enum_words(DeviceKind) { return std::array{"auto", "cpu", "cuda"}; }
+
+template <>
+struct EnumNames<DeviceKind> {
+  static constexpr std::array names{std::pair{DeviceKind::kAuto, "auto"},
+                                    std::pair{DeviceKind::kCpu, "cpu"},
+                                    std::pair{DeviceKind::kCuda, "cuda"}};
+};
 
 /// What to do when the run folder holds an earlier run (recipe key run.on_existing).
 enum class OnExisting { kFail, kResume, kNew, kOverwrite };
-constexpr auto enum_words(OnExisting) { return std::array{"fail", "resume", "new", "overwrite"}; }
+
+template <>
+struct EnumNames<OnExisting> {
+  static constexpr std::array names{
+      std::pair{OnExisting::kFail, "fail"}, std::pair{OnExisting::kResume, "resume"},
+      std::pair{OnExisting::kNew, "new"}, std::pair{OnExisting::kOverwrite, "overwrite"}};
+};
 
 /// Units of lengths of a training: those that steps can be counted in, and times.
 inline constexpr auto kLengthUnits =
@@ -269,7 +293,12 @@ struct CheckpointOptions {
   }
 };
 
-constexpr auto enum_words(PlacementRule) { return std::array{"contiguous", "by_cost", "by_load"}; }
+template <>
+struct EnumNames<PlacementRule> {
+  static constexpr std::array names{std::pair{PlacementRule::kContiguous, "contiguous"},
+                                    std::pair{PlacementRule::kByCost, "by_cost"},
+                                    std::pair{PlacementRule::kByLoad, "by_load"}};
+};
 
 /// `parallel`: how ranks are used. The number of replicas follows from the number of ranks.
 struct ParallelOptions {

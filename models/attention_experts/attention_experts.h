@@ -34,7 +34,13 @@ enum class Mixing {
   kHard,          ///< an expert computes its routed tokens only, over keys and values of all tokens
   kHardSharedKv,  ///< kHard, with one projection to keys and values for all experts
 };
-constexpr auto enum_words(Mixing) { return std::array{"soft", "hard", "hard_shared_kv"}; }
+
+template <>
+struct EnumNames<Mixing> {
+  static constexpr std::array names{std::pair{Mixing::kSoft, "soft"},
+                                    std::pair{Mixing::kHard, "hard"},
+                                    std::pair{Mixing::kHardSharedKv, "hard_shared_kv"}};
+};
 
 /// Number of keys that a query of one expert attends to (`k` or `share`, not both), and candidates.
 struct AttentionExpertOptions {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <utility>
 
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "models/backbones/decoder.h"
 #include "models/blocks/dropout.h"
@@ -19,7 +20,12 @@ enum class PositionKind {
   kLearned,  ///< a learned vector per position is added to the token embedding
   kRope,     ///< rotary embedding of queries and keys
 };
-constexpr auto enum_words(PositionKind) { return std::array{"learned", "rope"}; }
+
+template <>
+struct EnumNames<PositionKind> {
+  static constexpr std::array names{std::pair{PositionKind::kLearned, "learned"},
+                                    std::pair{PositionKind::kRope, "rope"}};
+};
 
 /// GPT-2 without its language-model head: token and position embeddings, pre-norm decoder blocks,
 /// norm. Experts may replace MLPs. Source: Radford et al. 2019. Defaults are GPT-2 small's. Options

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "models/backbone.h"
@@ -23,7 +24,12 @@ namespace shoal {
 
 /// Where the sparse blocks stand among the dense ones (Sparse-MLP table 5).
 enum class Positions { kLast, kFirst };
-constexpr auto enum_words(Positions) { return std::array{"last", "first"}; }
+
+template <>
+struct EnumNames<Positions> {
+  static constexpr std::array names{std::pair{Positions::kLast, "last"},
+                                    std::pair{Positions::kFirst, "first"}};
+};
 
 /// Options of models of Mixer blocks, which mix tokens by one MLP and channels by another.
 struct MixerOptions {

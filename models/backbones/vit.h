@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "models/backbone.h"
 #include "models/blocks/feed_forward.h"
@@ -20,11 +21,21 @@ namespace shoal {
 
 /// How the last block's tokens become an image's features: the class token, or the mean.
 enum class Pooling { kCls, kMean };
-constexpr auto enum_words(Pooling) { return std::array{"cls", "mean"}; }
+
+template <>
+struct EnumNames<Pooling> {
+  static constexpr std::array names{std::pair{Pooling::kCls, "cls"},
+                                    std::pair{Pooling::kMean, "mean"}};
+};
 
 /// How patch positions are encoded: learned parameters, or fixed sines and cosines.
 enum class TokenPositions { kLearned, kSinCos };
-constexpr auto enum_words(TokenPositions) { return std::array{"learned", "sin_cos"}; }
+
+template <>
+struct EnumNames<TokenPositions> {
+  static constexpr std::array names{std::pair{TokenPositions::kLearned, "learned"},
+                                    std::pair{TokenPositions::kSinCos, "sin_cos"}};
+};
 
 /// Fixed 2-D position encoding of a grid of patches, [rows * columns, width] in row-major order.
 /// The encoding of the patch in row r and column c is, in four quarters of the width,

@@ -60,7 +60,12 @@ struct FeedForwardOptions {
 };
 
 enum class MlpKind { kGelu, kSwiglu };  ///< two layers with a GELU, or SwiGLU
-constexpr auto enum_words(MlpKind) { return std::array{"gelu", "swiglu"}; }
+
+template <>
+struct EnumNames<MlpKind> {
+  static constexpr std::array names{std::pair{MlpKind::kGelu, "gelu"},
+                                    std::pair{MlpKind::kSwiglu, "swiglu"}};
+};
 
 /// A block's feed-forward layer: Mlp, GatedMlp (SwiGLU), MoeLayer or NexusLayer. Not a module: it
 /// registers the layer with `owner`, the block, as `mlp`, `moe` or `nexus`, its checkpoint name.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "runtime/kernels/bias_activation.h"
 #include "runtime/module/linear.h"
@@ -15,7 +16,11 @@ namespace shoal {
 
 /// Variants of GELU: the exact function (timm's default) and the tanh approximation (flax's Mixer).
 enum class Gelu { kErf, kTanh };
-constexpr auto enum_words(Gelu) { return std::array{"erf", "tanh"}; }
+
+template <>
+struct EnumNames<Gelu> {
+  static constexpr std::array names{std::pair{Gelu::kErf, "erf"}, std::pair{Gelu::kTanh, "tanh"}};
+};
 
 Activation activation_of(Gelu gelu);  ///< for kernels that also add a bias
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "runtime/options/config.h"
 
@@ -15,7 +16,13 @@ enum class GateNoise {
   kGumbel,    ///< one Gumbel draw, as in the paper; probability 1 - exp(-exp(logit))
   kNone,
 };
-constexpr auto enum_words(GateNoise) { return std::array{"logistic", "gumbel", "none"}; }
+
+template <>
+struct EnumNames<GateNoise> {
+  static constexpr std::array names{std::pair{GateNoise::kLogistic, "logistic"},
+                                    std::pair{GateNoise::kGumbel, "gumbel"},
+                                    std::pair{GateNoise::kNone, "none"}};
+};
 
 /// How a gate selects the tokens that attend.
 enum class GateSelection {
@@ -24,13 +31,23 @@ enum class GateSelection {
   kPredictor,  ///< training: as kTopK; evaluation: a causal predictor of the choice of kTopK
   kRandom,     ///< draws keyed by vocabulary id and position; a baseline for learned gates
 };
-constexpr auto enum_words(GateSelection) {
-  return std::array{"threshold", "topk", "topk_predictor", "random"};
-}
+
+template <>
+struct EnumNames<GateSelection> {
+  static constexpr std::array names{std::pair{GateSelection::kThreshold, "threshold"},
+                                    std::pair{GateSelection::kTopK, "topk"},
+                                    std::pair{GateSelection::kPredictor, "topk_predictor"},
+                                    std::pair{GateSelection::kRandom, "random"}};
+};
 
 /// Temperature of the gradient, that of sigma((logit - threshold + noise) / temperature).
 enum class GateTemperature { kFixed, kLearned };  // kFixed: 1
-constexpr auto enum_words(GateTemperature) { return std::array{"fixed", "learned"}; }
+
+template <>
+struct EnumNames<GateTemperature> {
+  static constexpr std::array names{std::pair{GateTemperature::kFixed, "fixed"},
+                                    std::pair{GateTemperature::kLearned, "learned"}};
+};
 
 /// Options of a token gate (HSPMN v2.1; section `model.gate`). The gate selects the tokens that
 /// attend: only these make a query and get an attention output, but all tokens are keys and values.

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <array>
+#include <utility>
 
 #include "models/blocks/feed_forward.h"
 #include "models/decoder/decoder_block.h"
@@ -21,7 +22,13 @@ enum class ContextualStream {
   kDense,   ///< of every token
   kNone,    ///< no attention
 };
-constexpr auto enum_words(ContextualStream) { return std::array{"sparse", "dense", "none"}; }
+
+template <>
+struct EnumNames<ContextualStream> {
+  static constexpr std::array names{std::pair{ContextualStream::kSparse, "sparse"},
+                                    std::pair{ContextualStream::kDense, "dense"},
+                                    std::pair{ContextualStream::kNone, "none"}};
+};
 
 /// Block of two parallel streams: y = x + MLP(conv(norm(x))) + open * Attention(norm(x)).
 ///

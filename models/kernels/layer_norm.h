@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "runtime/module/module.h"
 #include "runtime/options/config.h"
@@ -17,7 +18,12 @@ enum class NormKind {
   kLayer,
   kRms,  ///< without centring: x / sqrt(mean of x² + eps); Zhang and Sennrich 2019
 };
-constexpr auto enum_words(NormKind) { return std::array{"layer", "rms"}; }
+
+template <>
+struct EnumNames<NormKind> {
+  static constexpr std::array names{std::pair{NormKind::kLayer, "layer"},
+                                    std::pair{NormKind::kRms, "rms"}};
+};
 
 /// Kind and options of a norm.
 struct NormOptions {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "parallel/gradients/step_rule.h"
@@ -13,7 +14,12 @@ namespace shoal {
 
 /// Schedule of the momentum m: constant, or a cosine that rises to 1 at the end of the training.
 enum class MomentumSchedule { kConstant, kCosine };
-constexpr auto enum_words(MomentumSchedule) { return std::array{"constant", "cosine"}; }
+
+template <>
+struct EnumNames<MomentumSchedule> {
+  static constexpr std::array names{std::pair{MomentumSchedule::kConstant, "constant"},
+                                    std::pair{MomentumSchedule::kCosine, "cosine"}};
+};
 
 /// Momentum of a key encoder and its schedule.
 struct MomentumOptions {

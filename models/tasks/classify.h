@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "models/task.h"
@@ -18,11 +19,21 @@ namespace shoal {
 
 /// Pooling of a sequence's tokens for the head: their mean, or the last token.
 enum class TokenPool { kMean, kLast };
-constexpr auto enum_words(TokenPool) { return std::array{"mean", "last"}; }
+
+template <>
+struct EnumNames<TokenPool> {
+  static constexpr std::array names{std::pair{TokenPool::kMean, "mean"},
+                                    std::pair{TokenPool::kLast, "last"}};
+};
 
 /// Cross entropy over all classes, or a binary cross entropy per class.
 enum class ClassLoss { kCrossEntropy, kBinary };
-constexpr auto enum_words(ClassLoss) { return std::array{"cross_entropy", "binary_cross_entropy"}; }
+
+template <>
+struct EnumNames<ClassLoss> {
+  static constexpr std::array names{std::pair{ClassLoss::kCrossEntropy, "cross_entropy"},
+                                    std::pair{ClassLoss::kBinary, "binary_cross_entropy"}};
+};
 
 /// Classifies images or token sequences by a linear head, initialised to zero, on the backbone's
 /// features. Training may smooth labels and mix images with their labels; evaluation does neither.

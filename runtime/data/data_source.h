@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/data/augment.h"
@@ -35,7 +36,12 @@ enum class OnCorrupt {
   kFail,  ///< end with an error that names file and record
   kSkip,  ///< use the next good record instead; fail if too many, about 1e-4 of all, are corrupt
 };
-constexpr auto enum_words(OnCorrupt) { return std::array{"fail", "skip"}; }
+
+template <>
+struct EnumNames<OnCorrupt> {
+  static constexpr std::array names{std::pair{OnCorrupt::kFail, "fail"},
+                                    std::pair{OnCorrupt::kSkip, "skip"}};
+};
 
 /// The records of one split, whose files have been opened and checked.
 class SampleSet {

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <array>
+#include <utility>
 
 #include "runtime/kernels/activation.h"
 #include "runtime/options/config.h"
@@ -10,9 +11,13 @@
 namespace shoal {
 
 /// Words for the activations in recipes.
-constexpr auto enum_words(Activation) {
-  return std::array{"gelu", "gelu_tanh", "relu", "silu", "squared_relu"};
-}
+template <>
+struct EnumNames<Activation> {
+  static constexpr std::array names{
+      std::pair{Activation::kGelu, "gelu"}, std::pair{Activation::kGeluTanh, "gelu_tanh"},
+      std::pair{Activation::kRelu, "relu"}, std::pair{Activation::kSilu, "silu"},
+      std::pair{Activation::kSquaredRelu, "squared_relu"}};
+};
 
 /// Returns act(x + bias), as a fused kernel for the hidden layer of MLPs; differentiable in x and
 /// bias. The forward pass saves the derivative if a gradient is needed. The gradient of the bias is

@@ -179,25 +179,15 @@ struct NoOptions {
   static constexpr auto fields() { return std::tuple{}; }
 };
 
-/// Values of an enum with their recipe words. The enum has a function beside it that returns the
-/// words of all its values, which count from 0, in their order:
+/// Recipe words of an enum, to be specialised beside it:
 ///
-///     enum class Order { kSlotMajor, kProbability };
-///     constexpr auto enum_words(Order) { return std::array{"slot_major", "probability"}; }
-///
-/// Any other enum is specialised, with pairs of a value and its word.
+///     template <>
+///     struct EnumNames<Order> {
+///       static constexpr std::array names{std::pair{Order::kSlotMajor, "slot_major"},
+///                                         std::pair{Order::kProbability, "probability"}};
+///     };
 template <class Enum>
-struct EnumNames {
-  static constexpr auto names = [] {
-    constexpr auto words = enum_words(Enum{});
-    std::array<std::pair<Enum, const char*>, words.size()> named{};
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      named[i].first = static_cast<Enum>(i);
-      named[i].second = words[i];
-    }
-    return named;
-  }();
-};
+struct EnumNames;
 
 /// The recipe word of a value; throws std::logic_error if EnumNames lacks it.
 template <class Enum>

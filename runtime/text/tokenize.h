@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/files/file_system.h"
@@ -23,7 +24,13 @@ enum class Documents {
   kFiles,  ///< a file
   kLines,  ///< the value of "text" in a line of JSON
 };
-constexpr auto enum_words(Documents) { return std::array{"none", "files", "lines"}; }
+
+template <>
+struct EnumNames<Documents> {
+  static constexpr std::array names{std::pair{Documents::kNone, "none"},
+                                    std::pair{Documents::kFiles, "files"},
+                                    std::pair{Documents::kLines, "lines"}};
+};
 
 /// Options of files of text that are encoded; token caches stay as they are.
 struct TextFormat {

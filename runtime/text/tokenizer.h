@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -36,7 +37,13 @@ enum class SpecialTokens {
   kText,    ///< several ids, like other text
   kEncode,  ///< their own ids
 };
-constexpr auto enum_words(SpecialTokens) { return std::array{"error", "text", "encode"}; }
+
+template <>
+struct EnumNames<SpecialTokens> {
+  static constexpr std::array names{std::pair{SpecialTokens::kError, "error"},
+                                    std::pair{SpecialTokens::kText, "text"},
+                                    std::pair{SpecialTokens::kEncode, "encode"}};
+};
 
 /// Converts text to token ids and back. Chosen by the recipe key `tokenizer.name`. Free of torch.
 class Tokenizer {

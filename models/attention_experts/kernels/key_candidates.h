@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/size_limits.h"
@@ -21,7 +22,13 @@ enum class CandidateKind {
   kWindow,  ///< keys in a square window around the query's patch
   kPooled,  ///< keys of the blocks whose mean key has the highest logits
 };
-constexpr auto enum_words(CandidateKind) { return std::array{"all", "window", "pooled"}; }
+
+template <>
+struct EnumNames<CandidateKind> {
+  static constexpr std::array names{std::pair{CandidateKind::kAll, "all"},
+                                    std::pair{CandidateKind::kWindow, "window"},
+                                    std::pair{CandidateKind::kPooled, "pooled"}};
+};
 
 /// Candidate keys of an attention expert, which attends to few of them (section `candidates`).
 /// Pooled blocks are NSA's (Yuan et al. 2025, section 3.3), but square.

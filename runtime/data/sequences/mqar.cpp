@@ -17,7 +17,12 @@ namespace shoal {
 
 /// The tokens between the queries.
 enum class MqarFiller { kRandom, kZero };
-constexpr auto enum_words(MqarFiller) { return std::array{"random", "zero"}; }
+
+template <>
+struct EnumNames<MqarFiller> {
+  static constexpr std::array names{std::pair{MqarFiller::kRandom, "random"},
+                                    std::pair{MqarFiller::kZero, "zero"}};
+};
 
 namespace {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "runtime/data/pixel_transform.h"
 
@@ -8,9 +9,13 @@ namespace shoal {
 
 /// Interpolation of a warp; policies draw bilinear or bicubic for kRandom, which warp() refuses.
 enum class Interpolation { kNearest, kBilinear, kBicubic, kRandom };
-constexpr auto enum_words(Interpolation) {
-  return std::array{"nearest", "bilinear", "bicubic", "random"};
-}
+template <>
+struct EnumNames<Interpolation> {
+  static constexpr std::array names{std::pair{Interpolation::kNearest, "nearest"},
+                                    std::pair{Interpolation::kBilinear, "bilinear"},
+                                    std::pair{Interpolation::kBicubic, "bicubic"},
+                                    std::pair{Interpolation::kRandom, "random"}};
+};
 
 /// Inverse map of a warp: position (x, y) of the result is sampled from the image at position
 /// (a x + b y + c, d x + e y + f). The top left pixel is the square from (0, 0) to (1, 1).

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "runtime/data/pixel_transform.h"
 #include "runtime/options/registry.h"
@@ -10,7 +11,13 @@ namespace shoal {
 
 /// What an erased rectangle becomes.
 enum class EraseFill { kMean, kColour, kNoise };
-constexpr auto enum_words(EraseFill) { return std::array{"mean", "colour", "noise"}; }
+
+template <>
+struct EnumNames<EraseFill> {
+  static constexpr std::array names{std::pair{EraseFill::kMean, "mean"},
+                                    std::pair{EraseFill::kColour, "colour"},
+                                    std::pair{EraseFill::kNoise, "noise"}};
+};
 
 namespace {
 
