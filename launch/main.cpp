@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -31,7 +30,7 @@ void refuse_unknown_command(const CLI::App& app, const std::vector<std::string>&
     std::vector<std::string> names;
     for (const CLI::App* known : command->get_subcommands({})) names.push_back(known->get_name());
     if (names.empty() || word.starts_with('-')) return;
-    if (std::find(names.begin(), names.end(), word) == names.end()) {
+    if (std::ranges::find(names, word) == names.end()) {
       const bool is_recipe = word.ends_with(".yaml") || word.ends_with(".yml");
       const std::string guess =
           is_recipe ? "; did you mean 'shoal train " + word + "'?" : did_you_mean(word, names);

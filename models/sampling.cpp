@@ -72,7 +72,7 @@ int64_t choose_token(std::span<const double> logit_V, const Sampling& sampling, 
     return std::exp((logit - highest) / sampling.temperature);
   };
   std::vector<double> weights;
-  const auto vocabulary = static_cast<int64_t>(logit_V.size());
+  const auto vocabulary = std::ssize(logit_V);
   const bool takes_all = sampling.top_k == 0 || sampling.top_k >= vocabulary;
   if (takes_all && sampling.top_p >= 1.0) {
     for (const double logit : logit_V) weights.push_back(weight_of(logit));

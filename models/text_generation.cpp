@@ -33,7 +33,7 @@ class Decoding {
     const torch::Tensor end_b = torch::zeros({last - first}, torch::kInt64);
     for (int64_t b = 0; b < last - first; ++b) {
       const std::vector<int64_t>& prompt = prompts[static_cast<size_t>(first + b)];
-      const auto length = static_cast<int64_t>(prompt.size());
+      const auto length = std::ssize(prompt);
       std::copy(prompt.begin(), prompt.end(), token_bS.mutable_data_ptr<int64_t>() + b * longest);
       rows_[static_cast<size_t>(b)].length = length;
       end_b[b] = length - 1;
@@ -49,13 +49,12 @@ class Decoding {
   }
 
   bool is_running() const {
-    return std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.is_running; });
+    return std::ranges::any_of(rows_, [](const Row& row) { return row.is_running; });
   }
 
   /// Computes the last token of each unfinished text, and samples the next one.
   void step() {
-    const torch::Tensor token_b1 =
-        torch::zeros({static_cast<int64_t>(rows_.size()), 1}, torch::kInt64);
+    const torch::Tensor token_b1 = torch::zeros({std::ssize(rows_), 1}, torch::kInt64);
     for (size_t b = 0; b < rows_.size(); ++b) {
       if (rows_[b].is_running) {
         token_b1.mutable_data_ptr<int64_t>()[b] = rows_[b].text.tokens.back();
@@ -110,7 +109,7 @@ class Decoding {
     row.text.tokens.push_back(token);
     ++row.length;
     if (on_token_) on_token_(index, token);
-    if (static_cast<int64_t>(row.text.tokens.size()) == options_.max_tokens) {
+    if (std::ssize(row.text.tokens) == options_.max_tokens) {
       end(StopReason::kTokens);
     } else if (row.length == model_.text_backbone().context_length()) {
       end(StopReason::kContext);
@@ -158,7 +157,7 @@ std::vector<GeneratedText> gather(const Decoding& own, const BatchShare& batch, 
     const GeneratedText& text = own.text(i - batch.own_first);
     int64_t* row = all.mutable_data_ptr<int64_t>() + (i - batch.first) * all.size(1);
     row[0] = static_cast<int64_t>(text.stop);
-    row[1] = static_cast<int64_t>(text.tokens.size());
+    row[1] = std::ssize(text.tokens);
     std::copy(text.tokens.begin(), text.tokens.end(), row + 2);
   }
   all_reduce(world, all);
@@ -178,11 +177,11 @@ std::vector<GeneratedText> generate_text(TextModel& model, const Prompts& prompt
   const c10::InferenceMode inference;
   const int64_t context = model.text_backbone().context_length();
   for (const std::vector<int64_t>& prompt : prompts) {
-    TORCH_CHECK(!prompt.empty() && static_cast<int64_t>(prompt.size()) < context, "a prompt of ",
-                prompt.size(), " tokens, expected 1 to ", context - 1);
+    TORCH_CHECK(!prompt.empty() && std::ssize(prompt) < context, "a prompt of ", prompt.size(),
+                " tokens, expected 1 to ", context - 1);
   }
   Communicator& world = *grid.world;
-  const auto num_prompts = static_cast<int64_t>(prompts.size());
+  const auto num_prompts = std::ssize(prompts);
   std::vector<GeneratedText> texts;
   for (int64_t first = 0; first < num_prompts; first += options.batch) {
     const BatchShare batch(first, std::min(first + options.batch, num_prompts), world);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "launch/check/topology.h"
-#include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
 #include "launch/model/score_rule.h"
 #include "launch/recipe/other_data.h"

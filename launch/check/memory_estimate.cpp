@@ -93,7 +93,7 @@ Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, c
   }
   return {{"weights", weights},
           {"gradients", trained},
-          {"optimizer", static_cast<int64_t>(checked.counts.state_kinds.size()) * updated},
+          {"optimizer", std::ssize(checked.counts.state_kinds) * updated},
           {"averages", recipe.train.average ? trained : 0},
           {"sparsity",
            recipe.sparsity ? sparsity_bytes(checked.counts.sparse, shares.expert_ranks) : 0},

@@ -27,7 +27,7 @@ StagesOfCount by_count(const std::vector<MoeStageInfo>& stages) {
 
 /// True if so many expert ranks can share the units of all stages.
 bool can_share(const StagesOfCount& stages, int64_t ranks, bool must_divide) {
-  return std::all_of(stages.begin(), stages.end(), [&](const auto& entry) {
+  return std::ranges::all_of(stages, [&](const auto& entry) {
     return entry.first >= ranks && (!must_divide || entry.first % ranks == 0);
   });
 }

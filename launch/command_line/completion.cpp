@@ -36,14 +36,6 @@ std::string kind_of(const OptionDescription& option) {
   return "text";
 }
 
-std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  for (std::size_t at = text.find(what); at != std::string::npos;
-       at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
-  }
-  return text;
-}
-
 /// The text as one word in single quotes, for bash and zsh.
 std::string quoted(const std::string& text) {
   return fmt::format("'{}'", replaced(text, "'", "'\\''"));

@@ -25,27 +25,39 @@
 
 namespace shoal {
 
+CLI::Option* add_value(CLI::App& command, const char* name, std::string& value, const char* type,
+                       const std::string& doc) {
+  return command.add_option(name, value, doc)->type_name(type);
+}
+
+CLI::Option* add_value(CLI::App& command, const char* name, std::vector<std::string>& values,
+                       const char* type, const std::string& doc) {
+  return command.add_option(name, values, doc)->type_name(type);
+}
+
+std::function<std::string(const std::string&)> must_name(const std::string& what,
+                                                         const std::string& ending) {
+  return [what, ending](const std::string& name) {
+    return name.empty() || !name.ends_with(ending) ? "must name " + what : std::string();
+  };
+}
+
 void add_checkpoint_path(CLI::App& command, std::string& path) {
-  command
-      .add_option("path", path,
-                  "a checkpoint's folder, or a run's, which means its newest checkpoint")
-      ->type_name("PATH")
+  add_value(command, "path", path, "PATH",
+            "a checkpoint's folder, or a run's, which means its newest checkpoint")
       ->required();
 }
 
 void add_weights(CLI::App& command, CheckpointChoice& choice) {
-  command.add_option("path", choice.path, "checkpoint, or run: its newest checkpoint")
-      ->type_name("CKPT|RUN")
+  add_value(command, "path", choice.path, "CKPT|RUN", "checkpoint, or run: its newest checkpoint")
       ->required();
   command.add_flag("--best", choice.best, "the run's best checkpoint");
   add_raw_weights(command, choice.raw_weights);
 }
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
-  command
-      .add_option("overrides", overrides,
-                  "key=value sets a key, ~key removes one; the last one wins")
-      ->type_name("KEY=VALUE");
+  add_value(command, "overrides", overrides, "KEY=VALUE",
+            "key=value sets a key, ~key removes one; the last one wins");
 }
 
 void offer_values(CLI::Option& option, const std::vector<std::string>& values) {
@@ -109,7 +121,7 @@ void exclude(CLI::Option* option, std::vector<CLI::Option*>& others) {
 void add_image_maps(CLI::App& command, InspectArguments& arguments,
                     std::vector<CLI::Option*>& others) {
   const auto add = [&](const char* name, std::string& folder, const char* doc) {
-    exclude(command.add_option(name, folder, doc)->type_name("FOLDER"), others);
+    exclude(add_value(command, name, folder, "FOLDER", doc), others);
   };
   add("--activation-maps", arguments.activation_maps,
       "draw where the units of Nexus layers look into this new folder");
@@ -121,8 +133,8 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
              "first on");
 }
 
-std::string must_be_html(const std::string& file) {
-  return file.ends_with(".html") ? std::string() : std::string("must name a file in .html");
+std::function<std::string(const std::string&)> must_be_html() {
+  return must_name("a file in .html", ".html");
 }
 
 /// Options that show masks and permutations, which are added to `others`.
@@ -132,22 +144,18 @@ void add_sparsity(CLI::App& command, InspectArguments& arguments,
       "--sparsity", arguments.sparsity,
       "masks and permutations of the sparse layers, over all checkpoints of a run, or in one");
   exclude(sparsity, others);
-  command
-      .add_option("-o,--output", arguments.page,
-                  "with --sparsity: draw them into this page, replacing it")
-      ->type_name("FILE.html")
-      ->check(must_be_html)
+  add_value(command, "-o,--output", arguments.page, "FILE.html",
+            "with --sparsity: draw them into this page, replacing it")
+      ->check(must_be_html())
       ->needs(sparsity);
 }
 
 void add_gate_maps(CLI::App& command, InspectArguments& arguments,
                    std::vector<CLI::Option*>& others) {
   CLI::Option* gates =
-      command
-          .add_option("--gates", arguments.gates,
-                      "draw which tokens attend in which layer into this page, replacing it")
-          ->type_name("FILE.html")
-          ->check(must_be_html);
+      add_value(command, "--gates", arguments.gates, "FILE.html",
+                "draw which tokens attend in which layer into this page, replacing it")
+          ->check(must_be_html());
   exclude(gates, others);
   CLI::Option* samples =
       add_number(command, "--samples", arguments.samples, in_range(1, 1000),
@@ -190,18 +198,12 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   CLI::Option* experts =
       command->add_flag("--experts", arguments->experts,
                         "how the run's experts were loaded at the checkpoint's step");
-  command
-      ->add_option("--heat-map", arguments->heat_map,
-                   "with --experts: draw their loads over time into this file, replacing it")
-      ->type_name("FILE.svg")
-      ->check([](const std::string& file) {
-        return file.empty() ? std::string("must name a file") : std::string();
-      })
+  add_value(*command, "--heat-map", arguments->heat_map, "FILE.svg",
+            "with --experts: draw their loads over time into this file, replacing it")
+      ->check(must_name("a file"))
       ->needs(experts);
-  CLI::Option* diff =
-      command
-          ->add_option("--diff", arguments->diff, "compare with this checkpoint, number by number")
-          ->type_name("OTHER");
+  CLI::Option* diff = add_value(*command, "--diff", arguments->diff, "OTHER",
+                                "compare with this checkpoint, number by number");
   std::vector<CLI::Option*> kinds;
   for (CLI::Option* kind : {tensors, experts, diff}) exclude(kind, kinds);
   add_sparsity(*command, *arguments, kinds);
@@ -229,14 +231,12 @@ void add_keys(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
   const auto arguments = std::make_shared<KeysArguments>();
-  command
-      ->add_option("name", arguments->name,
-                   "this key and those below it; its first words may be left out. Without it: an "
-                   "overview of all sections")
-      ->type_name("NAME");
+  add_value(*command, "name", arguments->name, "NAME",
+            "this key and those below it; its first words may be left out. Without it: an "
+            "overview of all sections");
   const auto add = [&](const char* name, std::string& member, const char* doc,
                        const config::MemberSet& set) {
-    offer_values(*command->add_option(name, member, doc)->type_name("NAME"), set.names());
+    offer_values(*add_value(*command, name, member, "NAME", doc), set.names());
   };
   add("--backbone", arguments->backbone, "only keys that recipes with this backbone have",
       members_of<Backbone>());
@@ -263,21 +263,17 @@ void add_new(CLI::App& app, ExitCode& code) {
   CLI::App* command =
       app.add_subcommand("new", "Print a commented recipe to start from, which `check` accepts");
   const auto arguments = std::make_shared<NewArguments>();
-  offer_values(*command->add_option("--backbone", arguments->backbone, "the model")
-                    ->type_name("NAME")
-                    ->required(),
-               new_recipe_backbones());
+  offer_values(
+      *add_value(*command, "--backbone", arguments->backbone, "NAME", "the model")->required(),
+      new_recipe_backbones());
   command
       ->add_option("--experts", arguments->experts,
                    "experts per layer; 0: none. Default: 0 where a backbone may be dense, else 4")
       ->transform(strict_number(config::type_of<int64_t>(), in_range(0, 4096)));
-  offer_values(*command
-                    ->add_option("--data", arguments->data,
-                                 "a data source. Default: shapes, drawn images, or text")
-                    ->type_name("SOURCE"),
+  offer_values(*add_value(*command, "--data", arguments->data, "SOURCE",
+                          "a data source. Default: shapes, drawn images, or text"),
                new_recipe_sources());
-  command->add_option("--path", arguments->path, "data.path, the folder of the data")
-      ->type_name("FOLDER");
+  add_value(*command, "--path", arguments->path, "FOLDER", "data.path, the folder of the data");
   command->footer(
       "The task follows from backbone and data.\n"
       "Examples:\n"
@@ -290,18 +286,13 @@ void add_new(CLI::App& app, ExitCode& code) {
 void add_runs(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("runs", "List and compare runs, or remove failed ones");
   const auto arguments = std::make_shared<RunsArguments>();
-  command->add_option("folders", arguments->folders, "folders of runs, at any depth; default: runs")
-      ->type_name("FOLDER");
-  command
-      ->add_option("--columns", arguments->columns,
-                   "what to list of each run: columns, or keys of recipes such as optimizer.lr")
-      ->type_name("KEY,KEY...");
-  command->add_option("--sort", arguments->sort, "by such a key; -KEY in reverse order")
-      ->type_name("KEY");
-  command
-      ->add_option("--filter", arguments->words,
-                   "only runs whose names have all these words, or that have KEY=VALUE")
-      ->type_name("WORD");
+  add_value(*command, "folders", arguments->folders, "FOLDER",
+            "folders of runs, at any depth; default: runs");
+  add_value(*command, "--columns", arguments->columns, "KEY,KEY...",
+            "what to list of each run: columns, or keys of recipes such as optimizer.lr");
+  add_value(*command, "--sort", arguments->sort, "KEY", "by such a key; -KEY in reverse order");
+  add_value(*command, "--filter", arguments->words, "WORD",
+            "only runs whose names have all these words, or that have KEY=VALUE");
   add_json(*command, arguments->json);
   CLI::Option* prunes = command->add_flag(
       "--prune", arguments->prunes,
@@ -324,18 +315,13 @@ void add_predict(CLI::App& app, ExitCode& code) {
       "predict", "Label images or lines of text, or restore images, on any number of ranks");
   const auto arguments = std::make_shared<PredictArguments>();
   add_weights(*command, arguments->checkpoint);
-  command
-      ->add_option(
-          "inputs", arguments->words,
-          "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
-          "one sample per line; -: paths or lines from standard input; key=value sets a key")
-      ->type_name("FILE|FOLDER|-|KEY=VALUE");
+  add_value(*command, "inputs", arguments->words, "FILE|FOLDER|-|KEY=VALUE",
+            "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
+            "one sample per line; -: paths or lines from standard input; key=value sets a key");
   add_number(*command, "--top-k", arguments->top_k, at_least(1),
              "classes of each input, most probable first");
-  command
-      ->add_option("--save-images", arguments->images,
-                   "restore images by a denoiser, as PNG files in this new folder")
-      ->type_name("FOLDER");
+  add_value(*command, "--save-images", arguments->images, "FOLDER",
+            "restore images by a denoiser, as PNG files in this new folder");
   add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json, "a line of JSON for each input");
   command->footer(
@@ -354,16 +340,13 @@ void add_report(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "report", "Write a page on a run, or on several side by side: report.html");
   const auto arguments = std::make_shared<ReportArguments>();
-  command
-      ->add_option("runs", arguments->runs, "runs, finished or going on, or folders that hold runs")
-      ->type_name("RUN")
+  add_value(*command, "runs", arguments->runs, "RUN",
+            "runs, finished or going on, or folders that hold runs")
       ->required();
-  command
-      ->add_option("--out", arguments->out,
-                   "the page, which is replaced; default: report.html in the folder of the run, of "
-                   "several runs comparison.html in the folder that holds them")
-      ->type_name("FILE.html")
-      ->check(must_be_html);
+  add_value(*command, "--out", arguments->out, "FILE.html",
+            "the page, which is replaced; default: report.html in the folder of the run, of "
+            "several runs comparison.html in the folder that holds them")
+      ->check(must_be_html());
   command->add_flag("--json", arguments->json, "print the data of the page, write no page");
   command->footer(
       "Training writes the same page at its end. It needs no network; without scripts it shows "
@@ -381,12 +364,9 @@ void add_prepare(CLI::App& data, ExitCode& code) {
       "prepare", "Check and unpack a published data set, or tell where its archive is");
   const auto arguments = std::make_shared<PrepareArguments>();
   offer_values(*command->add_option("name", arguments->name, "data set")->required(), {"cifar10"});
-  command
-      ->add_option("given", arguments->given,
-                   "the archive, or its unpacked folder; without it: tell where the archive is")
-      ->type_name("ARCHIVE|FOLDER");
-  command->add_option("--out", arguments->out, "folder to make of an archive")
-      ->type_name("DIR")
+  add_value(*command, "given", arguments->given, "ARCHIVE|FOLDER",
+            "the archive, or its unpacked folder; without it: tell where the archive is");
+  add_value(*command, "--out", arguments->out, "DIR", "folder to make of an archive")
       ->capture_default_str();
   command->footer(
       "Nothing is fetched: Shoal uses no network.\n"
@@ -400,8 +380,7 @@ void add_split(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
       "split", "Split the files of class folders into train/ and val/, by links");
   const auto arguments = std::make_shared<SplitArguments>();
-  command->add_option("folder", arguments->folder, "its subfolders are the classes")
-      ->type_name("FOLDER")
+  add_value(*command, "folder", arguments->folder, "FOLDER", "its subfolders are the classes")
       ->required();
   command
       ->add_option("--valid", arguments->valid_percent,
@@ -416,8 +395,7 @@ void add_split(CLI::App& data, ExitCode& code) {
             return has_sign ? std::string() : "expected a share such as 10%, found " + text;
           },
           ""));  // before that one
-  command->add_option("--out", arguments->out, "folder to make; default: FOLDER_split")
-      ->type_name("DIR");
+  add_value(*command, "--out", arguments->out, "DIR", "folder to make; default: FOLDER_split");
   add_number(*command, "--seed", arguments->seed, at_least(0), "of the draw");
   command->footer(
       "Links are hard, to another disk symbolic; FOLDER stays as it is.\n"

@@ -52,13 +52,11 @@ std::string recipe_file(const std::string& path) {
 
 void add_recipe(CLI::App& command, config::RecipeSource& source) {
   source.environment = environment_variable;
-  command.add_option("recipe", source.path, "recipe file, YAML, or the name of a shipped recipe")
-      ->type_name("RECIPE")
+  add_value(command, "recipe", source.path, "RECIPE",
+            "recipe file, YAML, or the name of a shipped recipe")
       ->required()
       ->transform(recipe_file)
-      ->check([](const std::string& path) {
-        return std::string(path.empty() ? "must name a file" : "");
-      });
+      ->check(must_name("a file"));
   add_overrides(command, source.overrides);
 }
 
@@ -102,8 +100,8 @@ void add_show(CLI::App& app, ExitCode& code) {
 void add_recipes(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
   const auto words = std::make_shared<std::vector<std::string>>();
-  command->add_option("words", *words, "only those with these words in path or first sentence")
-      ->type_name("WORD");
+  add_value(*command, "words", *words, "WORD",
+            "only those with these words in path or first sentence");
   command->footer("Examples:\n  shoal recipes\n  shoal recipes vit moe");
   command->callback(
       [&code, words] { code = recipes(find_recipes_folder(own_program()), *words, std::cout); });
@@ -155,26 +153,18 @@ void add_eval(CLI::App& app, ExitCode& code) {
   add_model_override(*command, arguments->checkpoint.override_model);
   add_json(*command, arguments->json);
   auto* images =
-      command
-          ->add_option("--images", arguments->images.folder,
-                       "draw the first samples, as far as the task has pictures of them, into this "
-                       "folder, which is empty or not there yet: PNG files and contact_sheet.png")
-          ->type_name("FOLDER")
-          ->check([](const std::string& folder) {
-            return folder.empty() ? std::string("must name a folder") : std::string();
-          });
+      add_value(*command, "--images", arguments->images.folder, "FOLDER",
+                "draw the first samples, as far as the task has pictures of them, into this "
+                "folder, which is empty or not there yet: PNG files and contact_sheet.png")
+          ->check(must_name("a folder"));
   add_number(*command, "--count", arguments->images.count, in_range(1, 1000),
              "samples that --images draws")
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
                     "without the baselines of the task, which are fitted on the training split");
-  command
-      ->add_option("--predictions", arguments->predictions,
-                   "write a line of JSON for each sample: label, most probable classes")
-      ->type_name("FILE.jsonl")
-      ->check([](const std::string& file) {
-        return std::string(file.ends_with(".jsonl") ? "" : "must name a file in .jsonl");
-      });
+  add_value(*command, "--predictions", arguments->predictions, "FILE.jsonl",
+            "write a line of JSON for each sample: label, most probable classes")
+      ->check(must_name("a file in .jsonl", ".jsonl"));
   command->add_flag("--confusion", arguments->confusion,
                     "recall, precision and F1 of each class, the confusion matrix, the most "
                     "confident mistakes; also in the run's report");
@@ -214,8 +204,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
     const auto arguments = std::make_shared<CheckpointArguments>();
     add_checkpoint_path(*command, arguments->checkpoint.path);
     if (which.takes_other) {
-      command->add_option("other", arguments->other, "the checkpoint to compare with")
-          ->type_name("OTHER")
+      add_value(*command, "other", arguments->other, "OTHER", "the checkpoint to compare with")
           ->required();
     }
     if (which.takes_best) {
@@ -232,14 +221,12 @@ void add_import(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
       "import", "Turn weights of another program into a checkpoint to start from");
   const auto arguments = std::make_shared<ImportArguments>();
-  command
-      ->add_option("path", arguments->path,
-                   "folder with model.safetensors (or its shards) and config.json, or one file")
-      ->type_name("FOLDER|FILE")
+  add_value(*command, "path", arguments->path, "FOLDER|FILE",
+            "folder with model.safetensors (or its shards) and config.json, or one file")
       ->required();
-  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
-  command->add_option("--as", arguments->format, "what they are: " + join_words(import_formats()))
-      ->type_name("FORMAT")
+  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
+  add_value(*command, "--as", arguments->format, "FORMAT",
+            "what they are: " + join_words(import_formats()))
       ->required();
   add_overrides(*command, arguments->overrides);
   add_json(*command, arguments->json);
@@ -257,16 +244,12 @@ void add_export(CLI::App& app, ExitCode& code) {
       app.add_subcommand("export", "Write a checkpoint's weights for other programs");
   const auto arguments = std::make_shared<ExportArguments>();
   add_weights(*command, arguments->checkpoint);
-  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
-  command
-      ->add_option("--to", arguments->program,
-                   "for whom: " + join_words(export_programs()) + "; safetensors takes any model")
-      ->type_name("PROGRAM")
+  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
+  add_value(*command, "--to", arguments->program, "PROGRAM",
+            "for whom: " + join_words(export_programs()) + "; safetensors takes any model")
       ->required();
-  command
-      ->add_option("--dtype", arguments->dtype,
-                   "float32, float64, bfloat16 or float16; default: each tensor's own")
-      ->type_name("DTYPE");
+  add_value(*command, "--dtype", arguments->dtype, "DTYPE",
+            "float32, float64, bfloat16 or float16; default: each tensor's own");
   add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
@@ -281,7 +264,7 @@ void add_fold(CLI::App& app, ExitCode& code) {
       "fold", "Write a sparse model without its permutations, which become part of its weights");
   const auto arguments = std::make_shared<FoldArguments>();
   add_weights(*command, arguments->checkpoint);
-  command->add_option("out", arguments->out, "folder to make")->type_name("OUT")->required();
+  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
   add_json(*command, arguments->json);
   command->footer(
       "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of\n"
@@ -325,21 +308,17 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
       "tokenize", "Encode files of text into a token cache, in the format of llm.c");
   const auto arguments = std::make_shared<TokenizeArguments>();
-  command->add_option("files", arguments->files, "files of text, one after the other")
-      ->type_name("FILES")
+  add_value(*command, "files", arguments->files, "FILES", "files of text, one after the other")
       ->required();
   offer_values(
-      *command->add_option("--tokenizer", arguments->tokenizer, "how it is cut into tokens")
-           ->type_name("NAME")
+      *add_value(*command, "--tokenizer", arguments->tokenizer, "NAME", "how it is cut into tokens")
            ->required(),
       members_of<Tokenizer>().names());
   add_tokenize_keys(*command, *arguments);
-  command
-      ->add_option("--out", arguments->out,
-                   "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
-                   "of that name is replaced once the new one is complete; any other file is left "
-                   "alone")
-      ->type_name("X.bin")
+  add_value(*command, "--out", arguments->out, "X.bin",
+            "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
+            "of that name is replaced once the new one is complete; any other file is left "
+            "alone")
       ->required();
   add_json(*command, arguments->json);
   command->footer(
@@ -366,15 +345,11 @@ void add_pack(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
       "pack", "Pack a folder of images into shards for data.source: tar_shards");
   const auto arguments = std::make_shared<PackArguments>();
-  command
-      ->add_option("folder", arguments->plan.folder,
-                   "JPEG and PNG files in it and its subfolders, as image_folder finds them")
-      ->type_name("FOLDER")
+  add_value(*command, "folder", arguments->plan.folder, "FOLDER",
+            "JPEG and PNG files in it and its subfolders, as image_folder finds them")
       ->required();
-  command
-      ->add_option("--out", arguments->plan.out,
-                   "folder of the shards, which is empty or not there yet")
-      ->type_name("DIR")
+  add_value(*command, "--out", arguments->plan.out, "DIR",
+            "folder of the shards, which is empty or not there yet")
       ->required();
   command
       ->add_option("--shard-size", arguments->plan.shard_bytes, "most bytes of a shard, as 256MB")
@@ -384,10 +359,8 @@ void add_pack(CLI::App& data, ExitCode& code) {
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,
                     "subfolders are classes, numbered in order of name, and samples have labels");
-  command
-      ->add_option("--classes-of", arguments->plan.classes_of,
-                   "--classes with the numbers that the classes have in these shards")
-      ->type_name("DIR");
+  add_value(*command, "--classes-of", arguments->plan.classes_of, "DIR",
+            "--classes with the numbers that the classes have in these shards");
   add_json(*command, arguments->json);
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
@@ -404,8 +377,7 @@ void add_verify(CLI::App& data, ExitCode& code) {
   CLI::App* command =
       data.add_subcommand("verify", "Check shards, their labels and indices; exit 0 or 13");
   const auto arguments = std::make_shared<VerifyArguments>();
-  command->add_option("paths", arguments->paths, "shards, and folders of them")
-      ->type_name("DIR|FILE.tar")
+  add_value(*command, "paths", arguments->paths, "DIR|FILE.tar", "shards, and folders of them")
       ->required();
   command->add_flag("--decode", arguments->decodes, "decode every image, too");
   add_json(*command, arguments->json);

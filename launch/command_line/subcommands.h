@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,15 @@ void add_subcommands(CLI::App& app, ExitCode& code, const std::vector<std::strin
 
 struct CheckpointChoice;
 
+/// Adds an option, or without dashes a word, whose value help shows as `type`.
+CLI::Option* add_value(CLI::App& command, const char* name, std::string& value, const char* type,
+                       const std::string& doc);
+CLI::Option* add_value(CLI::App& command, const char* name, std::vector<std::string>& values,
+                       const char* type, const std::string& doc);
+/// Returns a check of an option's value: it is not empty and ends in `ending`, else it "must name"
+/// `what`.
+std::function<std::string(const std::string&)> must_name(const std::string& what,
+                                                         const std::string& ending = "");
 /// Adds the word PATH: the folder of a checkpoint, or of a run, whose newest checkpoint is used.
 void add_checkpoint_path(CLI::App& command, std::string& path);
 /// Adds the words and options that choose the checkpoint whose weights a command uses.

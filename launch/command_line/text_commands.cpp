@@ -37,14 +37,11 @@ void add_generate(CLI::App& app, ExitCode& code) {
   const auto arguments = std::make_shared<GenerateArguments>();
   add_weights(*command, arguments->checkpoint);
   add_overrides(*command, arguments->checkpoint.overrides);
-  command->add_option("--prompt", arguments->prompts, "text to continue; may be repeated")
-      ->type_name("TEXT")
+  add_value(*command, "--prompt", arguments->prompts, "TEXT", "text to continue; may be repeated")
       ->allow_extra_args(false);
-  command
-      ->add_option("--prompt-file", arguments->prompt_files,
-                   "file whose whole text is continued, - standard input, which is also read if "
-                   "no prompt is given; may be repeated")
-      ->type_name("FILE")
+  add_value(*command, "--prompt-file", arguments->prompt_files, "FILE",
+            "file whose whole text is continued, - standard input, which is also read if "
+            "no prompt is given; may be repeated")
       ->allow_extra_args(false);
   add_sampling(*command, *arguments);
   add_model_override(*command, arguments->checkpoint.override_model);
@@ -66,11 +63,10 @@ void add_score(CLI::App& app, ExitCode& code) {
       "score", "Score continuations of texts with a language model, on any number of ranks");
   const auto arguments = std::make_shared<ScoreArguments>();
   add_weights(*command, arguments->checkpoint);
-  command->add_option("file", arguments->file, "lines of JSON; -: standard input")
-      ->type_name("FILE")
+  add_value(*command, "file", arguments->file, "FILE", "lines of JSON; -: standard input")
       ->required();
   add_overrides(*command, arguments->checkpoint.overrides);
-  command->add_option("--out", arguments->out, "file to make; default: stdout")->type_name("FILE");
+  add_value(*command, "--out", arguments->out, "FILE", "file to make; default: stdout");
   add_model_override(*command, arguments->checkpoint.override_model);
   command->footer(
       "A line is {\"context\": ..., \"continuation\": ...}, two texts or two lists of token ids. "

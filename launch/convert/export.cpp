@@ -13,6 +13,7 @@
 #include "launch/convert/folded_weights.h"
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
+#include "launch/job/print_result.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/recipe.h"
 #include "launch/weights/load_weights.h"
@@ -230,16 +231,13 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
     replace_file(files, folder.working_path() + "/recipe.json", describe_model(recipe, *source));
   }
   folder.commit();
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
-                                            {"checkpoint", reader.path()},
-                                            {"program", arguments.program},
-                                            {"tensors", exports.size()}})
-        << "\n";
-  } else {
-    out << fmt::format("{}: {} of {}\n", arguments.out,
-                       counted(static_cast<int64_t>(exports.size()), "tensor"), reader.path());
-  }
+  print_result(out, arguments.json,
+               {{"path", arguments.out},
+                {"checkpoint", reader.path()},
+                {"program", arguments.program},
+                {"tensors", exports.size()}},
+               fmt::format("{}: {} of {}\n", arguments.out, counted(std::ssize(exports), "tensor"),
+                           reader.path()));
   return ExitCode::kOk;
 }
 

@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "launch/convert/folded_weights.h"
 #include "launch/convert/import.h"
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
+#include "launch/job/print_result.h"
 #include "launch/machine/break_even_file.h"
 #include "launch/model/model_weights.h"
 #include "launch/weights/load_weights.h"
 #include "runtime/base/exact_share.h"
-#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"
 #include "sparse/sparse_model.h"
@@ -175,24 +174,22 @@ ExitCode fold(const FoldArguments& arguments, std::ostream& out) {
   const std::string new_pattern(recipe.sparsity->pattern.name());
   write_model_run(recipe, run, folder.working_path());
   folder.commit();
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
-                                            {"checkpoint", reader.path()},
-                                            {"step", manifest.step},
-                                            {"permutations", folded.num_permuted()},
-                                            {"pattern", new_pattern}})
-        << "\n";
-    return ExitCode::kOk;
-  }
-  out << fmt::format("{}: step {} of {}, {} folded into the weights\n", arguments.out,
-                     manifest.step, reader.path(),
-                     counted(static_cast<int64_t>(folded.num_permuted()), "permutation"));
+  std::string text = fmt::format(
+      "{}: step {} of {}, {} folded into the weights\n", arguments.out, manifest.step,
+      reader.path(), counted(static_cast<int64_t>(folded.num_permuted()), "permutation"));
   if (new_pattern != pattern) {
-    out << fmt::format(
+    text += fmt::format(
         "In their order masks are not {} any more: its recipe has sparsity.pattern {}, rule "
         "static\n",
         pattern, new_pattern);
   }
+  print_result(out, arguments.json,
+               {{"path", arguments.out},
+                {"checkpoint", reader.path()},
+                {"step", manifest.step},
+                {"permutations", folded.num_permuted()},
+                {"pattern", new_pattern}},
+               text);
   return ExitCode::kOk;
 }
 

@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <iostream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "launch/data/open_split.h"
 #include "launch/data/recipe_source.h"
+#include "launch/job/print_result.h"
 #include "launch/model/build_model.h"
 #include "launch/recipe/other_data.h"
 #include "launch/recipe/recipe.h"
@@ -20,7 +19,6 @@
 #include "models/formats/weight_format.h"
 #include "parallel/checkpoint/state_list.h"
 #include "runtime/base/build_info.h"
-#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/file_system.h"
 #include "runtime/files/new_folder.h"
@@ -283,17 +281,14 @@ ExitCode import_weights(const ImportArguments& arguments, const Environment& env
   write_model_run(recipe, run, folder.working_path());
   folder.commit();
   const int64_t parameters = count_elements(model.parameters);
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
-                                            {"format", arguments.format},
-                                            {"backbone", recipe.model.backbone.name()},
-                                            {"tensors", sources.size()},
-                                            {"parameters", parameters}})
-        << "\n";
-  } else {
-    out << fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
-                       recipe.model.backbone.name(), parameters, arguments.path);
-  }
+  print_result(out, arguments.json,
+               {{"path", arguments.out},
+                {"format", arguments.format},
+                {"backbone", recipe.model.backbone.name()},
+                {"tensors", sources.size()},
+                {"parameters", parameters}},
+               fmt::format("{}: {}, {} parameters, from {}\n", arguments.out,
+                           recipe.model.backbone.name(), parameters, arguments.path));
   for (const auto& [key, why] : described.assumed_keys) {
     if (!sets(arguments.overrides, key)) std::cerr << fmt::format("note: {}: {}\n", key, why);
   }

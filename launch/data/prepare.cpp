@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "launch/data/data.h"
-#include "runtime/base/text.h"
 #include "runtime/data/shards/tar.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/new_folder.h"

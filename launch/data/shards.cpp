@@ -4,9 +4,8 @@
 
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "runtime/base/json_text.h"
+#include "launch/job/print_result.h"
 #include "runtime/base/text.h"
 #include "runtime/data/shards/shard_index.h"
 #include "runtime/data/shards/verify_shards.h"
@@ -41,37 +40,33 @@ ExitCode pack(const PackArguments& arguments, std::ostream& out) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double mb_per_second = static_cast<double>(packed.bytes) / 1e6 / seconds;
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"path", plan.out},
-                                            {"shards", packed.num_shards},
-                                            {"samples", packed.num_samples},
-                                            {"bytes", packed.bytes},
-                                            {"seconds", seconds},
-                                            {"mb_per_second", mb_per_second}})
-        << "\n";
-  } else {
-    out << fmt::format("{}: {} in {}, {} bytes, {:.1f} MB/s\n", plan.out,
-                       counted(packed.num_samples, "image"), counted(packed.num_shards, "shard"),
-                       packed.bytes, mb_per_second);
-  }
+  print_result(out, arguments.json,
+               {{"path", plan.out},
+                {"shards", packed.num_shards},
+                {"samples", packed.num_samples},
+                {"bytes", packed.bytes},
+                {"seconds", seconds},
+                {"mb_per_second", mb_per_second}},
+               fmt::format("{}: {} in {}, {} bytes, {:.1f} MB/s\n", plan.out,
+                           counted(packed.num_samples, "image"),
+                           counted(packed.num_shards, "shard"), packed.bytes, mb_per_second));
   return ExitCode::kOk;
 }
 
 ExitCode verify_data(const VerifyArguments& arguments, std::ostream& out) {
   const VerifiedShards verified = verify_shards(named_shards(arguments.paths), arguments.decodes);
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"shards", verified.num_shards},
-                                            {"samples", verified.num_samples},
-                                            {"bytes", verified.bytes},
-                                            {"findings", verified.findings}})
-        << "\n";
-  } else {
-    for (const std::string& finding : verified.findings) out << finding << "\n";
-    out << fmt::format(
-        "{}, {}, {} bytes: {}\n", counted(verified.num_shards, "shard"),
-        counted(verified.num_samples, "sample"), verified.bytes,
-        verified.findings.empty() ? "valid" : counted(std::ssize(verified.findings), "finding"));
-  }
+  std::string text;
+  for (const std::string& finding : verified.findings) text += finding + "\n";
+  text += fmt::format(
+      "{}, {}, {} bytes: {}\n", counted(verified.num_shards, "shard"),
+      counted(verified.num_samples, "sample"), verified.bytes,
+      verified.findings.empty() ? "valid" : counted(std::ssize(verified.findings), "finding"));
+  print_result(out, arguments.json,
+               {{"shards", verified.num_shards},
+                {"samples", verified.num_samples},
+                {"bytes", verified.bytes},
+                {"findings", verified.findings}},
+               text);
   if (verified.findings.empty()) return ExitCode::kOk;
   throw DataError(verified.findings.front(),
                   std::ssize(verified.findings) < kMostFindings

@@ -4,10 +4,9 @@
 
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "launch/job/launch_info.h"
-#include "runtime/base/json_text.h"
+#include "launch/job/print_result.h"
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 #include "runtime/files/file_system.h"
@@ -112,21 +111,18 @@ ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
       tokenize_files(arguments.files, *tokenizer, files, arguments.out, options.format.documents);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (arguments.json) {
-    out << json_text(nlohmann::ordered_json{{"path", arguments.out},
-                                            {"tokenizer", info.tokenizer},
-                                            {"vocabulary", info.vocabulary},
-                                            {"tokens", info.num_tokens},
-                                            {"bytes", info.num_bytes},
-                                            {"words", info.num_words},
-                                            {"seconds", seconds}})
-        << "\n";
-  } else {
-    out << fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
-                       arguments.out, info.num_tokens, info.num_bytes, info.num_words,
-                       counted(static_cast<int64_t>(info.sources.size()), "file"),
-                       arguments.tokenizer, seconds);
-  }
+  print_result(
+      out, arguments.json,
+      {{"path", arguments.out},
+       {"tokenizer", info.tokenizer},
+       {"vocabulary", info.vocabulary},
+       {"tokens", info.num_tokens},
+       {"bytes", info.num_bytes},
+       {"words", info.num_words},
+       {"seconds", seconds}},
+      fmt::format("{}: {} tokens of {} bytes and {} words from {}, by {}, in {:.1f} s\n",
+                  arguments.out, info.num_tokens, info.num_bytes, info.num_words,
+                  counted(std::ssize(info.sources), "file"), arguments.tokenizer, seconds));
   return ExitCode::kOk;
 }
 

@@ -13,12 +13,10 @@
 
 #include "launch/evaluate/baseline_evaluation.h"
 #include "launch/evaluate/evaluation.h"
-#include "launch/evaluate/evaluation_images.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/report/sections.h"
 #include "launch/step/session.h"
-#include "launch/weights/open_checkpoint.h"
 #include "moe/moe_layer.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"

@@ -3,7 +3,6 @@
 #include <ostream>
 
 #include "launch/evaluate/evaluation_images.h"
-#include "launch/evaluate/predictions.h"
 #include "launch/weights/open_checkpoint.h"
 #include "runtime/base/error.h"
 

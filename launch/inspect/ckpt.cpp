@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
+#include "launch/job/print_result.h"
 #include "launch/runs/run_folder.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
-#include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/records/metrics.h"
 
@@ -86,9 +85,8 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
       out << json_text(json) << "\n";
     } else {
       out << fmt::format("{}: valid: step {}, {}, {} bytes in {}\n", path, manifest.step,
-                         counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"),
-                         manifest.total_bytes(),
-                         counted(static_cast<int64_t>(manifest.files.size()), "file"));
+                         counted(std::ssize(manifest.tensors), "tensor"), manifest.total_bytes(),
+                         counted(std::ssize(manifest.files), "file"));
     }
     return ExitCode::kOk;
   } catch (const Error& error) {
@@ -144,33 +142,24 @@ ExitCode checkpoint_diff(const CheckpointArguments& arguments, std::ostream& out
   const CheckpointReader a = open_reader(arguments.checkpoint), b = open_reader(other);
   const Json differences = find_differences(a, b);
   const bool are_equal = differences.empty();
-  if (arguments.json) {
-    out << json_text(Json{{"a", a.path()},
-                          {"b", b.path()},
-                          {"equal", are_equal},
-                          {"differences", differences}})
-        << "\n";
-  } else {
-    out << "a: " << a.path() << "\nb: " << b.path() << "\n";
-    for (const Json& item : differences) {
-      out << fmt::format("{}\n  a: {}\n  b: {}\n", item["what"].get<std::string>(),
-                         item["a"].get<std::string>(), item["b"].get<std::string>());
-    }
-    out << (are_equal ? "equal" : fmt::format("{} differences", differences.size())) << "\n";
+  std::string text = "a: " + a.path() + "\nb: " + b.path() + "\n";
+  for (const Json& item : differences) {
+    text += fmt::format("{}\n  a: {}\n  b: {}\n", item["what"].get<std::string>(),
+                        item["a"].get<std::string>(), item["b"].get<std::string>());
   }
+  text += are_equal ? "equal\n" : fmt::format("{} differences\n", differences.size());
+  print_result(
+      out, arguments.json,
+      {{"a", a.path()}, {"b", b.path()}, {"equal", are_equal}, {"differences", differences}}, text);
   return are_equal ? ExitCode::kOk : kDiffers;
 }
 
 ExitCode checkpoint_digest(const CheckpointArguments& arguments, std::ostream& out) {
   const CheckpointReader reader = open_reader(arguments.checkpoint);
   const std::string digest = content_digest(reader);
-  if (arguments.json) {
-    out << json_text(
-               Json{{"path", reader.path()}, {"step", reader.manifest().step}, {"digest", digest}})
-        << "\n";
-  } else {
-    out << digest << "\n";
-  }
+  print_result(out, arguments.json,
+               {{"path", reader.path()}, {"step", reader.manifest().step}, {"digest", digest}},
+               digest + "\n");
   return ExitCode::kOk;
 }
 

@@ -9,7 +9,6 @@
 #include "launch/inspect/sparsity_history.h"
 #include "launch/inspect/sparsity_page.h"
 #include "launch/runs/run_folder.h"
-#include "launch/weights/open_checkpoint.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
 #include "runtime/base/json_text.h"
@@ -128,8 +127,7 @@ ExitCode draw_sparsity(const CheckpointChoice& choice, const std::string& page, 
   out << fmt::format("{}, step {}, pattern {}\n{}", checkpoints.back(), history.steps.back(),
                      history.pattern, sparsity_text(history));
   if (has_page) {
-    out << fmt::format("page: {}, {}\n", page,
-                       counted(static_cast<int64_t>(checkpoints.size()), "checkpoint"));
+    out << fmt::format("page: {}, {}\n", page, counted(std::ssize(checkpoints), "checkpoint"));
   }
   return ExitCode::kOk;
 }

@@ -13,7 +13,6 @@
 #include "launch/job/failure.h"
 #include "launch/job/rank_facts.h"
 #include "launch/machine/break_even_file.h"
-#include "launch/machine/machine_facts.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "sparse/kernels/break_even.h"

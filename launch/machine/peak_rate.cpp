@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <ctime>
-#include <functional>
 #include <string_view>
 #include <vector>
 

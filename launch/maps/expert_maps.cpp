@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "launch/maps/expert_page.h"
-#include "launch/maps/image_maps.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"

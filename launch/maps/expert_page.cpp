@@ -73,7 +73,7 @@ Json region_rows(const RegionTable& regions) {
 }  // namespace
 
 Rgb unit_colour(int64_t unit) {
-  if (unit < static_cast<int64_t>(kUnitColours.size())) {
+  if (unit < std::ssize(kUnitColours)) {
     return kUnitColours[static_cast<size_t>(unit)];
   }
   // Multiples of the golden angle give well separated hues for any number of units.

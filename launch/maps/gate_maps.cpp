@@ -12,7 +12,6 @@
 #include "launch/predict/prompt.h"
 #include "launch/step/session.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "models/causal_backbone.h"
 #include "models/hspmn/token_gate.h"
 #include "runtime/base/json_text.h"
@@ -101,11 +100,10 @@ std::vector<GatedSample> validation_samples(const GatedModel& opened, int64_t nu
   EvalLoader loader(*data.samples,
                     loader_settings(opened.checkpoint.recipe, data, opened.checkpoint.grid));
   std::vector<GatedSample> samples;
-  while (static_cast<int64_t>(samples.size()) < num_samples) {
+  while (std::ssize(samples) < num_samples) {
     const std::optional<Batch> batch = loader.next();
     if (!batch) break;
-    const int64_t wanted =
-        std::min(batch->token_bS.size(0), num_samples - static_cast<int64_t>(samples.size()));
+    const int64_t wanted = std::min(batch->token_bS.size(0), num_samples - std::ssize(samples));
     for (GatedSample& sample : run_gates(opened, *batch, wanted, has_labels)) {
       sample.name = fmt::format("Validation sample {}", samples.size());
       samples.push_back(std::move(sample));

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "launch/data/recipe_source.h"
-#include "launch/pages/picture.h"
 #include "launch/step/session.h"
 #include "runtime/data/loader/loader.h"
 

@@ -205,22 +205,15 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
 }
 
-/// Puts `text` in place of each `mark`.
-void replace(const std::string& mark, const std::string& text, std::string& lines) {
-  for (std::size_t at; (at = lines.find(mark)) != std::string::npos;) {
-    lines.replace(at, mark.size(), text);
-  }
-}
-
-/// Puts the size of the images in place of the marks of PhotographOptions::kLines.
+/// Puts the size of the images in place of the marks of photograph_sketch.
 void replace_image_marks(const RecipePlan& plan, std::string& lines) {
   if (!plan.is_of_images()) return;
   const bool is_large = plan.has_large_images();
   const int64_t size = plan.image_size(), side = plan.found.shorter_side;
   const std::string reason = fmt::format("   # shorter side of the images: {} pixels", side);
-  replace("{image_size}", std::to_string(size) + (side > 0 ? reason : ""), lines);
-  replace("{least_area}", is_large ? "0.08" : "0.5", lines);
-  replace("{resize}", std::to_string(is_large ? size * 8 / 7 : size), lines);
+  lines = replaced(lines, "{image_size}", std::to_string(size) + (side > 0 ? reason : ""));
+  lines = replaced(lines, "{least_area}", is_large ? "0.08" : "0.5");
+  lines = replaced(lines, "{resize}", std::to_string(is_large ? size * 8 / 7 : size));
 }
 
 /// How many keys each attention expert attends to: `{k: 8}, {k: 16}`.
@@ -276,10 +269,10 @@ std::string model_section(const RecipePlan& plan) {
     lines +=
         "  moe:                           # in every second block of the last half\n    {stage}\n";
   }
-  replace("{patch}", plan.has_large_images() ? "16" : "4", lines);
-  replace("{top_k}", top_k_experts(plan.experts), lines);
+  lines = replaced(lines, "{patch}", plan.has_large_images() ? "16" : "4");
+  lines = replaced(lines, "{top_k}", top_k_experts(plan.experts));
   for (const std::string indent : {"    ", "      "}) {
-    replace("\n" + indent + "{stage}\n", "\n" + moe_stage(plan, indent), lines);
+    lines = replaced(lines, "\n" + indent + "{stage}\n", "\n" + moe_stage(plan, indent));
   }
   return fmt::format("model:\n  backbone: {}\n{}", plan.backbone.name, lines);
 }

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "launch/pages/page_template.h"
 #include "runtime/base/build_info.h"
 #include "runtime/base/json_text.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -188,10 +187,7 @@ std::string Page::html() const {
   data["figures"] = figures;
   data["palettes"] = palettes();
   // Within a script element only a "<" could end it.
-  std::string text = json_text(data);
-  for (size_t at = text.find('<'); at != text.npos; at = text.find('<', at)) {
-    text.replace(at, 1, "\\u003c");
-  }
+  const std::string text = replaced(json_text(data), "<", "\\u003c");
   const std::string title = xml_text(title_);
   std::string_view rest = page_template();
   std::string html;

@@ -10,8 +10,6 @@
 #include "launch/data/recipe_source.h"
 #include "launch/job/failure.h"
 #include "launch/predict/prompt.h"
-#include "launch/weights/load_weights.h"
-#include "launch/weights/open_checkpoint.h"
 #include "models/text_generation.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"

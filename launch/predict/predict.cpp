@@ -15,7 +15,6 @@
 #include "launch/job/failure.h"
 #include "launch/pages/picture.h"
 #include "launch/predict/prompt.h"
-#include "launch/weights/load_weights.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/json_text.h"
 #include "runtime/data/images/image_file.h"

@@ -15,7 +15,7 @@ namespace {
 
 /// True if a path stays below the folder it is appended to, and names something there.
 bool stays_below(const std::filesystem::path& path) {
-  return path.is_relative() && std::none_of(path.begin(), path.end(), [](const auto& part) {
+  return path.is_relative() && std::ranges::none_of(path, [](const auto& part) {
            return part.empty() || part == "." || part == "..";
          });
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -72,11 +71,6 @@ std::vector<fs::path> recipe_files(const std::string& folder) {
   }
   std::ranges::sort(files);
   return files;
-}
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
 }
 
 /// The path as the user would type it from here.

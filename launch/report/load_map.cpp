@@ -141,9 +141,8 @@ LoadScale::LoadScale(const std::vector<std::vector<HeatRow>>& layers) : limit_(k
       static_cast<size_t>(std::ceil(kShareWithin * static_cast<double>(distance.size() - 1)));
   const auto within = distance.begin() + static_cast<std::ptrdiff_t>(place);
   std::nth_element(distance.begin(), within, distance.end());
-  const auto enough = std::find_if(kLimits.begin(), kLimits.end(), [&](double limit) {
-    return std::log2(limit) >= *within - 1e-9;
-  });
+  const auto enough = std::ranges::find_if(
+      kLimits, [&](double limit) { return std::log2(limit) >= *within - 1e-9; });
   if (enough != kLimits.end()) limit_ = *enough;
 }
 

@@ -31,7 +31,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
   if (!fs::is_directory(folder)) return entries;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) entries.push_back(entry);
-  std::sort(entries.begin(), entries.end());
+  std::ranges::sort(entries);
   return entries;
 }
 
@@ -180,7 +180,7 @@ std::string decide(Communicator& world, const std::function<std::string()>& work
 }  // namespace
 
 bool is_run_file(const std::string& name) {
-  return std::any_of(kFiles.begin(), kFiles.end(), [&name](const std::string& file) {
+  return std::ranges::any_of(kFiles, [&name](const std::string& file) {
     return name == file || is_temporary_of(file, name) ||
            name.starts_with(file + std::string(kAttempt));
   });

@@ -203,7 +203,7 @@ void RunLock::write_owner() {
   const std::string text = options_.self().text();
   const bool emptied = ::ftruncate(file_, 0) == 0;
   const int64_t written = emptied ? files_.write(file_, text.data(), text.size()) : -errno;
-  if (written == static_cast<int64_t>(text.size()) && files_.sync(file_) == 0) return;
+  if (written == std::ssize(text) && files_.sync(file_) == 0) return;
   files_.remove_file(path_);
   files_.close(file_);
   throw StorageError(

@@ -23,7 +23,7 @@ std::vector<std::string> columns_with(const std::vector<std::string>& metrics) {
       "data_wait",   "all_to_all_ms", "memory_bytes", "moe_load_max",
       "moe_dropped", "seconds"};
   for (const std::string& metric : metrics) {
-    if (std::find(columns.begin(), columns.end(), metric) == columns.end()) {
+    if (std::ranges::find(columns, metric) == columns.end()) {
       columns.push_back(metric);
     }
   }

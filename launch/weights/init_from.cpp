@@ -12,7 +12,6 @@
 #include "launch/model/model_weights.h"
 #include "launch/recipe/resume_rules.h"
 #include "launch/weights/load_weights.h"
-#include "launch/weights/taken_sparse_state.h"
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
 #include "parallel/checkpoint/checkpoint_load.h"
@@ -143,12 +142,10 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
   });
   load_tensors(checkpoint, manifest, std::move(found.taken), world, raw_weights);
   on_every_rank(world, [&] { sparse.tensors_loaded(); });
-  std::string report =
-      fmt::format(": {} taken", counted(static_cast<int64_t>(taken.size()), "weight"));
+  std::string report = fmt::format(": {} taken", counted(std::ssize(taken), "weight"));
   if (!random.empty()) {
-    report +=
-        fmt::format(", {} with random values: {}",
-                    counted(static_cast<int64_t>(random.size()), "weight"), list_some(random));
+    report += fmt::format(", {} with random values: {}", counted(std::ssize(random), "weight"),
+                          list_some(random));
   }
   return report;
 }

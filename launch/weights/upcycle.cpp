@@ -7,7 +7,6 @@
 #include <memory>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"

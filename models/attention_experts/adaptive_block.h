@@ -14,7 +14,6 @@
 #include "models/kernels/layer_norm.h"
 #include "runtime/module/linear.h"
 #include "runtime/module/module.h"
-#include "runtime/options/config.h"
 
 // B images  N tokens  D width
 namespace shoal {

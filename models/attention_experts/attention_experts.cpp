@@ -38,7 +38,7 @@ namespace {
 std::shared_ptr<Router> bare_router(const AttentionExpertsOptions& options) {
   Router::Context context;
   context.width = 1;
-  context.num_units = static_cast<int64_t>(options.experts.size());
+  context.num_units = std::ssize(options.experts);
   context.tensor_options = torch::TensorOptions().device(torch::kMeta);
   return Registry<Router>::create(options.router, context);
 }
@@ -180,7 +180,7 @@ std::vector<int64_t> rows_of_experts(const std::vector<TopKPart>& experts) {
 AttentionExperts::AttentionExperts(const AttentionExpertsOptions& options, const Sizes& sizes,
                                    const std::string& path, const BuildContext& context)
     : MoeStage(path), options_(options), sizes_(sizes), grid_(context.grid) {
-  const auto num_experts = static_cast<int64_t>(options.experts.size());
+  const auto num_experts = std::ssize(options.experts);
   std::vector<double> cost_U;
   for (int64_t e = 0; e < num_experts; ++e) {
     if (options.experts[static_cast<size_t>(e)].keys_of(sizes.grid) < 1) {

@@ -74,10 +74,10 @@ ImageExchange::ImageExchange(Layout layout)
     : placement_(layout.placement),
       images_of_rank_(std::move(layout.images_of_rank)),
       expert_(&layout.expert) {
-  TORCH_CHECK(placement_.num_ranks() == expert_->size() &&
-                  static_cast<int64_t>(images_of_rank_.size()) == expert_->size(),
-              "images: units are placed on ", placement_.num_ranks(), " ranks, images on ",
-              images_of_rank_.size(), ", the group has ", expert_->size());
+  TORCH_CHECK(
+      placement_.num_ranks() == expert_->size() && std::ssize(images_of_rank_) == expert_->size(),
+      "images: units are placed on ", placement_.num_ranks(), " ranks, images on ",
+      images_of_rank_.size(), ", the group has ", expert_->size());
 }
 
 ImageExchange::ImageExchange(const torch::Tensor& is_routed_bUN, Layout layout)

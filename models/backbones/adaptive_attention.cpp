@@ -66,9 +66,7 @@ void AdaptiveAttention::list_products(double /*rows*/, ProductList& list) const 
   if (norm_) list.visit(*norm_, tokens);
 }
 
-namespace {
 const Registration<Backbone, AdaptiveAttention> registered_adaptive_attention{
     "adaptive_attention", "Transformer whose attention is a mixture of top-k attention experts"};
-}
 
 }  // namespace shoal

@@ -73,7 +73,7 @@ class ConvNext : public Backbone, public CountsProducts {
         problems.add("depths", fmt::format("must name at most {} blocks in all, got {}",
                                            kMostBlocks, depth()));
       }
-      const int64_t hidden = expansion * *std::max_element(widths.begin(), widths.end());
+      const int64_t hidden = expansion * *std::ranges::max_element(widths);
       if (static_cast<double>(hidden) > kMostWidth) {
         problems.add("expansion",
                      fmt::format("makes a hidden width of {}, which must be at most {}", hidden,

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <utility>
 
 #include "runtime/base/integers.h"
 #include "runtime/options/automatic_values.h"
@@ -115,10 +114,8 @@ torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& po
   return drop_embedding_.forward(x_bSC.to(compute_dtype_), step);
 }
 
-namespace {
 const AutomaticValues<Gpt2::Options> automatic_gpt2_values(ResolvedOn::kComparison);
 const Registration<Backbone, Gpt2> registered_gpt2{
     "gpt2", "GPT-2 and later decoders of language models, dense or with experts"};
-}  // namespace
 
 }  // namespace shoal

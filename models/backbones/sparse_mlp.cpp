@@ -1,22 +1,21 @@
 #include "models/backbones/sparse_mlp.h"
 
 #include "models/blocks/recompute.h"
-#include "models/vision/sparse_mlp_block.h"
 #include "runtime/options/automatic_values.h"
 #include "runtime/options/automatic_width.h"
 
 // b images on this rank  S tokens  C width
 namespace shoal {
 
+void MixerOptions::validate(Problems& problems) const {
+  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+}
+
 void SparseMlp::Options::validate(Problems& problems) const {
   if (sparse_blocks > 0 && sparse.rescale && !sparse.width && width % 2 != 0) {
     problems.add("sparse.width", "must be set where width is odd");
   }
-  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
-}
-
-void Mixer::Options::validate(Problems& problems) const {
-  check_automatic_width("channel_hidden", channel_hidden, channel_hidden_width(), width, problems);
+  MixerOptions::validate(problems);
 }
 
 SparseMlp::SparseMlp(const Options& options, const Context& context, std::string_view name)
@@ -59,12 +58,10 @@ ModelOutput SparseMlp::forward(const ModelInput& input, const StepContext& step)
   return output;
 }
 
-namespace {
 const AutomaticValues<SparseMlp::Options> automatic_sparse_mlp_widths(ResolvedOn::kComparison);
 const Registration<Backbone, SparseMlp> registered_sparse_mlp{
     "sparse_mlp", "all-MLP model with MoE layers for token and channel mixing"};
 const AutomaticValues<Mixer::Options> automatic_mixer_widths(ResolvedOn::kComparison);
 const Registration<Backbone, Mixer> registered_mixer{"mixer", "MLP-Mixer"};
-}  // namespace
 
 }  // namespace shoal

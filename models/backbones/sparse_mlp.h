@@ -27,8 +27,24 @@ enum class Positions { kLast, kFirst };
 template <>
 inline constexpr std::array kEnumWords<Positions>{"last", "first"};
 
-/// The token-mixing width D_S of the paper's Mixers: half the model's width, at least 1.
-constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; }
+/// Options of models of Mixer blocks, which mix tokens by one MLP and channels by another.
+struct MixerOptions {
+  int64_t patch = 16;
+  int64_t width = 768;
+  std::optional<int64_t> token_hidden, channel_hidden;
+  Gelu gelu = Gelu::kErf;
+
+  /// D_S, of the MLPs over tokens; in the paper's Mixers half the model's width, at least 1.
+  int64_t token_hidden_width() const { return token_hidden.value_or(width > 1 ? width / 2 : 1); }
+  /// D_C, of the MLPs over channels.
+  int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
+  void validate(Problems& problems) const;
+  /// Replaces `auto` widths by numbers, so that equal recipes compare equal.
+  void resolve() {
+    token_hidden = token_hidden_width();
+    channel_hidden = channel_hidden_width();
+  }
+};
 
 /// Sparse-MLP, an all-MLP image backbone without its classifier: patch embedding, dense (Mixer)
 /// blocks, sparse blocks (MoE layers over tokens and over channels), norm, mean over tokens.
@@ -36,15 +52,11 @@ constexpr int64_t half_width(int64_t width) { return width > 1 ? width / 2 : 1; 
 /// 3, table 8. Defaults are Sparse-B's; MoE layers have the defaults of MoeOptions.
 class SparseMlp : public Backbone, public CountsProducts {
  public:
-  struct Options {
-    int64_t patch = 16;
-    int64_t width = 768;
+  struct Options : MixerOptions {
     int64_t dense_blocks = 10;
-    std::optional<int64_t> token_hidden, channel_hidden;
     int64_t sparse_blocks = 2;
     Positions positions = Positions::kLast;
     SparseOptions sparse;
-    Gelu gelu = Gelu::kErf;
 
     static constexpr auto fields() {
       return std::tuple{field("patch", &Options::patch, "side of a patch", in_range(1, kMostWidth),
@@ -65,13 +77,6 @@ class SparseMlp : public Backbone, public CountsProducts {
                         field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
     }
     void validate(Problems& problems) const;
-    int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
-    int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// Replaces `auto` widths by numbers, so that equal recipes compare equal.
-    void resolve() {
-      token_hidden = token_hidden_width();
-      channel_hidden = channel_hidden_width();
-    }
   };
 
   /// What `shoal new` writes into a starter recipe, with {patch} and {stage} filled in. kMust: the
@@ -119,12 +124,8 @@ class SparseMlp : public Backbone, public CountsProducts {
 /// without MoE layers. Source: Tolstikhin et al. 2021. Defaults are Mixer-B/16's.
 class Mixer : public SparseMlp {
  public:
-  struct Options {
-    int64_t patch = 16;
-    int64_t width = 768;
+  struct Options : MixerOptions {
     int64_t depth = 12;
-    std::optional<int64_t> token_hidden, channel_hidden;
-    Gelu gelu = Gelu::kErf;
 
     static constexpr auto fields() {
       return std::tuple{
@@ -138,14 +139,6 @@ class Mixer : public SparseMlp {
                 "MLP_C dim D_C; auto: 4 times the width", in_range(1, kMostWidth),
                 unset_word("auto")),
           field("gelu", &Options::gelu, "exact (timm) or tanh approximation (flax)")};
-    }
-    void validate(Problems& problems) const;
-    int64_t token_hidden_width() const { return token_hidden.value_or(half_width(width)); }
-    int64_t channel_hidden_width() const { return channel_hidden.value_or(4 * width); }
-    /// Replaces `auto` widths by numbers, so that equal recipes compare equal.
-    void resolve() {
-      token_hidden = token_hidden_width();
-      channel_hidden = channel_hidden_width();
     }
   };
 
@@ -163,14 +156,8 @@ class Mixer : public SparseMlp {
           "  channel_hidden: 512            # of MLPs over channels, 4 times the width\n"};
 
   Mixer(const Options& options, const Context& context)
-      : SparseMlp({.patch = options.patch,
-                   .width = options.width,
-                   .dense_blocks = options.depth,
-                   .token_hidden = options.token_hidden,
-                   .channel_hidden = options.channel_hidden,
-                   .sparse_blocks = 0,
-                   .sparse = {},
-                   .gelu = options.gelu},
+      : SparseMlp({options, /*dense_blocks=*/options.depth, /*sparse_blocks=*/0, Positions::kLast,
+                   /*sparse=*/{}},
                   context, "mixer") {}
 };
 

@@ -107,10 +107,8 @@ void Vit::list_products(double /*rows*/, ProductList& list) const {
   list.visit(*norm_, tokens);
 }
 
-namespace {
 const AutomaticValues<Vit::Options> automatic_vit_widths(ResolvedOn::kComparison);
 const Registration<Backbone, Vit> registered_vit{
     "vit", "Vision Transformer, dense, with experts or with Nexus layers"};
-}  // namespace
 
 }  // namespace shoal

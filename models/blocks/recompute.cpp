@@ -76,8 +76,8 @@ variable_list gradients_of(const variable_list& outputs, const variable_list& gr
                             /*create_graph=*/false, /*allow_unused=*/true);
   variable_list result(inputs.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
-    const auto input = std::find_if(inputs.begin(), inputs.end(),
-                                    [&](const auto& known) { return known.is_same(leaves[i]); });
+    const auto input =
+        std::ranges::find_if(inputs, [&](const auto& known) { return known.is_same(leaves[i]); });
     if (input != inputs.end()) {
       result[static_cast<size_t>(input - inputs.begin())] = of_leaves[i];
     } else {

@@ -8,8 +8,7 @@ namespace shoal {
 
 DecodeStep::DecodeStep(const KeyValueCache& cache, const NewTokens& tokens)
     : begin_b_(cache.length_b), count_b_(tokens.count_b) {
-  TORCH_CHECK(tokens.token_bS.dim() == 2 &&
-                  tokens.token_bS.size(0) == static_cast<int64_t>(begin_b_.size()),
+  TORCH_CHECK(tokens.token_bS.dim() == 2 && tokens.token_bS.size(0) == std::ssize(begin_b_),
               "decode: tokens are ", tokens.token_bS.sizes(), ", the cache has ", begin_b_.size(),
               " sequences");
   const int64_t new_tokens = tokens.token_bS.size(1);

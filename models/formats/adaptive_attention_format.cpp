@@ -166,7 +166,7 @@ class AdaptiveAttentionFormat : public WeightFormat {
              {"patch_size", model.patch},
              {"embed_dim", model.width},
              {"depth", model.depth},
-             {"num_experts", static_cast<int64_t>(model.attention->experts.size())}}};
+             {"num_experts", std::ssize(model.attention->experts)}}};
   }
 
   /// Shoal stores [in, out], since the experts of a layer are stacked.

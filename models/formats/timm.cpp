@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "runtime/data/class_options.h"
 
@@ -46,7 +45,7 @@ void check_model_args(const ForeignConfig& config, const std::vector<std::string
                       Mistakes& mistakes) {
   const ForeignConfig arguments = config.section("model_args");
   for (const std::string& key : arguments.keys()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (std::ranges::find(known, key) != known.end()) continue;
     mistakes.add(
         fmt::format("{} ({}) is not supported", arguments.place(key), arguments.written(key)));
   }

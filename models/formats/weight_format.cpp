@@ -25,7 +25,7 @@ torch::Tensor cast(const torch::Tensor& value, torch::Dtype dtype, const std::st
 
 std::vector<int64_t> WeightName::shape_of_theirs(std::vector<int64_t> shape_of_ours) const {
   if (!shape.empty()) return shape;
-  if (is_transposed) std::reverse(shape_of_ours.begin(), shape_of_ours.end());
+  if (is_transposed) std::ranges::reverse(shape_of_ours);
   return shape_of_ours;
 }
 

@@ -3,8 +3,6 @@
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
 
-#include <cmath>
-
 namespace shoal {
 namespace {
 

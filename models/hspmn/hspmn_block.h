@@ -10,7 +10,6 @@
 #include "models/hspmn/sparse_attention.h"
 #include "models/hspmn/token_gate.h"
 #include "models/kernels/layer_norm.h"
-#include "runtime/module/module.h"
 #include "runtime/module/products.h"
 
 // b sequences  S tokens  C width

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/hspmn/gate_math.h"
-#include "parallel/comm/collectives.h"
 #include "runtime/device/device_copy.h"
 #include "runtime/device/real_types.h"
 #include "runtime/random/random.h"

@@ -39,11 +39,9 @@ template <class Scratch, class Body>
 void for_each_by_cost(const std::vector<int64_t>& costs, const Body& body) {
   std::vector<size_t> order(costs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t i, size_t j) { return costs[i] > costs[j]; });
+  std::ranges::stable_sort(order, [&](size_t i, size_t j) { return costs[i] > costs[j]; });
   std::atomic<size_t> next{0};
-  const int64_t threads =
-      std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(order.size()));
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), std::ssize(order));
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
     Scratch scratch;
     for (size_t i = next++; i < order.size(); i = next++) body(order[i], scratch);

@@ -136,9 +136,7 @@ std::vector<Metric> Classify::metrics(const std::vector<NamedSum>& totals) const
   return metrics;
 }
 
-namespace {
 const Registration<Task, Classify> registered_classify{"classify",
                                                        "classification of images and sequences"};
-}  // namespace
 
 }  // namespace shoal

@@ -58,34 +58,26 @@ class ConfigError : public Error {
   std::vector<std::string> lines_;
 };
 
-/// A data file is missing or wrong. Names the file and the record.
-class DataError : public Error {
+/// An error that always has the same exit code.
+template <ExitCode kCode>
+class ErrorOf : public Error {
  public:
-  explicit DataError(const std::string& what, std::string hint = "")
-      : Error(ExitCode::kData, what, std::move(hint)) {}
+  explicit ErrorOf(const std::string& what, std::string hint = "")
+      : Error(kCode, what, std::move(hint)) {}
 };
+
+/// A data file is missing or wrong. Names the file and the record.
+using DataError = ErrorOf<ExitCode::kData>;
 
 /// A collective failed. Names the call, the rank and the library's text.
-class CommError : public Error {
- public:
-  explicit CommError(const std::string& what, std::string hint = "")
-      : Error(ExitCode::kInternal, what, std::move(hint)) {}
-};
+using CommError = ErrorOf<ExitCode::kInternal>;
 
 /// A checkpoint is damaged, missing or too new. Names the file, tensor and byte range.
-class CheckpointError : public Error {
- public:
-  explicit CheckpointError(const std::string& what, std::string hint = "")
-      : Error(ExitCode::kCheckpoint, what, std::move(hint)) {}
-};
+using CheckpointError = ErrorOf<ExitCode::kCheckpoint>;
 
 /// Reading or writing a file, also of a checkpoint, failed (I/O error, disk full). Names the path
 /// and the system's text; for writes also the bytes needed and free.
-class StorageError : public Error {
- public:
-  explicit StorageError(const std::string& what, std::string hint = "")
-      : Error(ExitCode::kStorage, what, std::move(hint)) {}
-};
+using StorageError = ErrorOf<ExitCode::kStorage>;
 
 /// Throws Error (exit 2): `what` 'word', with the nearest of the `known` words, or else all of
 /// them.

@@ -28,6 +28,12 @@ bool has_control_character(std::string_view text);
 /// The text in quotes for messages: at most 80 bytes, those that are not printable ASCII as '?'.
 std::string quoted_excerpt(std::string_view text);
 
+/// The text with `by` in place of each `what`.
+std::string replaced(std::string text, std::string_view what, std::string_view by);
+
+/// The text with small letters in place of the capitals of ASCII.
+std::string lower_case(std::string_view text);
+
 /// The number >= 0 that the digits of `text` are; nullopt for any other text, or above 2^63 - 1.
 std::optional<int64_t> parse_digits(std::string_view text, int base = 10);
 

@@ -18,9 +18,9 @@ const std::vector<double>& pick(const std::optional<std::vector<double>>& set,
                                 const std::vector<double>& source, int64_t channels,
                                 const char* key) {
   const std::vector<double>& values = set ? *set : source;
-  if (static_cast<int64_t>(values.size()) == channels) return values;
+  if (std::ssize(values) == channels) return values;
   throw ConfigError(std::string("data.normalise.") + key + ": " +
-                    counted(static_cast<int64_t>(values.size()), "value") + " for images of " +
+                    counted(std::ssize(values), "value") + " for images of " +
                     counted(channels, "channel"));
 }
 
@@ -64,7 +64,7 @@ void shift(EditedImage& image, AugmentDraw& draw) {
   if (down == 0 && right == 0) return;
   const ImageShape shape = image.shape;
   uint8_t* shifted = image.second_image();
-  std::fill(image.scratch.begin(), image.scratch.end(), uint8_t{0});
+  std::ranges::fill(image.scratch, uint8_t{0});
   const int64_t from = std::clamp<int64_t>(-right, 0, shape.width);
   const int64_t to = std::clamp<int64_t>(shape.width - right, from, shape.width);
   for (int64_t channel = 0; channel < shape.channels; ++channel) {

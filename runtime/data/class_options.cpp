@@ -11,11 +11,8 @@
 #include "runtime/options/automatic_values.h"
 
 namespace shoal {
-namespace {
 
 const AutomaticValues<ClassOptions> automatic_class_options;
-
-}  // namespace
 
 std::optional<std::string> unfit_name(std::vector<std::string> names) {
   std::ranges::sort(names);

@@ -80,7 +80,7 @@ SHOAL_INLINE void add_up(const WeightedLines& in, int64_t lanes, uint8_t* out) {
 /// Lines of `length` bytes, [needed, length] -> [outputs, length].
 SHOAL_CPU_CLONES void filter_lines(const AxisFilter& filter, int64_t length, const uint8_t* in,
                                    uint8_t* out) {
-  const auto outputs = static_cast<int64_t>(filter.first.size());
+  const auto outputs = std::ssize(filter.first);
   const int64_t *first = filter.first.data(), *count = filter.count.data();
   for (int64_t i = 0; i < outputs; ++i, out += length) {
     WeightedLines lines{in + first[i] * length, length, filter.weight.data() + i * filter.taps,
@@ -147,11 +147,10 @@ std::vector<uint8_t> resized_rows(const Plane& plane, const AxisFilter& filter, 
 
 std::vector<uint8_t> cropped(const std::vector<uint8_t>& pixel_CHW, ImageShape image,
                              const CropPlan& plan, int64_t size) {
-  TORCH_CHECK(static_cast<int64_t>(pixel_CHW.size()) == image.bytes() && plan.top >= 0 &&
-                  plan.left >= 0 && plan.height > 0 && plan.width > 0 &&
-                  plan.top + plan.height <= image.height && plan.left + plan.width <= image.width &&
-                  plan.square_top >= 0 && plan.square_left >= 0 &&
-                  plan.square_top + size <= plan.resized_height &&
+  TORCH_CHECK(std::ssize(pixel_CHW) == image.bytes() && plan.top >= 0 && plan.left >= 0 &&
+                  plan.height > 0 && plan.width > 0 && plan.top + plan.height <= image.height &&
+                  plan.left + plan.width <= image.width && plan.square_top >= 0 &&
+                  plan.square_left >= 0 && plan.square_top + size <= plan.resized_height &&
                   plan.square_left + size <= plan.resized_width,
               "the crop reaches beyond an image of ", image.height, " x ", image.width);
   const AxisFilter across = bilinear(plan.width, plan.resized_width, plan.square_left, size);

@@ -51,7 +51,7 @@ void refuse_repeated(const std::vector<std::string>& train, const std::vector<st
 void refuse_shared(const std::vector<std::string>& train, const std::vector<std::string>& valid,
                    Problems& problems, std::string_view key) {
   for (const std::string& path : valid) {
-    if (std::find(train.begin(), train.end(), path) == train.end()) continue;
+    if (std::ranges::find(train, path) == train.end()) continue;
     problems.add(fmt::format("valid.{}", key),
                  fmt::format("{} is trained on as well; set train.{} without it", path, key));
   }

@@ -46,7 +46,7 @@ void TransformChain::apply(EditedImage& image, const SampleView& view) const {
 
 void require_views(const std::vector<TransformOptions>& options, int64_t num_views) {
   for (size_t i = 0; i < options.size(); ++i) {
-    const auto found = static_cast<int64_t>(options[i].probability.views.size());
+    const auto found = std::ssize(options[i].probability.views);
     if (found == 0 || found == num_views) continue;
     throw ConfigError(fmt::format("{}.probability.views: {} for {} of a training image",
                                   path_of_entry(i), counted(found, "number"),

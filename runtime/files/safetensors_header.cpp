@@ -189,7 +189,7 @@ std::string check_layout(std::vector<SafetensorsEntry>& entries, uint64_t data_b
                          entry.begin, entry.end);
     }
   }
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(entries, [](const auto& a, const auto& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   uint64_t place = 0;
@@ -213,7 +213,7 @@ std::string find_duplicate(const std::vector<SafetensorsEntry>& entries) {
   std::vector<std::string_view> names(entries.size());
   std::transform(entries.begin(), entries.end(), names.begin(),
                  [](const SafetensorsEntry& entry) { return std::string_view(entry.name); });
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return "";
   return fmt::format("the tensor '{}' appears twice", shorten(std::string(*twice)));

@@ -148,7 +148,7 @@ std::vector<std::string> UntrustedFolder::names() const {
     return errno == 0 ? 0 : -1;
   });
   if (failed < 0) refuse(fmt::format("folder '{}'", path_), errno);
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 

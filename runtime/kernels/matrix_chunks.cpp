@@ -13,14 +13,14 @@ MatrixChunks::MatrixChunks(at::TensorList tensors, at::IntArrayRef num_matrices,
     const int64_t count = num_matrices.empty() ? 1 : num_matrices[i];
     const int64_t per_matrix = count > 0 ? tensors[i].numel() / count : 0;
     for (int64_t matrix = 0; matrix < count; ++matrix) {
-      const auto index = static_cast<int64_t>(first_chunk_.size()) - 1;
+      const auto index = std::ssize(first_chunk_) - 1;
       for (int64_t done = 0; done < per_matrix; done += chunk_elements) {
         const int64_t size = std::min(chunk_elements, per_matrix - done);
         chunks_.push_back(
             {static_cast<int64_t>(i), index, matrix * per_matrix + done, size, offset});
         offset += size;
       }
-      first_chunk_.push_back(static_cast<int64_t>(chunks_.size()));
+      first_chunk_.push_back(std::ssize(chunks_));
     }
   }
 }

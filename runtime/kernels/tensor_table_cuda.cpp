@@ -32,10 +32,10 @@ ValueType type_of(const torch::Tensor& tensor) {
 TensorTable make_tensor_table(at::ArrayRef<at::TensorList> lists, at::IntArrayRef num_matrices) {
   const at::TensorList tensors = lists[0];
   const MatrixChunks cut(tensors, num_matrices, kChunkElements);
-  const auto num_tensors = static_cast<int64_t>(tensors.size());
-  const auto num_firsts = static_cast<int64_t>(cut.first_chunk().size());
-  const auto num_chunks = static_cast<int64_t>(cut.size());
-  const int64_t num_pointers = static_cast<int64_t>(lists.size()) * num_tensors;
+  const auto num_tensors = std::ssize(tensors);
+  const auto num_firsts = std::ssize(cut.first_chunk());
+  const auto num_chunks = std::ssize(cut);
+  const int64_t num_pointers = std::ssize(lists) * num_tensors;
   const int64_t types_at = num_pointers, firsts_at = types_at + num_tensors;
   const int64_t chunks_at = firsts_at + num_firsts;
   const torch::Tensor host = torch::empty({chunks_at + 5 * num_chunks},

@@ -60,7 +60,7 @@ torch::Tensor ModuleBase::add_stacked_parameter(const std::string& name, at::Int
                                                 const torch::TensorOptions& options,
                                                 const Init& init,
                                                 const std::vector<int64_t>& unit_ids) {
-  std::vector<int64_t> stacked{static_cast<int64_t>(unit_ids.size())};
+  std::vector<int64_t> stacked{std::ssize(unit_ids)};
   stacked.insert(stacked.end(), sizes.begin(), sizes.end());
   return add({name, init, unit_ids, true}, stacked, options);
 }

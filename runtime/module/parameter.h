@@ -55,7 +55,7 @@ struct Parameter {
   /// Number of dimensions of one matrix, without a stack's. By default, weight decay and trust
   /// ratios apply only if it is 2 or more.
   int64_t matrix_dims() const {
-    return piece ? static_cast<int64_t>(piece->sizes.size()) : tensor.dim() - stacked_dims;
+    return piece ? std::ssize(piece->sizes) : tensor.dim() - stacked_dims;
   }
   /// True if the piece does not cover the whole matrix.
   bool is_cut() const { return piece && tensor.numel() < c10::multiply_integers(piece->sizes); }

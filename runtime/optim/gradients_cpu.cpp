@@ -44,7 +44,7 @@ at::Tensor square_sums_cpu(at::TensorList tensors) {
                    ? square_sum(tensor.const_data_ptr<double>() + chunks[i].begin, chunks[i].size)
                    : square_sum(tensor.const_data_ptr<float>() + chunks[i].begin, chunks[i].size);
   });
-  at::Tensor sums = at::zeros({static_cast<int64_t>(tensors.size())}, at::kDouble);
+  at::Tensor sums = at::zeros({std::ssize(tensors)}, at::kDouble);
   double* sum = sums.mutable_data_ptr<double>();
   for (size_t i = 0; i < chunks.size(); ++i) sum[chunks[i].tensor] += parts[i];
   return sums;

@@ -16,7 +16,7 @@ at::Tensor square_sums_cuda(at::TensorList tensors) {
   const TensorTable table = make_tensor_table({tensors});
   const torch::TensorOptions doubles = tensors[0].options().dtype(at::kDouble);
   const at::Tensor parts = torch::empty({table.chunks.num_chunks}, doubles);
-  at::Tensor sums = torch::empty({static_cast<int64_t>(tensors.size())}, doubles);
+  at::Tensor sums = torch::empty({std::ssize(tensors)}, doubles);
   launch_square_sums(table.chunks, parts.data_ptr<double>(), sums.data_ptr<double>(),
                      current_stream());
   C10_CUDA_KERNEL_LAUNCH_CHECK();

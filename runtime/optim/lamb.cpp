@@ -24,12 +24,9 @@ TORCH_LIBRARY_FRAGMENT(shoal, m) {
 }
 
 namespace shoal {
-namespace {
 
 const Registration<Optimizer, Lamb> registered_lamb{"lamb",
                                                     "Adam with a trust ratio for each matrix"};
-
-}  // namespace
 
 Lamb::Lamb(const Options& options, const Context& context)
     : Optimizer(options, context), options_(options) {

@@ -123,7 +123,7 @@ at::Tensor lamb_measure_cpu(at::TensorList weights, at::TensorList gradients, at
     const auto f = lamb_factors<scalar_t>(factors);
     chunks.for_each([&](size_t i) { squares[i] = measure(f, lists.span<scalar_t>(chunks[i])); });
   });
-  at::Tensor sums = at::zeros({static_cast<int64_t>(weights.size()), 2}, at::kDouble);
+  at::Tensor sums = at::zeros({std::ssize(weights), 2}, at::kDouble);
   double* sum = sums.mutable_data_ptr<double>();
   for (size_t i = 0; i < chunks.size(); ++i) {
     sum[2 * chunks[i].tensor] += squares[i].weight;

@@ -13,16 +13,16 @@ bool contains(const std::string& name, const std::string& part) {
 
 /// Decay of a parameter that no rule gives one.
 double default_decay(const OptimizerOptions& options, const Parameter& parameter) {
-  const bool is_exempt =
-      std::any_of(options.no_decay.begin(), options.no_decay.end(),
-                  [&](const std::string& part) { return contains(whole_name(parameter), part); });
+  const bool is_exempt = std::ranges::any_of(options.no_decay, [&](const std::string& part) {
+    return contains(whole_name(parameter), part);
+  });
   return is_exempt || parameter.matrix_dims() < 2 ? 0.0 : options.weight_decay;
 }
 
 void check_names(const OptimizerOptions& options, const std::vector<Parameter>& parameters) {
   for (const std::string& part : options.no_decay) {
-    const bool fits = std::any_of(parameters.begin(), parameters.end(),
-                                  [&](const Parameter& p) { return contains(p.name, part); });
+    const bool fits =
+        std::ranges::any_of(parameters, [&](const Parameter& p) { return contains(p.name, part); });
     if (!fits) throw ConfigError("optimizer.no_decay: no parameter's name contains '" + part + "'");
   }
 }
@@ -68,7 +68,7 @@ Optimizer::Batch& Optimizer::batch_for(const Parameter& parameter) {
   const ParameterRule settings = settings_of(options_.rules, parameter);
   const double weight_decay = settings.weight_decay.value_or(default_decay(options_, parameter));
   const double lr_scale = settings.lr_scale.value_or(1.0);
-  const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& batch) {
+  const auto found = std::ranges::find_if(batches_, [&](const Batch& batch) {
     return batch.weight_decay == weight_decay && batch.lr_scale == lr_scale;
   });
   if (found != batches_.end()) return *found;
@@ -153,8 +153,8 @@ std::vector<std::string> Optimizer::state_kinds() const {
 
 std::vector<torch::Tensor> Optimizer::state_of(const std::string& kind,
                                                const std::string& parameter) const {
-  const auto state = std::find_if(states_.begin(), states_.end(),
-                                  [&](const auto& entry) { return entry.first == kind; });
+  const auto state =
+      std::ranges::find_if(states_, [&](const auto& entry) { return entry.first == kind; });
   TORCH_CHECK(state != states_.end(), "optimizer: no state '", kind, "'");
   std::vector<torch::Tensor> held;
   for (size_t i = 0; i < parameters_.size(); ++i) {

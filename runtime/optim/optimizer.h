@@ -116,7 +116,7 @@ class Optimizer : public Stateful {
   /// Adds a zero tensor per parameter, saved as `optimizer.<kind>.<name>`. For constructors only.
   void add_state(std::string kind);
   StateShards* shards() const { return shards_; }
-  int64_t num_parameters() const { return static_cast<int64_t>(parameters_.size()); }
+  int64_t num_parameters() const { return std::ssize(parameters_); }
 
  private:
   Batch& batch_for(const Parameter& parameter);

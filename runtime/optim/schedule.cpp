@@ -104,8 +104,8 @@ class StepSchedule : public Schedule {
 
  protected:
   double after_warmup(int64_t step) const override {
-    const auto passed = std::count_if(milestone_steps_.begin(), milestone_steps_.end(),
-                                      [step](int64_t milestone) { return milestone <= step; });
+    const auto passed = std::ranges::count_if(
+        milestone_steps_, [step](int64_t milestone) { return milestone <= step; });
     return std::pow(gamma_, static_cast<double>(passed));
   }
 

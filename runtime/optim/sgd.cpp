@@ -3,11 +3,8 @@
 #include <ATen/ops/_fused_sgd.h>
 
 namespace shoal {
-namespace {
 
 const Registration<Optimizer, Sgd> registered_sgd{"sgd", "gradient descent with momentum"};
-
-}  // namespace
 
 void Sgd::Options::validate(Problems& problems) const {
   if (nesterov && momentum == 0.0) problems.add("nesterov", "needs a momentum above 0");

@@ -21,7 +21,7 @@ class Lister {
   void list(const Type& type, const void* object, const std::string& path,
             const FieldRules& rules = {}) {
     if (type.kind == Kind::kChoice) return list_choice(type, object, path, rules);
-    if (std::find(open_.begin(), open_.end(), &type) != open_.end()) return;  // contains itself
+    if (std::ranges::find(open_, &type) != open_.end()) return;  // contains itself
     open_.push_back(&type);
     const Node defaults = to_node(type, object);
     for (const FieldInfo& field : type.fields) {
@@ -88,7 +88,7 @@ class Lister {
       key.choices.emplace_back(member->name, member->doc);
     keys_.push_back(std::move(key));
     // A member that holds a choice of its own kind: the keys are those listed already.
-    if (std::find(open_sets_.begin(), open_sets_.end(), &set) != open_sets_.end()) return;
+    if (std::ranges::find(open_sets_, &set) != open_sets_.end()) return;
     open_sets_.push_back(&set);
     for (const MemberInfo* member : set.members()) {
       const Type& options = member->options_type();

@@ -7,7 +7,6 @@
 #include <ranges>
 #include <stdexcept>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/text.h"
 #include "runtime/options/automatic_values.h"
@@ -223,7 +222,7 @@ class Reader {
   static void check_names(const Section& section, const std::string& path) {
     std::vector<std::string> names = section.name_keys;
     for (const Slot& slot : section.slots) names.emplace_back(slot.name);
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     const auto twice = std::adjacent_find(names.begin(), names.end());
     if (twice != names.end()) {
       throw std::logic_error("two fields are called '" + join_path(path, *twice) + "'");
@@ -244,7 +243,7 @@ class Reader {
         continue;
       }
       const auto& names = section.name_keys;
-      const bool is_name = std::find(names.begin(), names.end(), entry.key) != names.end();
+      const bool is_name = std::ranges::find(names, entry.key) != names.end();
       // Of an unknown member any key may be right, but one that is nearly the name's is its typo.
       const bool may_be_right = section.is_open && nearest(entry.key, names).empty();
       if (!is_name && !may_be_right) note_unknown(section, entry, place.path);
@@ -287,8 +286,8 @@ class Reader {
     std::vector<std::string> names = section.name_keys;
     for (const Slot& slot : section.slots) names.emplace_back(slot.name);
     const auto& entries = place.node->entries;
-    return std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-      const bool is_known = std::find(names.begin(), names.end(), entry.key) != names.end();
+    return std::ranges::any_of(entries, [&](const Entry& entry) {
+      const bool is_known = std::ranges::find(names, entry.key) != names.end();
       return !is_known && nearest(entry.key, names) == name;
     });
   }

@@ -55,7 +55,7 @@ std::string read_duration(Duration& object, const Node& node, const FieldRules& 
 }
 
 std::string read_enum(const Type& type, void* object, const Node& node) {
-  const auto found = std::find(type.words.begin(), type.words.end(), node.text);
+  const auto found = std::ranges::find(type.words, node.text);
   if (found == type.words.end()) {
     const std::string meant = value_for_word(node.text, type.words);
     return "expected one of: " + join_words(type.words) + ", found " + describe(node) +

@@ -19,14 +19,14 @@ constexpr std::size_t kMaxCommentColumn = 56;
 /// Texts that YAML or our reader take for something else without quotes.
 bool is_safe_plain(std::string_view text) {
   constexpr std::array kReserved{"null", "Null", "NULL", "true", "false"};
-  if (text.empty() || std::find(kReserved.begin(), kReserved.end(), text) != kReserved.end()) {
+  if (text.empty() || std::ranges::find(kReserved, text) != kReserved.end()) {
     return false;
   }
   const auto is_word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/';
   };
   if (!is_word(text[0])) return false;
-  return std::all_of(text.begin(), text.end(), [&](char c) {
+  return std::ranges::all_of(text, [&](char c) {
     return is_word(c) || c == '-' || c == '+' || c == '%' || c == '=' || c == '@';
   });
 }
@@ -205,8 +205,7 @@ bool is_number_like(std::string_view text) {
 bool is_flow(const Node& node) {
   if (node.kind == Node::Kind::kMap) return node.entries.empty();
   return node.kind != Node::Kind::kList ||
-         std::none_of(node.items.begin(), node.items.end(),
-                      [](const Node& item) { return !item.entries.empty(); });
+         std::ranges::none_of(node.items, [](const Node& item) { return !item.entries.empty(); });
 }
 
 std::string flow_text(const Node& node) {

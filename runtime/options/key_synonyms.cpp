@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "runtime/base/text.h"
 
 namespace shoal::config {
 namespace {
@@ -116,11 +117,9 @@ std::vector<std::string_view> words_of(std::string_view text) {
 
 /// Writes a word as a key is written: in lower case, with _ for -.
 std::string as_key(std::string_view word) {
-  std::string lower;
-  for (const char c : word) {
-    lower += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return lower;
+  std::string key = lower_case(word);
+  std::ranges::replace(key, '-', '_');
+  return key;
 }
 
 bool has_word(std::string_view words, std::string_view word) {

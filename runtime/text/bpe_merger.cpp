@@ -1,6 +1,5 @@
 #include "runtime/text/bpe_merger.h"
 
-#include <algorithm>
 #include <bit>
 #include <functional>
 

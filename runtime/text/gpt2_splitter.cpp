@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -37,11 +38,9 @@ constexpr std::string_view kCuts =
   throw std::runtime_error(fmt::format("{}: {}", call, reinterpret_cast<const char*>(text)));
 }
 
+/// `pattern`: with SPACES in place of kSpaces.
 Gpt2Splitter::Code compile(std::string pattern) {
-  constexpr std::string_view kName = "SPACES";
-  for (size_t at = 0; (at = pattern.find(kName, at)) != std::string::npos;) {
-    pattern.replace(at, kName.size(), kSpaces);
-  }
+  pattern = replaced(std::move(pattern), "SPACES", kSpaces);
   int error = 0;
   size_t place = 0;
   Gpt2Splitter::Code code(

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 
 #include "runtime/base/utf8.h"
 
@@ -26,10 +25,10 @@ Gpt2Tokenizer::Gpt2Tokenizer(const Options& options, const Context& context)
 Gpt2Tokenizer::Gpt2Tokenizer(BpeVocabulary vocabulary, SpecialTokens special_tokens)
     : merger_(std::move(vocabulary)),
       identity_("gpt2:" + hash_bpe_vocabulary(merger_.vocabulary())),
-      vocabulary_(static_cast<int64_t>(merger_.vocabulary().tokens.size())),
+      vocabulary_(std::ssize(merger_.vocabulary().tokens)),
       special_tokens_(special_tokens) {
   const std::vector<std::string>& tokens = merger_.vocabulary().tokens;
-  const auto end = std::find(tokens.begin(), tokens.end(), "<|endoftext|>");
+  const auto end = std::ranges::find(tokens, "<|endoftext|>");
   if (end != tokens.end()) end_of_text_ = end - tokens.begin();
   if (special_tokens == SpecialTokens::kText) return;
   for (int64_t id = 0; id < vocabulary_; ++id) {
@@ -98,9 +97,7 @@ std::string_view Gpt2Tokenizer::bytes_of(int64_t id) const {
   return merger_.vocabulary().tokens.at(static_cast<size_t>(id));
 }
 
-namespace {
 const Registration<Tokenizer, Gpt2Tokenizer> registered_gpt2_tokenizer{
     "gpt2", "GPT-2's byte-level BPE, from its two files"};
-}  // namespace
 
 }  // namespace shoal

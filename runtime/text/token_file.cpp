@@ -233,7 +233,7 @@ TokenFileWriter::~TokenFileWriter() {
 }
 
 void TokenFileWriter::append(const std::vector<int64_t>& ids) {
-  num_tokens_ += static_cast<int64_t>(ids.size());
+  num_tokens_ += std::ssize(ids);
   if (num_tokens_ > kMostTokens) {
     throw DataError(fmt::format("{}: a token cache holds {} tokens at most", path_, kMostTokens),
                     "split the text into several files and make a cache of each");

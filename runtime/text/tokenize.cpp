@@ -107,7 +107,7 @@ class FileEncoder {
     }
     writer_.append(ids_);
     words_.add(text);
-    text_bytes_ += static_cast<int64_t>(text.size());
+    text_bytes_ += std::ssize(text);
   }
   void end_document() { writer_.append({tokenizer_.end_of_text()}); }
   void require_short() const {

@@ -67,8 +67,8 @@ std::string Position::origin() const {
 }
 
 const Entry* Node::find(std::string_view key) const {
-  const auto found = std::find_if(entries.begin(), entries.end(),
-                                  [key](const Entry& entry) { return entry.key == key; });
+  const auto found =
+      std::ranges::find_if(entries, [key](const Entry& entry) { return entry.key == key; });
   return found == entries.end() ? nullptr : &*found;
 }
 
@@ -146,7 +146,7 @@ void Diagnostics::set_sections(const std::vector<std::string>& names) {
 }
 
 bool Diagnostics::has_mistake_in(std::string_view section) const {
-  return std::any_of(touched_.begin(), touched_.end(), [&](const std::string& touched) {
+  return std::ranges::any_of(touched_, [&](const std::string& touched) {
     return touched == section || !sections_.contains(touched);
   });
 }

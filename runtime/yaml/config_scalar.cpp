@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
 
 namespace shoal::config {
@@ -76,9 +77,7 @@ bool has_leading_zero(const Spelling& spelling) {
 bool is_not_finite_word(std::string_view text) {
   take_sign(text);
   if (!text.empty() && text[0] == '.') text.remove_prefix(1);
-  std::string lower;
-  for (const char c : text.substr(0, 9))
-    lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  const std::string lower = lower_case(text.substr(0, 9));
   return lower == "nan" || lower == "inf" || lower == "infinity";
 }
 
@@ -87,7 +86,7 @@ enum class Exact { kYes, kNotWhole, kTooLarge };
 /// The integer that the digits and the exponent spell.
 Exact integer_value(const Spelling& spelling, int64_t& value) {
   std::string digits = std::string(spelling.whole) + std::string(spelling.fraction);
-  int64_t shift = spelling.exponent - static_cast<int64_t>(spelling.fraction.size());
+  int64_t shift = spelling.exponent - std::ssize(spelling.fraction);
   while (shift < 0 && !digits.empty() && digits.back() == '0') digits.pop_back(), ++shift;
   if (digits.find_first_not_of('0') == std::string::npos) return value = 0, Exact::kYes;
   if (shift < 0) return Exact::kNotWhole;

@@ -276,8 +276,7 @@ std::string syntax_hint(const std::string& text, const std::string& message) {
 /// What a text has too many of to be parsed in little memory; "" if it has not.
 std::string find_excess(const std::string& text) {
   const auto count = [&text](std::string_view wanted) {
-    return std::count_if(text.begin(), text.end(),
-                         [wanted](char c) { return wanted.find(c) != wanted.npos; });
+    return std::ranges::count_if(text, [wanted](char c) { return wanted.find(c) != wanted.npos; });
   };
   if (count("[{") > kMaxBrackets) {
     return "more than " + std::to_string(kMaxBrackets) + " '[' or '{': nesting like this";
@@ -299,7 +298,7 @@ bool check_bytes(const std::string& text, const Position& start, Diagnostics& di
     return false;
   }
   // yaml-cpp takes byte 4 for the end of the text, so control characters cannot pass.
-  const auto control = std::find_if(text.begin(), text.end(), [](unsigned char c) {
+  const auto control = std::ranges::find_if(text, [](unsigned char c) {
     return (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
   });
   if (control != text.end()) {

@@ -149,8 +149,8 @@ void check(const TopKTensors& x, const ImageQueries& queries, const TopKOptions&
               query.size(1));
   TORCH_CHECK(options.k >= 1, "top_k_attention: k is ", options.k, ", expected at least 1");
   const std::vector<int64_t>& offset = queries.offset_i1;
-  TORCH_CHECK(static_cast<int64_t>(offset.size()) == key.size(0) + 1 && offset.front() == 0 &&
-                  offset.back() == query.size(0) && std::is_sorted(offset.begin(), offset.end()),
+  TORCH_CHECK(std::ssize(offset) == key.size(0) + 1 && offset.front() == 0 &&
+                  offset.back() == query.size(0) && std::ranges::is_sorted(offset),
               "top_k_attention: expected ", key.size(0) + 1, " offsets that ascend from 0 to the ",
               query.size(0), " queries, got ", at::IntArrayRef(offset));
   check_tokens(queries, query.size(0), key.size(1));

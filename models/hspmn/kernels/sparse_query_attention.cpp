@@ -64,8 +64,8 @@ struct SparseQueryAttentionFunction : torch::autograd::Function<SparseQueryAtten
 void check_queries(const SparseQueries& queries, int64_t num_queries, int64_t sequences,
                    int64_t tokens) {
   const std::vector<int64_t>& offset = queries.offset_b1;
-  TORCH_CHECK(static_cast<int64_t>(offset.size()) == sequences + 1 && offset.front() == 0 &&
-                  offset.back() == num_queries && std::is_sorted(offset.begin(), offset.end()),
+  TORCH_CHECK(std::ssize(offset) == sequences + 1 && offset.front() == 0 &&
+                  offset.back() == num_queries && std::ranges::is_sorted(offset),
               "sparse_query_attention: expected ", sequences + 1,
               " offsets that ascend from 0 to the ", num_queries, " queries, got ",
               at::IntArrayRef(offset));

@@ -194,7 +194,7 @@ void attend_by_part(const ForwardCall<Value>& call, const std::vector<QueryTile>
   }
   TileMemory<Real> memory;
   const int64_t size = part_size(shape);
-  memory.get(static_cast<int64_t>(tasks.size()) * size);
+  memory.get(std::ssize(tasks) * size);
   const auto result_of = [&](size_t task) {
     return part_at(shape, memory.get(0) + static_cast<int64_t>(task) * size);
   };
@@ -227,8 +227,7 @@ std::tuple<torch::Tensor, torch::Tensor> forward_cpu(at::TensorList heads,
                                   data<Real>(log_sum)};
     const std::vector<QueryTile> tiles = query_tiles(call.shape);
     // Both ways give equal bits.
-    const bool are_few =
-        static_cast<int64_t>(tiles.size()) < kTilesPerThread * at::get_num_threads();
+    const bool are_few = std::ssize(tiles) < kTilesPerThread * at::get_num_threads();
     (are_few ? attend_by_part<Value> : attend_by_tile<Value>)(call, tiles);
   });
   return {out, log_sum};

@@ -29,6 +29,8 @@ namespace fs = std::filesystem;
 template <Split kSplit>
 struct ImageFolderSplit {
   static constexpr bool kTrains = kSplit == Split::kTrain;
+  static constexpr const char* kPath =
+      "folder of the data set, relative to the working directory";
   std::string folder = kTrains ? "train" : "val";
   std::optional<std::string> list;
   Choice<Crop> crop{kTrains ? "random_resized" : "center"};
@@ -45,24 +47,7 @@ struct ImageFolderSplit {
   }
 };
 
-struct ImageFolderOptions {
-  std::string path = ".";
-  ClassOptions classes;
-  ImageFolderSplit<Split::kTrain> train;
-  ImageFolderSplit<Split::kValid> valid;
-  PhotographOptions photographs;
-
-  static constexpr auto fields() {
-    return std::tuple{
-        field("path", &ImageFolderOptions::path,
-              "folder of the data set, relative to the working directory", not_empty(), file_path(),
-              on_resume(OnResume::kFree)),
-        inlined(&ImageFolderOptions::classes),
-        field("train", &ImageFolderOptions::train, "what is trained on"),
-        field("valid", &ImageFolderOptions::valid, "what is evaluated on", changes_scores()),
-        inlined(&ImageFolderOptions::photographs)};
-  }
-};
+using ImageFolderOptions = PhotographSourceOptions<ImageFolderSplit>;
 
 /// Where a split's images are, whichever split it is.
 struct SplitPlace {
@@ -158,24 +143,15 @@ class ImageFolderSource : public DataSource {
  public:
   using Options = ImageFolderOptions;
 
-  static constexpr Sketch kSketch{.image = ImageShape{3, 224, 224},
-                                  .path = "images",
-                                  .files = "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg",
-                                  .lines = PhotographOptions::kLines,
-                                  .augment = "  augment: {flip: true}\n"};  ///< for `shoal new`
+  static constexpr Sketch kSketch =
+      photograph_sketch("images", "train/CLASS/NAME.jpg and val/CLASS/NAME.jpg");
 
   /// Looks for class folders; the labels of lists are numbers, which have no names.
   explicit ImageFolderSource(const Options& options) : options_(options) {
     options_.classes.find([this](Split split) { return find_classes(split); });
   }
 
-  DataShape shape() const override {
-    return {.source = "image_folder",
-            .image = options_.photographs.shape(),
-            .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-            .classes = options_.classes.classes.value_or(kUnknownClasses),
-            .has_unknown_classes = !options_.classes.classes};
-  }
+  DataShape shape() const override { return options_.shape("image_folder"); }
   std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);

@@ -44,8 +44,8 @@ FolderNames names_in(const fs::path& folder) {
   if (failed) {
     throw DataError(folder.string() + ": cannot be listed: " + failed.message(), kFoldersHint);
   }
-  std::sort(names.folders.begin(), names.folders.end());
-  std::sort(names.images.begin(), names.images.end());
+  std::ranges::sort(names.folders);
+  std::ranges::sort(names.images);
   return names;
 }
 
@@ -125,8 +125,7 @@ ImageEntry parse_line(std::string_view line, int64_t num_classes, const Refuse& 
 
 std::string image_ending(std::string_view name) {
   constexpr std::array<std::string_view, 3> kEndings{"jpg", "jpeg", "png"};
-  std::string ending(name.substr(name.rfind('.') + 1));
-  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string ending = lower_case(name.substr(name.rfind('.') + 1));
   const bool is_image =
       name.find('.') != name.npos && std::ranges::find(kEndings, ending) != kEndings.end();
   return is_image ? ending : "";

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runtime/data/class_options.h"
 #include "runtime/data/crop.h"
 #include "runtime/data/data_source.h"
 
@@ -36,17 +37,51 @@ struct PhotographOptions {
               "1e-4 of the images are skipped, but at least one may be"),
         inlined(&PhotographOptions::images)};
   }
-  /// Lines of a DataSource::Sketch; `shoal new` replaces the marks by what fits the images.
-  static constexpr std::string_view kLines =
-      "  image_size: {image_size}\n"
-      "  train: {crop: {name: random_resized, scale: [{least_area}, 1]}}\n"
-      "  valid: {crop: {name: center, resize: {resize}}}\n";
-
   /// Refuses a `decode_side` below `image_size`.
   void validate(Problems& problems) const;
   /// [3, image_size, image_size].
   ImageShape shape() const { return {3, image_size, image_size}; }
 };
+
+/// Options of such a source. `SplitOptions`: a split's files and their `crop`; its `kPath` says
+/// what the folder data.path is.
+template <template <Split> class SplitOptions>
+struct PhotographSourceOptions {
+  std::string path = ".";
+  ClassOptions classes;
+  SplitOptions<Split::kTrain> train;
+  SplitOptions<Split::kValid> valid;
+  PhotographOptions photographs;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("path", &PhotographSourceOptions::path, SplitOptions<Split::kTrain>::kPath,
+              not_empty(), file_path(), on_resume(OnResume::kFree)),
+        inlined(&PhotographSourceOptions::classes),
+        field("train", &PhotographSourceOptions::train, "what is trained on"),
+        field("valid", &PhotographSourceOptions::valid, "what is evaluated on", changes_scores()),
+        inlined(&PhotographSourceOptions::photographs)};
+  }
+  DataShape shape(std::string_view source) const {
+    return {.source = std::string(source),
+            .image = photographs.shape(),
+            .has_unit_pixels = keeps_unit_pixels(photographs.images),
+            .classes = classes.classes.value_or(kUnknownClasses),
+            .has_unknown_classes = !classes.classes};
+  }
+};
+
+/// What `shoal new` writes for such a source: its data.path, and what that folder holds.
+constexpr DataSource::Sketch photograph_sketch(std::string_view path, std::string_view files) {
+  return {.image = ImageShape{3, 224, 224},
+          .path = path,
+          .files = files,
+          .lines =
+              "  image_size: {image_size}\n"
+              "  train: {crop: {name: random_resized, scale: [{least_area}, 1]}}\n"
+              "  valid: {crop: {name: center, resize: {resize}}}\n",
+          .augment = "  augment: {flip: true}\n"};
+}
 
 /// Returns the ImageTransform of these sources: crops to squares of `image_size`, augmentation, and
 /// normalisation by ImageNet's mean and deviation unless data.normalise sets others.

@@ -9,14 +9,11 @@
 #include "runtime/options/registry.h"
 
 namespace shoal {
-namespace {
 
 const Registration<Crop, ResizedCrop<false>> registered_center_crop{
     "center", "the middle of the image, its shorter side resized first"};
 const Registration<Crop, ResizedCrop<true>> registered_random_crop{
     "random", "a random part of the image, its shorter side resized first"};
-
-}  // namespace
 
 template <bool kIsRandom>
 ResizedCrop<kIsRandom>::ResizedCrop(const Options& options, const Context& context)

@@ -180,7 +180,7 @@ void BatchMaker::check_image(const Sample& sample, int64_t index) const {
   const ImageShape wanted = *settings_.shape.image, found = sample.shape;
   const bool fits =
       crop_ ? found.channels == wanted.channels && found.pixels() > 0 : found == wanted;
-  if (fits && static_cast<int64_t>(sample.pixel_CHW.size()) == found.bytes()) return;
+  if (fits && std::ssize(sample.pixel_CHW) == found.bytes()) return;
   refuse_sample(index,
                 fmt::format("is an image of {}, not of {}", text_of(found), text_of(wanted)));
 }
@@ -188,7 +188,7 @@ void BatchMaker::check_image(const Sample& sample, int64_t index) const {
 void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
   const DataShape& shape = settings_.shape;
   const auto refuse = [&](const std::string& what) { refuse_sample(index, what); };
-  const auto length = static_cast<int64_t>(sample.token_S.size());
+  const auto length = std::ssize(sample.token_S);
   if (shape.has_lengths && (length == 0 || length > shape.sequence)) {
     refuse(fmt::format("has {}, not 1 to {}", counted(length, "token"), shape.sequence));
   }
@@ -197,7 +197,7 @@ void BatchMaker::check_tokens(const Sample& sample, int64_t index) const {
     if (!is_id(id))
       refuse(fmt::format("has the token {}, expected 0 to {}", id, shape.vocabulary - 1));
   }
-  const auto labels = static_cast<int64_t>(sample.token_label_S.size());
+  const auto labels = std::ssize(sample.token_label_S);
   if (labels != (shape.token_labels > 0 ? length : 0)) {
     refuse(fmt::format("has {} for {}", counted(labels, "token label"), counted(length, "token")));
   }

@@ -137,7 +137,7 @@ std::vector<int64_t> listops_tokens(std::string_view line, int64_t most, const P
     }
     if (id > 0) tokens.push_back(id);
   }
-  const auto length = static_cast<int64_t>(tokens.size());
+  const auto length = std::ssize(tokens);
   if (length == 0 || length > most) {
     throw DataError(fmt::format("{}{}, expected 1 to {}", place(), counted(length, "token"), most),
                     "raise data.max_length");

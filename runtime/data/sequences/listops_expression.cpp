@@ -49,7 +49,7 @@ class ExpressionTry {
     if (is_too_long() || num_tokens() <= rule_.min_length) return std::nullopt;
     return std::move(expression_);
   }
-  int64_t num_tokens() const { return static_cast<int64_t>(expression_.tokens.size()); }
+  int64_t num_tokens() const { return std::ssize(expression_.tokens); }
 
  private:
   bool is_too_long() const { return num_tokens() >= rule_.max_length; }
@@ -128,7 +128,7 @@ std::optional<ListOpsExpression> try_expression(const ListOpsRule& rule, Split s
     ExpressionTry attempt(rule, own, id);
     std::optional<ListOpsExpression> found = attempt.draw();
     if (found && split_of(found->tokens) == split) return found;
-    num_tokens += found ? static_cast<int64_t>(found->tokens.size()) : attempt.num_tokens();
+    num_tokens += found ? std::ssize(found->tokens) : attempt.num_tokens();
   }
   return std::nullopt;
 }

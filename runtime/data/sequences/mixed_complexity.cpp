@@ -142,13 +142,13 @@ class MixedComplexitySet final : public SampleSet {
       islands.push_back(draw_expression(options_.expression, split_, islands_,
                                         static_cast<uint64_t>(index * options_.islands + i),
                                         "data.expression"));
-      num_filler -= static_cast<int64_t>(islands.back().tokens.size()) + 1;
+      num_filler -= std::ssize(islands.back().tokens) + 1;
     }
     std::vector<int64_t> place;  // tokens of filler before each island
     for (int64_t i = 0; i < options_.islands; ++i) {
       place.push_back(places_.integer(id, static_cast<uint32_t>(i), num_filler + 1));
     }
-    std::sort(place.begin(), place.end());
+    std::ranges::sort(place);
     Sample sample;
     int64_t state = 0;
     auto island = islands.begin();

@@ -145,7 +145,7 @@ class CurveLayout {
   std::optional<Curve> draw_once(Point begin, int64_t dashes) {
     Point direction = draw_direction();
     Curve curve;
-    while (static_cast<int64_t>(curve.size()) < dashes) {
+    while (std::ssize(curve) < dashes) {
       const Dash dash{begin, begin + options_.dash * direction};
       if (!has_room(dash.begin, curve) || !has_room(dash.end, curve)) return std::nullopt;
       curve.push_back(dash);
@@ -187,12 +187,12 @@ class CurveLayout {
       return square_distance(point, dash.begin) < clear || square_distance(point, dash.end) < clear;
     };
     const auto is_near_curve = [&](const Curve& curve) {
-      return std::any_of(curve.begin(), curve.end(), is_near);
+      return std::ranges::any_of(curve, is_near);
     };
     const auto is_near_point = [&](Point other) { return square_distance(point, other) < clear; };
     const size_t far = own.size() < 2 ? 0 : own.size() - 2;
-    return std::none_of(scene_.curves.begin(), scene_.curves.end(), is_near_curve) &&
-           std::none_of(kept_clear_.begin(), kept_clear_.end(), is_near_point) &&
+    return std::ranges::none_of(scene_.curves, is_near_curve) &&
+           std::ranges::none_of(kept_clear_, is_near_point) &&
            std::none_of(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(far), is_near);
   }
 

@@ -60,7 +60,7 @@ void TabbedFiles::add_records(size_t file) {
 }
 
 TabbedFiles::Place TabbedFiles::find(int64_t index) const {
-  const auto end = std::upper_bound(end_of_file_.begin(), end_of_file_.end(), index);
+  const auto end = std::ranges::upper_bound(end_of_file_, index);
   if (index < 0 || end == end_of_file_.end()) {
     throw DataError(fmt::format("record {} of {}", index, size()));
   }

@@ -12,7 +12,6 @@
 #include "runtime/data/batch.h"
 #include "runtime/random/random_stream.h"
 #include "runtime/text/token_file.h"
-#include "runtime/text/tokenize.h"
 
 // S tokens of a window
 namespace shoal {
@@ -30,7 +29,7 @@ class TokenStream {
 
   /// The tokens [first, first + count), all of which there are.
   void copy(int64_t first, int64_t count, int64_t* out) const {
-    const auto found = std::upper_bound(end_of_part_.begin(), end_of_part_.end(), first);
+    const auto found = std::ranges::upper_bound(end_of_part_, first);
     for (auto part = static_cast<size_t>(found - end_of_part_.begin()); count > 0; ++part) {
       const int64_t begin = part == 0 ? 0 : end_of_part_[part - 1];
       const int64_t taken = std::min(count, end_of_part_[part] - first);
@@ -99,7 +98,7 @@ class TextFiles {
     for (const MappedFile& text : texts_) {
       WordCounter words;
       words.add(text.text());
-      counts.bytes += static_cast<int64_t>(text.bytes().size());
+      counts.bytes += std::ssize(text.bytes());
       counts.words += words.words();
     }
     for (const TokenFile& cache : caches_) {

@@ -35,8 +35,7 @@ struct MemberName {
     const size_t point = std::min(name.find('.', last), name.size());
     is_hidden = point == last;
     sample = name.substr(0, point);
-    ending = name.substr(std::min(point + 1, name.size()));
-    for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    ending = lower_case(name.substr(std::min(point + 1, name.size())));
   }
   bool is_image() const {
     return !ending.empty() && image_ending("." + ending) == ending;  // "seg.png" is none
@@ -192,7 +191,7 @@ ShardList parse_shard_index(std::string_view text, std::span<const std::byte> ar
   if (*version < 1 || *version > kIndexVersion) {
     throw refuse(fmt::format("version {}; versions 1 to {} can be read", *version, kIndexVersion));
   }
-  const auto archive_bytes = static_cast<int64_t>(archive.size());
+  const auto archive_bytes = std::ssize(archive);
   const std::optional<int64_t> bytes = take_number(text, ' '), num_samples = take_number(text, ' ');
   const std::optional<std::string_view> hash = take_word(text, '\n');
   if (!bytes || !num_samples || !hash) throw refuse("damaged in its first line");
@@ -265,7 +264,7 @@ std::vector<std::string> shards_in(const std::string& folder, const std::string&
   }
   if (failed) throw DataError(folder + ": cannot be listed: " + failed.message(), hint);
   if (paths.empty()) throw DataError(folder + ": no shard (*.tar) in it", hint);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 template <Split kSplit>
 struct ShardsSplit {
   static constexpr bool kTrains = kSplit == Split::kTrain;
+  static constexpr const char* kPath = "folder of the shards, relative to the working directory";
   static constexpr const char* kFolder = kTrains ? "train" : "val";
   std::optional<std::vector<std::string>> shards;
   Choice<Crop> crop{kTrains ? "random_resized" : "center"};
@@ -43,23 +44,7 @@ struct ShardsSplit {
   }
 };
 
-struct TarShardsOptions {
-  std::string path = ".";
-  ClassOptions classes;
-  ShardsSplit<Split::kTrain> train;
-  ShardsSplit<Split::kValid> valid;
-  PhotographOptions photographs;
-
-  static constexpr auto fields() {
-    return std::tuple{
-        field("path", &TarShardsOptions::path,
-              "folder of the shards, relative to the working directory", not_empty(), file_path(),
-              on_resume(OnResume::kFree)),
-        inlined(&TarShardsOptions::classes),
-        field("train", &TarShardsOptions::train, "what is trained on"),
-        field("valid", &TarShardsOptions::valid, "what is evaluated on", changes_scores()),
-        inlined(&TarShardsOptions::photographs)};
-  }
+struct TarShardsOptions : PhotographSourceOptions<ShardsSplit> {
   /// Refuses a shard named twice.
   void validate(Problems& problems) const {
     const auto named = [this](const auto& split) {
@@ -211,25 +196,15 @@ class TarShardsSource : public DataSource {
  public:
   using Options = TarShardsOptions;
 
-  static constexpr Sketch kSketch{
-      .image = ImageShape{3, 224, 224},
-      .path = "shards",
-      .files = "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them",
-      .lines = PhotographOptions::kLines,
-      .augment = "  augment: {flip: true}\n"};  ///< starter recipe of `shoal new`
+  static constexpr Sketch kSketch = photograph_sketch(
+      "shards", "train/*.tar and val/*.tar, as `shoal data pack --classes` makes them");
 
   /// Looks for class names in the shards' indices.
   explicit TarShardsSource(const Options& options) : options_(options) {
     options_.classes.find([this](Split split) { return find_classes(split); });
   }
 
-  DataShape shape() const override {
-    return {.source = "tar_shards",
-            .image = options_.photographs.shape(),
-            .has_unit_pixels = keeps_unit_pixels(options_.photographs.images),
-            .classes = options_.classes.classes.value_or(kUnknownClasses),
-            .has_unknown_classes = !options_.classes.classes};
-  }
+  DataShape shape() const override { return options_.shape("tar_shards"); }
   std::vector<std::string> class_names() const override { return options_.classes.class_names; }
   std::optional<ImageTransform> image_transform() const override {
     return photograph_transform(options_.photographs, options_.train.crop, options_.valid.crop);

@@ -59,7 +59,7 @@ std::string tar_header(const std::string& name, int64_t size) {
   if (!is_small) records += pax_record("size", std::to_string(size));
   std::string extended;
   if (!records.empty()) {
-    const auto bytes = static_cast<int64_t>(records.size());
+    const auto bytes = std::ssize(records);
     extended = ustar_header({"", "PaxHeader"}, bytes, 'x') + records + tar_padding(bytes);
   }
   return extended + ustar_header(has_room ? place : std::pair{"", name.substr(0, kMostName)},

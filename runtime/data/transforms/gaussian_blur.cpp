@@ -78,7 +78,7 @@ class RowFilter {
       std::memset(padded_.data(), row[0], border);
       std::memcpy(padded_.data() + border, row, width);
       std::memset(padded_.data() + border + width, row[width - 1], border);
-      filter_line({lines_.data(), static_cast<int64_t>(lines_.size())}, box_, row, width_);
+      filter_line({lines_.data(), std::ssize(lines_)}, box_, row, width_);
     }
   }
 

@@ -3,25 +3,6 @@
 #include "runtime/data/transforms/image_changes.h"
 
 namespace shoal {
-namespace {
-
-/// Rotations, shears and translations.
-AffineMap map_of(PixelOperation operation, double argument, ImageShape image) {
-  switch (operation) {
-    case PixelOperation::kRotate:
-      return rotation(argument, image);
-    case PixelOperation::kShearX:
-      return {.b = argument};
-    case PixelOperation::kShearY:
-      return {.d = argument};
-    case PixelOperation::kTranslateX:
-      return {.c = argument * static_cast<double>(image.width)};
-    default:
-      return {.f = argument * static_cast<double>(image.height)};
-  }
-}
-
-}  // namespace
 
 void apply(PixelOperation operation, double argument, Interpolation interpolation,
            EditedImage& image) {
@@ -53,8 +34,16 @@ void apply(PixelOperation operation, double argument, Interpolation interpolatio
       return shift_hue(image, argument);
     case PixelOperation::kBlur:
       return gaussian_blur(image, argument);
-    default:
-      return warp(image, map_of(operation, argument, image.shape), interpolation);
+    case PixelOperation::kRotate:
+      return warp(image, rotation(argument, image.shape), interpolation);
+    case PixelOperation::kShearX:
+      return warp(image, {.b = argument}, interpolation);
+    case PixelOperation::kShearY:
+      return warp(image, {.d = argument}, interpolation);
+    case PixelOperation::kTranslateX:
+      return warp(image, {.c = argument * static_cast<double>(image.shape.width)}, interpolation);
+    case PixelOperation::kTranslateY:
+      return warp(image, {.f = argument * static_cast<double>(image.shape.height)}, interpolation);
   }
 }
 

@@ -58,7 +58,7 @@ ByteTable identity() {
 
 ByteTable stretching(const Histogram& histogram) {
   const auto is_used = [](int64_t count) { return count > 0; };
-  const auto lowest = std::find_if(histogram.begin(), histogram.end(), is_used);
+  const auto lowest = std::ranges::find_if(histogram, is_used);
   const auto highest = std::find_if(histogram.rbegin(), histogram.rend(), is_used);
   const auto low = static_cast<double>(lowest - histogram.begin());
   const auto high = static_cast<double>(histogram.rend() - highest - 1);

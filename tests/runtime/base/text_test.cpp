@@ -48,6 +48,14 @@ TEST(QuotedExcerpt, IsShortAndPrintable) {
   EXPECT_EQ(quoted_excerpt(std::string(81, 'a')), "'" + std::string(80, 'a') + "...'");
 }
 
+TEST(Replaced, PutsATextInPlaceOfEach) {
+  EXPECT_EQ(replaced("a-b-", "-", "--"), "a--b--");
+  EXPECT_EQ(replaced("{x}{x}", "{x}", ""), "");
+  EXPECT_EQ(replaced("abc", "d", "e"), "abc");
+}
+
+TEST(LowerCase, ChangesAsciiCapitalsAlone) { EXPECT_EQ(lower_case("[AZ]@ÄÖ-x"), "[az]@ÄÖ-x"); }
+
 TEST(ParseDigits, TakesDigitsAndNothingElse) {
   EXPECT_EQ(parse_digits("0"), 0);
   EXPECT_EQ(parse_digits("007"), 7);
