@@ -122,6 +122,9 @@
   }
   for (const table of document.querySelectorAll("table")) {
     if (!table.caption) mistakes.push(`a table without a caption: ${named(table)}`);
+    if (!table.closest(".scroll[tabindex='0'][role=region][aria-label]")) {
+      mistakes.push(`a table that keys do not scroll: ${named(table)}`);  // not in all browsers
+    }
     for (const head of table.querySelectorAll("th")) {
       if (!head.scope) mistakes.push(`a head without a scope: ${named(head)}`);
     }

@@ -19,9 +19,10 @@ WIDTHS = (400, 800, 1280)
 with open(os.path.join(HERE, "page_checks.js"), encoding="utf-8") as file:
     CHECKS = file.read()
 
-# A denoiser, and a model with token gates, whose layers' norms are logged.
+# A denoiser with experts, and a model with token gates.
 DENOISER = ("task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
-            "model={backbone: vit, patch: 4, width: 16, depth: 1, heads: 2, hidden: 16, pool: mean}")
+            "model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 16, pool: mean, "
+            "moe: {router: {name: top_k, k: 1}, experts: {count: 2, hidden: 16}}}")
 GATED = ("task={name: lm}",
          "data={source: mqar, sequence: 64, vocabulary: 128, pairs: 8, train: {samples: 256}, "
          "valid: {samples: 32}}",
@@ -70,7 +71,7 @@ def make_runs(shoal):
     run(shoal, "report", "long")
     run(shoal, "inspect", "gated", "--gates", "gates.html")
     run(shoal, "inspect", "nexus", "--activation-maps", "activations", "--images", "3")
-    run(shoal, "inspect", "resumed", "--expert-maps", "experts", "--images", "3")
+    run(shoal, "inspect", "denoiser", "--expert-maps", "experts", "--images", "3")
     run(shoal, "inspect", "sparse", "--sparsity", "-o", "sparsity.html")
     run(shoal, "inspect", "resumed", "--experts", "--heat-map", "loads.svg")
 
@@ -364,7 +365,7 @@ def check_gates(browser):
 
 def check_pictures(browser):
     """How many pictures the pages of `inspect` have, and of how many images."""
-    for page, pictures, images in (("activations/index.html", 3, 9), ("experts/index.html", 6, 12),
+    for page, pictures, images in (("activations/index.html", 3, 9), ("experts/index.html", 3, 6),
                                    ("sparsity.html", 40, 80)):
         browser.open(address(page), 1280, "light")
         found = browser.evaluate("['.pictures figure', '.pictures img']"
