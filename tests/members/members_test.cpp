@@ -12,6 +12,7 @@
 #include "launch/new_recipe/new.h"
 #include "launch/recipe/resume_rules.h"
 #include "moe/routing/capacity.h"
+#include "moe/routing/router.h"
 #include "tests/support/collected_problems.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
