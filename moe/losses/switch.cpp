@@ -61,7 +61,7 @@ class SwitchLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, SwitchLoss> registered_switch_loss{
-    "switch", "units' shares of the choices times their mean scores; 1 where both are even"};
+    "switch", "fraction of choices times mean score, summed over units; 1 if both are uniform"};
 
 }  // namespace
 }  // namespace shoal

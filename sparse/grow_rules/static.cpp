@@ -15,7 +15,7 @@ class Static : public GrowRule {
   CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const override { return {}; }
 };
 
-const Registration<GrowRule, Static> registered_static{"static", "keeps the first masks"};
+const Registration<GrowRule, Static> registered_static{"static", "keeps the initial masks"};
 
 }  // namespace
 }  // namespace shoal

@@ -38,10 +38,10 @@ struct ImageFolderSplit {
         field("folder", &ImageFolderSplit::folder, "folder of the images, in data.path",
               not_empty(), file_path()),
         field("list", &ImageFolderSplit::list,
-              "text file in data.path, a line an image: its path in the folder and, unless "
+              "text file in data.path, one image per line: its path in the folder and, unless "
               "data.classes is none, a space and its label; none = all images of the folder",
               unset_word("none"), not_empty(), file_path()),
-        field("crop", &ImageFolderSplit::crop, "what becomes of images of any size")};
+        field("crop", &ImageFolderSplit::crop, "how images of any size are cropped")};
   }
 };
 
