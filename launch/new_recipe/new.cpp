@@ -159,8 +159,8 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
   const bool is_of_images = plan.is_of_images();
   const int64_t k = is_of_images ? std::min<int64_t>(2, plan.experts) : 1;
   return fmt::format(
-      "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts a token\n"
-      "{0}losses:  auto   # those that are usual for the router: they even out the load\n"
+      "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts per token\n"
+      "{0}losses:  auto   # the usual balance losses of the router\n"
       "{0}experts: {{count: {3}}}   # hidden: auto, 4 times the width\n",
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
 }
@@ -186,12 +186,12 @@ std::string top_k_experts(int64_t experts) {
 
 std::string head_section(const RecipePlan& plan) {
   const std::string experts =
-      plan.experts == 0 ? "dense" : counted(plan.experts, "expert") + " a layer";
+      plan.experts == 0 ? "dense" : counted(plan.experts, "expert") + " per layer";
   return fmt::format(
-      "# A first recipe of {0} on {1}, {2}. Save it as {3}.yaml, then\n"
+      "# A recipe for {0} on {1}, {2}. Save it as {3}.yaml, then\n"
       "#   shoal check {3}.yaml\n"
       "#   shoal train {3}.yaml\n"
-      "# `shoal keys --backbone {0}` has the other keys, `shoal show` all values.\n"
+      "# `shoal keys --backbone {0}` lists the other keys, `shoal show` all values.\n"
       "run: {{name: {3}, seed: 1}}   # writes runs/{3}/\n",
       plan.backbone.name, plan.source.name, experts, plan.name());
 }
@@ -246,12 +246,12 @@ std::string training_sections(const RecipePlan& plan) {
                     "schedule: {{name: cosine, warmup: 5%}}\n"
                     "train:\n"
                     "  duration: {:<20} # in step, ep (passes over the data) or tok\n"
-                    "  batch: {:<23} # samples of a step, over all ranks\n"
-                    "  group: {:<23} # samples that are compared while routing\n"
+                    "  batch: {:<23} # samples per step, over all ranks\n"
+                    "  group: {:<23} # samples per routing group\n"
                     "  clip_norm: 1.0\n"
                     "evaluate: {{every: {}}}\n"
                     "checkpoint: {{every: {}}}\n"
-                    "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
+                    "parallel: {{expert_ranks: auto}}   # ranks over which experts are sharded\n",
                     plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
                     is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
 }

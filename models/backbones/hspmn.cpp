@@ -128,7 +128,7 @@ class Hspmn : public Decoder {
           "  kv_heads: 1\n"
           "  hidden: 256\n"
           "  init_std: 0.06\n"
-          "  gate: {rate: 0.25, anneal_steps: 300}   # share of tokens that attend\n"};
+          "  gate: {rate: 0.25, anneal_steps: 300}   # fraction of tokens that attend\n"};
 
   /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`, and
   /// if more tokens are anchors (which always attend) than the gate's capacity allows.

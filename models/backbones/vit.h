@@ -102,7 +102,7 @@ class Vit : public Backbone, public CountsProducts {
           "  width: 128\n"
           "  depth: 6\n"
           "  heads: 4\n"
-          "  hidden: 512                    # of dense MLPs, 4 times the width\n"
+          "  hidden: 512                    # width of dense MLPs, 4 times `width`\n"
           "  pool: mean                     # or cls: a class token\n"};  ///< for `shoal new`
 
   Vit(const Options& options, const Context& context);

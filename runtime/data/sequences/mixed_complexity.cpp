@@ -49,7 +49,7 @@ struct MixedComplexityOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("sequence", &MixedComplexityOptions::sequence, "tokens of a sample", unit("tokens"),
+        field("sequence", &MixedComplexityOptions::sequence, "tokens per sample", unit("tokens"),
               in_range(2, 1 << 20)),
         field("islands", &MixedComplexityOptions::islands, "expressions per sample",
               in_range(1, 1 << 16)),

@@ -37,8 +37,8 @@ struct MqarOptions {
   DrawnSplit<3000> valid;
 
   static constexpr auto fields() {
-    return std::tuple{field("sequence", &MqarOptions::sequence, "tokens of a sample",
-                            unit("tokens"), in_range(4, 1 << 20)),
+    return std::tuple{field("sequence", &MqarOptions::sequence, "tokens per sample", unit("tokens"),
+                            in_range(4, 1 << 20)),
                       field("vocabulary", &MqarOptions::vocabulary, "size of the vocabulary",
                             in_range(4, 1 << 20)),
                       field("pairs", &MqarOptions::pairs,

@@ -40,7 +40,7 @@ struct TextOptions {
         field("tokenizer", &TextOptions::tokenizer, "how text is tokenized",
               on_resume(OnResume::kFree)),  // its identity is in the data's fingerprint
         inlined(&TextOptions::format),
-        field("sequence", &TextOptions::sequence, "tokens of a sample", unit("tokens"),
+        field("sequence", &TextOptions::sequence, "tokens per sample", unit("tokens"),
               in_range(1, 1 << 20)),
         required("train", &TextOptions::train, "what is trained on"),
         required("valid", &TextOptions::valid, "what is evaluated on", changes_scores())};
@@ -65,7 +65,7 @@ class TextSource : public FilesSource<TextOptions> {
       .files = "the files of both splits",
       .lines =
           "  tokenizer: {name: bytes}       # or gpt2, with its vocab and merges\n"
-          "  sequence: 256                  # tokens of a sample\n"
+          "  sequence: 256                  # tokens per sample\n"
           "  train: {files: [wiki.train.tokens]}   # text, or token caches (*.bin)\n"
           "  valid: {files: [wiki.valid.tokens]}\n",
       .is_usual = true};  ///< starter recipe of `shoal new`
