@@ -61,7 +61,7 @@ class SwitchLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, SwitchLoss> registered_switch_loss{
-    "switch", "fraction of choices times mean score, summed over units; 1 if both are uniform"};
+    "switch", "units times the sum of (fraction of choices x mean score); 1 if both are uniform"};
 
 }  // namespace
 }  // namespace shoal

@@ -37,7 +37,7 @@ struct KeyCandidates {
   std::optional<int64_t> window, block, keep;  ///< window of kWindow; block and keep of kPooled
 
   static constexpr auto fields() {
-    return std::tuple{field("from", &KeyCandidates::from, "which keys a query chooses among"),
+    return std::tuple{field("from", &KeyCandidates::from, "candidate keys of a query"),
                       field("window", &KeyCandidates::window, "window: side length, odd",
                             in_range(1, kMostWidth), unit("patches")),
                       field("block", &KeyCandidates::block, "pooled: side of a block",
