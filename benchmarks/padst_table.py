@@ -79,9 +79,9 @@ def compare(scores, seeds, is_more_better, without_row):
 
 
 def comparison_table(rows, digits):
-    yield "| method | beside | difference, 95 % interval | the paper's direction |\n|---|---|---|---|"
+    yield "| method | compared with | difference, 95 % interval | direction in the paper |\n|---|---|---|---|"
     for row in rows:
-        paper = f"{row['paper']}: {row['direction']}" if row["paper"] else "no row"
+        paper = f"{row['paper']}: {row['direction']}" if row["paper"] else "not in the paper"
         yield (f"| {row['method']} | {row['beside']} | {row['difference']:+.{digits}f} ± "
                f"{row['half_width']:.{digits}f} | {paper} |")
 

@@ -140,7 +140,7 @@ std::string version_text(const BuildInfo& build) {
 ExitCode run(int argc, char** argv) {
   CLI::App app("Shoal trains Mixture-of-Experts models from YAML recipes.", "shoal");
   app.set_version_flag("-v,--version", version_text(build_info()));
-  app.footer("`shoal COMMAND --help` explains each.");
+  app.footer("`shoal COMMAND --help` describes each command.");
   // One at most, so that `keys train` takes the second word for a key.
   app.require_subcommand(1);
   ExitCode code = ExitCode::kOk;

@@ -40,10 +40,10 @@ struct MoeOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("router", &MoeOptions::router, "which units a token is routed to"),
-        field("losses", &MoeOptions::losses,
-              "balance losses, which even out the load of units; auto: those that are usual for "
-              "the router",
-              unset_word("auto"), keeps_evaluation()),
+        field(
+            "losses", &MoeOptions::losses,
+            "balance losses, which even out the load of units; auto: the usual ones for the router",
+            unset_word("auto"), keeps_evaluation()),
         field("capacity", &MoeOptions::capacity, "how many rows a unit takes", keeps_evaluation()),
         field("experts", &MoeOptions::experts, "the units"),
         field("shared", &MoeOptions::shared, "experts applied to every token"),

@@ -37,11 +37,11 @@ struct LayerDensity {
   double density = 1.0;
 
   static constexpr auto fields() {
-    return std::tuple{
-        required("match", &LayerDensity::match, "layers, as sparsity.layers names them",
-                 not_empty()),
-        required("density", &LayerDensity::density,
-                 "share of their weights that are nonzero; 1: dense", in_range(above(0.0), 1.0))};
+    return std::tuple{required("match", &LayerDensity::match,
+                               "layers, as sparsity.layers names them", not_empty()),
+                      required("density", &LayerDensity::density,
+                               "fraction of their weights that are nonzero; 1: dense",
+                               in_range(above(0.0), 1.0))};
   }
 };
 
@@ -60,28 +60,27 @@ struct SparsityOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("density", &SparsityOptions::density,
-              "share of the weights that are nonzero, in all layers that densities does not name",
+              "fraction of nonzero weights, in all layers that `densities` does not name",
               in_range(above(0.0), 1.0)),
         field("distribution", &SparsityOptions::distribution,
-              "how it is shared out among the layers: all alike, or small ones denser (erk)"),
+              "distribution of the density over layers: uniform, or small layers denser (erk)"),
         field("layers", &SparsityOptions::layers,
-              "layers by a part of their names, * for any characters: mlp, attention.proj, "
+              "layers, by a part of their names, with * for any characters: mlp, attention.proj, "
               "blocks.0.*; none given: the backbone's default"),
-        field("densities", &SparsityOptions::densities, "layers that have a density of their own"),
-        field("pattern", &SparsityOptions::pattern, "which weights are on or off together"),
-        field("rule", &SparsityOptions::rule, "which of them are dropped and grown, and when"),
+        field("densities", &SparsityOptions::densities, "layers with their own density"),
+        field("pattern", &SparsityOptions::pattern, "which weights are masked together"),
+        field("rule", &SparsityOptions::rule, "which weights are dropped and grown, and when"),
         field("permutation", &SparsityOptions::permutation,
-              "another order of the layers' inputs or outputs, drawn or learned"),
+              "permutation of the layers' inputs or outputs, random or learned"),
         field("rescale", &SparsityOptions::rescale,
-              "multiply the first weights by sqrt(inputs / inputs that are on), so that outputs "
+              "multiply the initial weights by sqrt(inputs / unmasked inputs), so that outputs "
               "keep their variance"),
         field(
             "execution", &SparsityOptions::execution,
-            "sparse: products by sparse kernels, in float32 or float64; masked_dense: with a dense "
-            "matrix that has zeros; auto: on CPUs by whichever is faster, on GPUs dense. The "
-            "pattern n_m and stacks of experts are always dense, and an error under sparse; layers "
-            "with soft permutations, and updates that read gradients of weights that are off, are "
-            "dense meanwhile",
+            "sparse: sparse kernels, in float32 or float64; masked_dense: dense products with "
+            "zeros; auto: the faster of the two on CPUs, dense on GPUs. The pattern n_m and stacks "
+            "of experts are always dense, and an error with sparse; layers are dense while their "
+            "permutation is soft, and in updates that need gradients of masked weights",
             on_resume(OnResume::kWarned))};  // sums in another order
   }
 };

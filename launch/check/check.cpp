@@ -231,7 +231,7 @@ std::vector<Expressivity> expressivity_of(const std::vector<SparseLayerInfo>& la
   }
   std::vector<RegionLayer> free = masked;
   for (RegionLayer& layer : free) layer.span.reset();
-  return {{"dense or free masks", bound_regions(inputs, free, RegionMixing::kNone)},
+  return {{"dense or unstructured", bound_regions(inputs, free, RegionMixing::kNone)},
           {"these masks", bound_regions(inputs, masked, RegionMixing::kNone)},
           {"these masks, permuted", bound_regions(inputs, masked, RegionMixing::kPermuted)}};
 }

@@ -32,7 +32,7 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out);
 
 /// Lower bound on the number of linear regions of a model's MLPs, for one kind of masks.
 struct Expressivity {
-  std::string setting;  ///< "dense or free masks", "these masks", "these masks, permuted"
+  std::string setting;  ///< "dense or unstructured", "these masks", "these masks, permuted"
   RegionBound bound;
 };
 

@@ -48,10 +48,9 @@ CommandDescription describe(const CLI::App& app, const std::string& inherited = 
 }  // namespace
 
 void add_descriptions(CLI::App& app, ExitCode& code) {
-  CLI::App* completion =
-      app.add_subcommand("completion", "Print a shell's script that completes shoal's words");
+  CLI::App* completion = app.add_subcommand("completion", "Print the completion script of a shell");
   const auto shell = std::make_shared<std::string>();
-  completion->add_option("shell", *shell, "whose script")
+  completion->add_option("shell", *shell, "which shell")
       ->type_name("SHELL")
       ->check(CLI::IsMember(completion_shells()))
       ->required();
@@ -64,7 +63,7 @@ void add_descriptions(CLI::App& app, ExitCode& code) {
     std::cout << completion_script(describe(app), *shell);
     code = ExitCode::kOk;
   });
-  CLI::App* manual = app.add_subcommand("man", "Print the manual page, in roff");
+  CLI::App* manual = app.add_subcommand("man", "Print the manual page, in roff format");
   manual->footer("Examples:\n  shoal man | man -l -");
   manual->callback([&app, &code] {
     std::cout << manual_page(describe(app), build_info());

@@ -44,14 +44,14 @@ std::function<std::string(const std::string&)> must_name(const std::string& what
 
 void add_checkpoint_path(CLI::App& command, std::string& path) {
   add_value(command, "path", path, "PATH",
-            "a checkpoint's folder, or a run's, which means its newest checkpoint")
+            "folder of a checkpoint, or of a run: its newest checkpoint")
       ->required();
 }
 
 void add_weights(CLI::App& command, CheckpointChoice& choice) {
-  add_value(command, "path", choice.path, "CKPT|RUN", "checkpoint, or run: its newest checkpoint")
+  add_value(command, "path", choice.path, "CKPT|RUN", "checkpoint, or run (its newest checkpoint)")
       ->required();
-  command.add_flag("--best", choice.best, "the run's best checkpoint");
+  command.add_flag("--best", choice.best, "use the run's best checkpoint");
   add_raw_weights(command, choice.raw_weights);
 }
 
@@ -71,14 +71,14 @@ void add_json(CLI::App& command, bool& json) {
 
 void add_raw_weights(CLI::App& command, bool& raw_weights) {
   command.add_flag("--raw-weights", raw_weights,
-                   "the weights themselves, not their averages, where the checkpoint has both "
+                   "use the weights themselves, not their averages, if the checkpoint has both "
                    "(train.average)");
 }
 
 void add_model_override(CLI::App& command, bool& override_model) {
   command.add_flag(
       "--override", override_model,
-      "use the weights although the model is not the one that they were trained in; of "
+      "use the weights even if the model differs from the one they were trained in; of "
       "a run, the newest or best checkpoint that can be read");
 }
 
@@ -124,13 +124,13 @@ void add_image_maps(CLI::App& command, InspectArguments& arguments,
     exclude(add_value(command, name, folder, "FOLDER", doc), others);
   };
   add("--activation-maps", arguments.activation_maps,
-      "draw where the units of Nexus layers look into this new folder");
+      "draw what the units of Nexus layers attend to, into this new folder");
   add("--expert-maps", arguments.expert_maps,
-      "draw which expert each patch of an image is routed to into this new folder, and print what "
-      "the regions of each expert look like");
+      "draw which expert each image patch is routed to, into this new folder, and describe "
+      "the patches of each expert");
   add_number(command, "--images", arguments.images, in_range(1, 1000),
-             "with --activation-maps or --expert-maps: how many of the validation split, from the "
-             "first on");
+             "with --activation-maps or --expert-maps: number of images, the first ones of the "
+             "validation split");
 }
 
 std::function<std::string(const std::string&)> must_be_html() {
@@ -142,7 +142,7 @@ void add_sparsity(CLI::App& command, InspectArguments& arguments,
                   std::vector<CLI::Option*>& others) {
   CLI::Option* sparsity = command.add_flag(
       "--sparsity", arguments.sparsity,
-      "masks and permutations of the sparse layers, over all checkpoints of a run, or in one");
+      "masks and permutations of the sparse layers, in one or all checkpoints of a run");
   exclude(sparsity, others);
   add_value(command, "-o,--output", arguments.page, "FILE.html",
             "with --sparsity: draw them into this page, replacing it")
@@ -154,16 +154,16 @@ void add_gate_maps(CLI::App& command, InspectArguments& arguments,
                    std::vector<CLI::Option*>& others) {
   CLI::Option* gates =
       add_value(command, "--gates", arguments.gates, "FILE.html",
-                "draw which tokens attend in which layer into this page, replacing it")
+                "draw which tokens attend in which layer, into this page, replacing it")
           ->check(must_be_html());
   exclude(gates, others);
   CLI::Option* samples =
       add_number(command, "--samples", arguments.samples, in_range(1, 1000),
-                 "with --gates: how many of the validation split, from the first on")
+                 "with --gates: number of samples, the first ones of the validation split")
           ->needs(gates);
   command
       .add_option("--prompt", arguments.prompt,
-                  "with --gates: this text, in one pass, in place of validation samples")
+                  "with --gates: use this text instead of validation samples")
       ->type_name("TEXT")
       ->needs(gates)
       ->excludes(samples);
@@ -190,20 +190,19 @@ ExitCode run_inspect(const CLI::App& command, const InspectArguments& arguments)
 }  // namespace
 
 void add_inspect(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
+  CLI::App* command = app.add_subcommand("inspect", "Show the contents of a checkpoint");
   const auto arguments = std::make_shared<InspectArguments>();
   add_checkpoint_path(*command, arguments->checkpoint.path);
   CLI::Option* tensors =
       command->add_flag("--tensors", arguments->tensors, "every tensor with its range and norm");
-  CLI::Option* experts =
-      command->add_flag("--experts", arguments->experts,
-                        "how the run's experts were loaded at the checkpoint's step");
+  CLI::Option* experts = command->add_flag("--experts", arguments->experts,
+                                           "load of the run's experts at the checkpoint's step");
   add_value(*command, "--heat-map", arguments->heat_map, "FILE.svg",
             "with --experts: draw their loads over time into this file, replacing it")
       ->check(must_name("a file"))
       ->needs(experts);
   CLI::Option* diff = add_value(*command, "--diff", arguments->diff, "OTHER",
-                                "compare with this checkpoint, number by number");
+                                "compare with this checkpoint, value by value");
   std::vector<CLI::Option*> kinds;
   for (CLI::Option* kind : {tensors, experts, diff}) exclude(kind, kinds);
   add_sparsity(*command, *arguments, kinds);
@@ -211,7 +210,7 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_gate_maps(*command, *arguments, kinds);
   add_raw_weights(*command, arguments->checkpoint.raw_weights);
   add_overrides(*command, arguments->checkpoint.overrides);
-  command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
+  command->add_flag("--best", arguments->checkpoint.best, "use the best checkpoint of the run");
   add_model_override(*command, arguments->checkpoint.override_model);
   add_json(*command, arguments->json);
   command->footer(
@@ -229,20 +228,20 @@ void add_inspect(CLI::App& app, ExitCode& code) {
 
 void add_keys(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
-      "keys", "Document the keys of recipes: type, range, unit, default, members of open sets");
+      "keys", "Document the keys of recipes: type, range, unit, default and choices");
   const auto arguments = std::make_shared<KeysArguments>();
   add_value(*command, "name", arguments->name, "NAME",
-            "this key and those below it; its first words may be left out. Without it: an "
+            "this key and those below it; leading parts may be omitted. Without a name: an "
             "overview of all sections");
   const auto add = [&](const char* name, std::string& member, const char* doc,
                        const config::MemberSet& set) {
     offer_values(*add_value(*command, name, member, "NAME", doc), set.names());
   };
-  add("--backbone", arguments->backbone, "only keys that recipes with this backbone have",
+  add("--backbone", arguments->backbone, "only keys of recipes with this backbone",
       members_of<Backbone>());
-  add("--task", arguments->task, "the same of a task", members_of<Task>());
-  add("--router", arguments->router, "the same of a router", members_of<Router>());
-  add("--data", arguments->data, "the same of a data source", members_of<DataSource>());
+  add("--task", arguments->task, "only keys of recipes with this task", members_of<Task>());
+  add("--router", arguments->router, "only keys of recipes with this router", members_of<Router>());
+  add("--data", arguments->data, "only keys of this data source", members_of<DataSource>());
   command->add_flag("--all", arguments->all, "document every key");
   command->footer(
       "Examples:\n"
@@ -260,8 +259,7 @@ void add_keys(CLI::App& app, ExitCode& code) {
 }
 
 void add_new(CLI::App& app, ExitCode& code) {
-  CLI::App* command =
-      app.add_subcommand("new", "Print a commented recipe to start from, which `check` accepts");
+  CLI::App* command = app.add_subcommand("new", "Print a valid, commented recipe to start from");
   const auto arguments = std::make_shared<NewArguments>();
   offer_values(
       *add_value(*command, "--backbone", arguments->backbone, "NAME", "the model")->required(),
@@ -271,9 +269,10 @@ void add_new(CLI::App& app, ExitCode& code) {
                    "experts per layer; 0: none. Default: 0 where a backbone may be dense, else 4")
       ->transform(strict_number(config::type_of<int64_t>(), in_range(0, 4096)));
   offer_values(*add_value(*command, "--data", arguments->data, "SOURCE",
-                          "a data source. Default: shapes, drawn images, or text"),
+                          "data source; default: shapes (drawn images) or text"),
                new_recipe_sources());
-  add_value(*command, "--path", arguments->path, "FOLDER", "data.path, the folder of the data");
+  add_value(*command, "--path", arguments->path, "FOLDER",
+            "data.path, the folder of the data; an image source and its classes are detected");
   command->footer(
       "The task follows from backbone and data.\n"
       "Examples:\n"
@@ -296,8 +295,8 @@ void add_runs(CLI::App& app, ExitCode& code) {
   add_json(*command, arguments->json);
   CLI::Option* prunes = command->add_flag(
       "--prune", arguments->prunes,
-      "name what may go: superseded attempts, and failed or crashed runs without a checkpoint (so "
-      "none that model.init_from may name), without a live job and without other files");
+      "list what can be removed: superseded attempts, and failed or crashed runs that have no "
+      "checkpoint, no live job and no other files");
   prunes->excludes(command->get_option("--json"));
   command->add_flag("--yes", arguments->removes, "with --prune: remove them")->needs(prunes);
   command->footer(
@@ -312,20 +311,20 @@ void add_runs(CLI::App& app, ExitCode& code) {
 
 void add_predict(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
-      "predict", "Label images or lines of text, or restore images, on any number of ranks");
+      "predict", "Classify images or lines of text, or restore images, on any number of ranks");
   const auto arguments = std::make_shared<PredictArguments>();
   add_weights(*command, arguments->checkpoint);
   add_value(*command, "inputs", arguments->words, "FILE|FOLDER|-|KEY=VALUE",
             "JPEG or PNG files, folders of them in any depth; for models of texts, files with "
             "one sample per line; -: paths or lines from standard input; key=value sets a key");
   add_number(*command, "--top-k", arguments->top_k, at_least(1),
-             "classes of each input, most probable first");
+             "number of classes per input, most probable first");
   add_value(*command, "--save-images", arguments->images, "FOLDER",
-            "restore images by a denoiser, as PNG files in this new folder");
+            "write images restored by a denoiser to this new folder, as PNG files");
   add_model_override(*command, arguments->checkpoint.override_model);
-  command->add_flag("--json", arguments->json, "a line of JSON for each input");
+  command->add_flag("--json", arguments->json, "one line of JSON per input");
   command->footer(
-      "Inputs that cannot be read are named and left out; the exit code is then 13.\n"
+      "Inputs that cannot be read are reported and skipped; the exit code is then 13.\n"
       "Examples:\n"
       "  shoal predict runs/quickstart photograph.jpg --top-k 3\n"
       "  shoal predict runs/vit --best photographs --json > labels.jsonl\n"
@@ -338,20 +337,20 @@ void add_predict(CLI::App& app, ExitCode& code) {
 
 void add_report(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
-      "report", "Write a page on a run, or on several side by side: report.html");
+      "report", "Write the report of a run, or a comparison of several: report.html");
   const auto arguments = std::make_shared<ReportArguments>();
   add_value(*command, "runs", arguments->runs, "RUN",
-            "runs, finished or going on, or folders that hold runs")
+            "runs, finished or in progress, or folders of runs")
       ->required();
   add_value(*command, "--out", arguments->out, "FILE.html",
-            "the page, which is replaced; default: report.html in the folder of the run, of "
-            "several runs comparison.html in the folder that holds them")
+            "page to write or replace; default: report.html in the folder of the run; for "
+            "several runs, comparison.html in the folder that contains them")
       ->check(must_be_html());
-  command->add_flag("--json", arguments->json, "print the data of the page, write no page");
+  command->add_flag("--json", arguments->json, "print the data of the page instead of writing it");
   command->footer(
-      "Training writes the same page at its end. It needs no network; without scripts it shows "
-      "its\n"
-      "tables.\n"
+      "Training writes the same page when it ends. It works offline; without scripts, it shows "
+      "only\n"
+      "its tables.\n"
       "Examples:\n"
       "  shoal report runs/quickstart\n"
       "  shoal report runs/a runs/b --out comparison.html\n"
@@ -361,15 +360,15 @@ void add_report(CLI::App& app, ExitCode& code) {
 
 void add_prepare(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
-      "prepare", "Check and unpack a published data set, or tell where its archive is");
+      "prepare", "Verify and unpack a published data set, or print where to download it");
   const auto arguments = std::make_shared<PrepareArguments>();
   offer_values(*command->add_option("name", arguments->name, "data set")->required(), {"cifar10"});
   add_value(*command, "given", arguments->given, "ARCHIVE|FOLDER",
-            "the archive, or its unpacked folder; without it: tell where the archive is");
-  add_value(*command, "--out", arguments->out, "DIR", "folder to make of an archive")
+            "the archive, or its unpacked folder; without it, print where to download it");
+  add_value(*command, "--out", arguments->out, "DIR", "folder to unpack the archive to")
       ->capture_default_str();
   command->footer(
-      "Nothing is fetched: Shoal uses no network.\n"
+      "Shoal downloads nothing.\n"
       "Examples:\n"
       "  shoal data prepare cifar10\n"
       "  shoal data prepare cifar10 cifar-10-binary.tar.gz --out /data/cifar10");
@@ -377,14 +376,14 @@ void add_prepare(CLI::App& data, ExitCode& code) {
 }
 
 void add_split(CLI::App& data, ExitCode& code) {
-  CLI::App* command = data.add_subcommand(
-      "split", "Split the files of class folders into train/ and val/, by links");
+  CLI::App* command =
+      data.add_subcommand("split", "Split class folders into train/ and val/ by creating links");
   const auto arguments = std::make_shared<SplitArguments>();
   add_value(*command, "folder", arguments->folder, "FOLDER", "its subfolders are the classes")
       ->required();
   command
       ->add_option("--valid", arguments->valid_percent,
-                   "share of each class for val/, at least one file")
+                   "fraction of each class for val/, at least one file")
       ->type_name("PERCENT%")
       ->required()
       ->transform(strict_number(config::type_of<double>(), in_range(above(0), below(100))))
@@ -395,10 +394,10 @@ void add_split(CLI::App& data, ExitCode& code) {
             return has_sign ? std::string() : "expected a share such as 10%, found " + text;
           },
           ""));  // before that one
-  add_value(*command, "--out", arguments->out, "DIR", "folder to make; default: FOLDER_split");
-  add_number(*command, "--seed", arguments->seed, at_least(0), "of the draw");
+  add_value(*command, "--out", arguments->out, "DIR", "folder to create; default: FOLDER_split");
+  add_number(*command, "--seed", arguments->seed, at_least(0), "seed of the random selection");
   command->footer(
-      "Links are hard, to another disk symbolic; FOLDER stays as it is.\n"
+      "Links are hard links, or symbolic links across disks; FOLDER does not change.\n"
       "Examples:\n  shoal data split photographs --valid 10% --out /data/photographs");
   command->callback([&code, arguments] { code = split(*arguments, std::cout); });
 }

@@ -72,9 +72,9 @@ void add_check(CLI::App& app, ExitCode& code) {
       ->transform(strict_number(config::type_of<int64_t>(), in_range(1, 1'000'000)));
   command->add_flag(
       "--expressivity", arguments->expressivity,
-      "how many linear regions the sparse MLPs can have, with and without permutations");
+      "bound the number of linear regions of the sparse MLPs, with and without permutations");
   command->add_flag("--memory", arguments->memory,
-                    "estimate a rank's memory by two small trial steps, which take some seconds");
+                    "estimate the memory per rank from two small trial steps; takes some seconds");
   add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
@@ -86,7 +86,7 @@ void add_check(CLI::App& app, ExitCode& code) {
 
 void add_show(CLI::App& app, ExitCode& code) {
   CLI::App* command =
-      app.add_subcommand("show", "Print a recipe in full, each value with where it came from");
+      app.add_subcommand("show", "Print every value of a recipe and where it was set");
   const auto arguments = std::make_shared<ShowArguments>();
   add_recipe(*command, arguments->source);
   command->add_flag("--minimal", arguments->minimal, "only what differs from the defaults");
@@ -101,7 +101,7 @@ void add_recipes(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("recipes", "List the recipes that come with Shoal");
   const auto words = std::make_shared<std::vector<std::string>>();
   add_value(*command, "words", *words, "WORD",
-            "only those with these words in path or first sentence");
+            "only recipes with these words in path or first sentence");
   command->footer("Examples:\n  shoal recipes\n  shoal recipes vit moe");
   command->callback(
       [&code, words] { code = recipes(find_recipes_folder(own_program()), *words, std::cout); });
@@ -109,13 +109,13 @@ void add_recipes(CLI::App& app, ExitCode& code) {
 
 void add_doctor(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "Examine this machine and job: build, cores, memory, MPI, GPU, a ring of messages");
+      "doctor", "Check this machine and job: build, cores, memory, MPI, GPUs, a ring of messages");
   const auto as_json = std::make_shared<bool>(false);
   add_json(*command, *as_json);
   const auto calibrates = std::make_shared<bool>(false);
   command->add_flag("--calibrate", *calibrates,
-                    "instead, measure which sparse layers dense products are faster for, and keep "
-                    "it in the user's cache folder for trainings with sparsity.execution: auto");
+                    "instead, measure the densities at which sparse products break even, and keep "
+                    "them in the user's cache folder for runs with sparsity.execution: auto");
   command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
   command->callback([&code, as_json, calibrates] {
     if (*calibrates) {
@@ -132,7 +132,7 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
   arguments->command_line = command_line;
   add_recipe(*command, arguments->source);
   command->add_flag("--override", arguments->override_fixed,
-                    "resume although the recipe differs from the checkpoint's, and from the newest "
+                    "resume even if the recipe differs from the checkpoint's, from the newest "
                     "checkpoint that can be read");
   command->footer(
       "Examples:\n"
@@ -154,19 +154,19 @@ void add_eval(CLI::App& app, ExitCode& code) {
   add_json(*command, arguments->json);
   auto* images =
       add_value(*command, "--images", arguments->images.folder, "FOLDER",
-                "draw the first samples, as far as the task has pictures of them, into this "
-                "folder, which is empty or not there yet: PNG files and contact_sheet.png")
+                "draw the first samples, if the task has pictures of them, into this new "
+                "or empty folder: PNG files and contact_sheet.png")
           ->check(must_name("a folder"));
   add_number(*command, "--count", arguments->images.count, in_range(1, 1000),
-             "samples that --images draws")
+             "number of samples that --images draws")
       ->needs(images);
   command->add_flag("!--no-baselines", arguments->baselines,
-                    "without the baselines of the task, which are fitted on the training split");
+                    "omit the baselines of the task, which are fitted on the training split");
   add_value(*command, "--predictions", arguments->predictions, "FILE.jsonl",
-            "write a line of JSON for each sample: label, most probable classes")
+            "write one line of JSON per sample: label, most probable classes")
       ->check(must_name("a file in .jsonl", ".jsonl"));
   command->add_flag("--confusion", arguments->confusion,
-                    "recall, precision and F1 of each class, the confusion matrix, the most "
+                    "print recall, precision and F1 per class, the confusion matrix and the most "
                     "confident mistakes; also in the run's report");
   command->footer(
       "Examples:\n"
@@ -199,7 +199,7 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
            {"ls", "List the checkpoints of a run with step, score and size", checkpoint_list,
             false},
            {"diff", "Compare two checkpoints tensor by tensor", checkpoint_diff, false, true},
-           {"digest", "Print sha256:... of tensors, step and data cursor", checkpoint_digest}}) {
+           {"digest", "Print a hash of tensors, step and data position", checkpoint_digest}}) {
     CLI::App* command = ckpt->add_subcommand(which.name, which.doc);
     const auto arguments = std::make_shared<CheckpointArguments>();
     add_checkpoint_path(*command, arguments->checkpoint.path);
@@ -208,9 +208,9 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
           ->required();
     }
     if (which.takes_best) {
-      command->add_flag("--best", arguments->checkpoint.best, "of a run, the best checkpoint");
+      command->add_flag("--best", arguments->checkpoint.best, "use the best checkpoint of the run");
       command->add_flag("--override", arguments->checkpoint.override_model,
-                        "of a run, the newest or best checkpoint that can be read");
+                        "use the newest or best checkpoint of the run that can be read");
     }
     add_json(*command, arguments->json);
     command->callback([&code, arguments, run = which.run] { code = run(*arguments, std::cout); });
@@ -218,15 +218,15 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
 }
 
 void add_import(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "import", "Turn weights of another program into a checkpoint to start from");
+  CLI::App* command =
+      app.add_subcommand("import", "Convert weights of another program to a checkpoint");
   const auto arguments = std::make_shared<ImportArguments>();
   add_value(*command, "path", arguments->path, "FOLDER|FILE",
             "folder with model.safetensors (or its shards) and config.json, or one file")
       ->required();
-  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
+  add_value(*command, "out", arguments->out, "OUT", "folder to create")->required();
   add_value(*command, "--as", arguments->format, "FORMAT",
-            "what they are: " + join_words(import_formats()))
+            "their format: " + join_words(import_formats()))
       ->required();
   add_overrides(*command, arguments->overrides);
   add_json(*command, arguments->json);
@@ -241,15 +241,15 @@ void add_import(CLI::App& app, ExitCode& code) {
 
 void add_export(CLI::App& app, ExitCode& code) {
   CLI::App* command =
-      app.add_subcommand("export", "Write a checkpoint's weights for other programs");
+      app.add_subcommand("export", "Export a checkpoint's weights to other programs");
   const auto arguments = std::make_shared<ExportArguments>();
   add_weights(*command, arguments->checkpoint);
-  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
+  add_value(*command, "out", arguments->out, "OUT", "folder to create")->required();
   add_value(*command, "--to", arguments->program, "PROGRAM",
-            "for whom: " + join_words(export_programs()) + "; safetensors takes any model")
+            "target: " + join_words(export_programs()) + "; safetensors supports any model")
       ->required();
   add_value(*command, "--dtype", arguments->dtype, "DTYPE",
-            "float32, float64, bfloat16 or float16; default: each tensor's own");
+            "float32, float64, bfloat16 or float16; default: the dtype of each tensor");
   add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"
@@ -260,18 +260,18 @@ void add_export(CLI::App& app, ExitCode& code) {
 }
 
 void add_fold(CLI::App& app, ExitCode& code) {
-  CLI::App* command = app.add_subcommand(
-      "fold", "Write a sparse model without its permutations, which become part of its weights");
+  CLI::App* command =
+      app.add_subcommand("fold", "Fold the permutations of a sparse model into its weights");
   const auto arguments = std::make_shared<FoldArguments>();
   add_weights(*command, arguments->checkpoint);
-  add_value(*command, "out", arguments->out, "OUT", "folder to make")->required();
+  add_value(*command, "out", arguments->out, "OUT", "folder to create")->required();
   add_json(*command, arguments->json);
   command->footer(
-      "A layer multiplies by S P, the sparse weight S with its columns or rows in the order of\n"
-      "the permutation P. OUT has S P as its weight, so that all outputs are the same bits,\n"
-      "without moving any input. Layers before and after stay as they are: what a kernel for the\n"
-      "structure of S would have to move for P is within the weight. OUT is as a run's folder,\n"
-      "without the state of the optimizer.\n"
+      "A layer multiplies by S P: the sparse weight S with its columns or rows in the order of\n"
+      "the permutation P. OUT stores S P as its weight, so no inputs have to be moved. Outputs of\n"
+      "dense products are bitwise identical; those of sparse kernels are equal up to rounding.\n"
+      "The layers before and after do not change. OUT is like a run folder, without optimizer\n"
+      "state.\n"
       "Examples:\n"
       "  shoal fold runs/padst folded\n"
       "  shoal eval folded\n"
@@ -306,23 +306,22 @@ void add_tokenize_keys(CLI::App& command, TokenizeArguments& arguments) {
 
 void add_tokenize(CLI::App& data, ExitCode& code) {
   CLI::App* command = data.add_subcommand(
-      "tokenize", "Encode files of text into a token cache, in the format of llm.c");
+      "tokenize", "Encode text files into one token file, in the format of llm.c");
   const auto arguments = std::make_shared<TokenizeArguments>();
-  add_value(*command, "files", arguments->files, "FILES", "files of text, one after the other")
+  add_value(*command, "files", arguments->files, "FILES", "text files, encoded in this order")
       ->required();
-  offer_values(
-      *add_value(*command, "--tokenizer", arguments->tokenizer, "NAME", "how it is cut into tokens")
-           ->required(),
-      members_of<Tokenizer>().names());
+  offer_values(*add_value(*command, "--tokenizer", arguments->tokenizer, "NAME", "which tokenizer")
+                    ->required(),
+               members_of<Tokenizer>().names());
   add_tokenize_keys(*command, *arguments);
   add_value(*command, "--out", arguments->out, "X.bin",
-            "the cache; a side file X.bin.json names tokenizer and sources. An older cache "
-            "of that name is replaced once the new one is complete; any other file is left "
+            "the token file; its sidecar X.bin.json records tokenizer and sources. A token "
+            "file of that name is replaced once the new one is complete; any other is left "
             "alone")
       ->required();
   add_json(*command, arguments->json);
   command->footer(
-      "Each file is encoded on its own. Without --documents nothing is put between files.\n"
+      "Each file is encoded separately. Without --documents, nothing is put between files.\n"
       "Examples:\n"
       "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
       "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
@@ -348,24 +347,23 @@ void add_pack(CLI::App& data, ExitCode& code) {
   add_value(*command, "folder", arguments->plan.folder, "FOLDER",
             "JPEG and PNG files in it and its subfolders, as image_folder finds them")
       ->required();
-  add_value(*command, "--out", arguments->plan.out, "DIR",
-            "folder of the shards, which is empty or not there yet")
+  add_value(*command, "--out", arguments->plan.out, "DIR", "new or empty folder for the shards")
       ->required();
   command
-      ->add_option("--shard-size", arguments->plan.shard_bytes, "most bytes of a shard, as 256MB")
+      ->add_option("--shard-size", arguments->plan.shard_bytes, "maximum size of a shard, as 256MB")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->transform(CLI::Validator(strict_size, ""))  // before that one
       ->check(CLI::Range(int64_t{1024}, int64_t{1} << 40))
       ->default_str("256MB");
   command->add_flag("--classes", arguments->plan.has_classes,
-                    "subfolders are classes, numbered in order of name, and samples have labels");
+                    "subfolders are classes, numbered in order of name; samples are labelled");
   add_value(*command, "--classes-of", arguments->plan.classes_of, "DIR",
-            "--classes with the numbers that the classes have in these shards");
+            "like --classes, with classes numbered as in these shards");
   add_json(*command, arguments->json);
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
       "same\n"
-      "bytes. If packing is killed, DIR has no file that ends in .tar.\n"
+      "bytes. If packing is killed, DIR contains no .tar file.\n"
       "Examples:\n"
       "  shoal data pack imagenet/train --classes --out shards/train\n"
       "  shoal data pack imagenet/val --classes-of shards/train --out shards/val\n"
@@ -377,9 +375,9 @@ void add_verify(CLI::App& data, ExitCode& code) {
   CLI::App* command =
       data.add_subcommand("verify", "Check shards, their labels and indices; exit 0 or 13");
   const auto arguments = std::make_shared<VerifyArguments>();
-  add_value(*command, "paths", arguments->paths, "DIR|FILE.tar", "shards, and folders of them")
+  add_value(*command, "paths", arguments->paths, "DIR|FILE.tar", "shards, or folders of shards")
       ->required();
-  command->add_flag("--decode", arguments->decodes, "decode every image, too");
+  command->add_flag("--decode", arguments->decodes, "also decode every image");
   add_json(*command, arguments->json);
   command->footer(
       "Examples:\n"

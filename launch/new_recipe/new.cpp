@@ -232,10 +232,10 @@ std::string head_section(const RecipePlan& plan) {
   const std::string experts =
       plan.experts == 0 ? "dense" : counted(plan.experts, "expert") + " per layer";
   return fmt::format(
-      "# A first recipe of {0} on {1}, {2}. Save it as {3}.yaml, then\n"
+      "# A recipe for {0} on {1}, {2}. Save it as {3}.yaml, then\n"
       "#   shoal check {3}.yaml\n"
       "#   shoal train {3}.yaml\n"
-      "# `shoal keys --backbone {0}` has the other keys, `shoal show` all values.\n"
+      "# `shoal keys --backbone {0}` lists the other keys, `shoal show` all values.\n"
       "run: {{name: {3}, seed: 1}}   # writes runs/{3}/\n",
       plan.backbone.name, plan.source.name, experts, plan.name());
 }

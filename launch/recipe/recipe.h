@@ -81,18 +81,18 @@ struct RunOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("name", &RunOptions::name, "folder of the run below root", not_empty()),
-        field("root", &RunOptions::root, "folder that holds the runs", not_empty(), file_path()),
+        field("root", &RunOptions::root, "folder that contains the runs", not_empty(), file_path()),
         field("on_existing", &RunOptions::on_existing, "what to do if the run folder exists"),
-        field("seed", &RunOptions::seed, "key of every random draw", at_least(0),
+        field("seed", &RunOptions::seed, "seed of all random numbers", at_least(0),
               on_resume(OnResume::kFixed)),
-        field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are there"),
+        field("device", &RunOptions::device, "auto: cuda if the plug-in and a GPU are available"),
         field("threads", &RunOptions::threads, "threads per rank", in_range(1, 4096),
               unset_word("auto")),
         field("deterministic", &RunOptions::deterministic,
-              "the same bits in every run on the same GPUs; on CPUs they are the same anyway"),
+              "bitwise identical runs on the same GPUs; on CPUs, runs always are"),
         field("tf32", &RunOptions::tf32,
-              "GPUs round the factors of float32 products to TF32's 11 significant bits: several "
-              "times faster, less exact; no effect on CPUs",
+              "GPUs round the inputs of float32 products to TF32 (11 significant bits): several "
+              "times faster, less precise; no effect on CPUs",
               on_resume(OnResume::kWarned)),
         field("stop_after", &RunOptions::stop_after,
               "saves and ends, with exit code 75, so many steps, or so long, after the process "
@@ -108,19 +108,18 @@ struct RunOptions {
             "the job ends; exchanges by MPI have no limit yet",
             unset_word("never"), above(0), accepts(DurationUnit::kSecond)),
         field("tensorboard", &RunOptions::tensorboard,
-              "write the metrics for TensorBoard as well, into tb/"),
+              "also write the metrics for TensorBoard, to tb/"),
         field("log_layers", &RunOptions::log_layers,
               "steps, or time, between records of the norms of each layer's weights, gradients and "
               "updates in layers.jsonl",
               unset_word("never"), above(0), kLengthUnits),
-        field(
-            "peak_tflops", &RunOptions::peak_tflops,
-            "dense TFLOP/s of a rank's device, of which mfu is a share; auto: CPUs are measured at "
-            "the start, GPUs have their maker's number",
-            unset_word("auto"), above(0)),
+        field("peak_tflops", &RunOptions::peak_tflops,
+              "dense peak TFLOP/s of a rank's device, relative to which mfu is computed; auto: "
+              "measured at the start on CPUs, the manufacturer's peak on GPUs",
+              unset_word("auto"), above(0)),
         field("memory_check", &RunOptions::memory_check,
-              "refuse to start where the estimated memory is more than the machine has; false: "
-              "start all the same")};
+              "refuse to start if the estimated memory exceeds that of the machine; false: start "
+              "anyway")};
   }
   /// Checks that `name` is a path below `root`.
   void validate(Problems& problems) const;
@@ -138,13 +137,13 @@ struct InitFrom {
     return std::tuple{
         required("from", &InitFrom::from, "checkpoint or run", not_empty(), file_path()),
         field("take", &InitFrom::take,
-              "weights of the checkpoint to take, by names with * for any text; none given: all, "
+              "weights to load from the checkpoint, by name, with * for any text; none given: all, "
               "and every weight of the model must be among them"),
         field("rename", &InitFrom::rename,
-              "first parts of the checkpoint's names and what they become"),
+              "prefixes of the checkpoint's names, and their replacements"),
         field("raw_weights", &InitFrom::raw_weights,
-              "take the weights themselves, not their averages (train.average), where the "
-              "checkpoint has both")};
+              "load the weights themselves, not their averages (train.average), if the checkpoint "
+              "has both")};
   }
   /// True if weights of the model may keep their random values.
   bool is_partial() const { return !take.empty() || !rename.empty(); }
@@ -163,7 +162,7 @@ struct ModelOptions {
               "checkpoint or run whose weights training starts from", unset_word("none"),
               keeps_evaluation(), on_resume(OnResume::kFree)),
         field("upcycle", &ModelOptions::upcycle,
-              "init_from is a dense model: each MLP becomes all the experts in its place",
+              "init_from is a dense model: each MLP is copied into all the experts that replace it",
               keeps_evaluation(), on_resume(OnResume::kFree))};
   }
   void validate(Problems& problems) const {
@@ -192,42 +191,42 @@ struct TrainOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        required("duration", &TrainOptions::duration,
-                 "length of the training; a time becomes steps at the start, by timing a trial",
-                 above(0), kLengthUnits, on_resume(OnResume::kFree)),
-        required("batch", &TrainOptions::batch, "samples of an optimizer step, over all ranks",
+        required(
+            "duration", &TrainOptions::duration,
+            "duration of training; a time is converted to steps at the start, by a timed trial",
+            above(0), kLengthUnits, on_resume(OnResume::kFree)),
+        required("batch", &TrainOptions::batch, "samples per optimizer step, over all ranks",
                  in_range(1, kMostSamples), unit("samples")),
         field("group", &TrainOptions::group,
-              "samples of a routing group; routers and capacity compare tokens only within a group",
+              "samples per routing group; routers and capacity compare tokens only within a group",
               in_range(1, kMostSamples), unit("samples")),
         field("accumulate", &TrainOptions::accumulate, "micro-steps per step",
               in_range(1, kMostSamples)),
         field("clip_norm", &TrainOptions::clip_norm, "largest gradient norm; 0 = no limit",
               at_least(0.0), on_resume(OnResume::kWarned)),
         field("clip_norm_type", &TrainOptions::clip_norm_type,
-              "l2: of all gradients as one vector; inf: the largest absolute value",
+              "l2: norm of all gradients as one vector; inf: the largest absolute value",
               on_resume(OnResume::kWarned)),
         field("precision", &TrainOptions::precision,
-              "type of activations, weights and all state; bfloat16: of activations alone, the "
-              "rest is float32"),
+              "dtype of activations, weights and all state; bfloat16: only activations and "
+              "products, the rest is float32"),
         field("average", &TrainOptions::average,
-              "exponential moving average of the weights, which evaluations and all readers of "
-              "checkpoints but a resume use; training goes on with the weights themselves",
+              "exponential moving average of the weights, used by evaluations and by everything "
+              "that reads checkpoints except a resume; training uses the weights themselves",
               unset_word("none")),
         field("recompute", &TrainOptions::recompute,
-              "run each block again in the backward pass instead of keeping its activations",
+              "recompute each block in the backward pass instead of storing its activations",
               on_resume(OnResume::kFree)),
         field("log_every", &TrainOptions::log_every,
               "steps, or time, between lines of metrics; also at the end", above(0), kLengthUnits,
               on_resume(OnResume::kFree)),
         field("patience", &TrainOptions::patience,
-              "training ends after so many evaluations in a row without a better score",
+              "training stops after this many consecutive evaluations without a better score",
               at_least(1), unset_word("none"), on_resume(OnResume::kFree)),
-        field(
-            "max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
-            "training ends (exit 30) after so many steps in a row whose loss or gradients are not "
-            "finite",
-            at_least(1), on_resume(OnResume::kWarned))};
+        field("max_nonfinite_steps", &TrainOptions::max_nonfinite_steps,
+              "training ends (exit 30) after this many consecutive steps whose loss or gradients "
+              "are not finite",
+              at_least(1), on_resume(OnResume::kWarned))};
   }
   /// Checks that batch / accumulate is a multiple of group.
   void validate(Problems& problems) const;
@@ -243,17 +242,16 @@ struct EvaluateOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("every", &EvaluateOptions::every, "how often; also at the end. never: not at all",
+        field("every", &EvaluateOptions::every, "how often; also at the end, unless it is never",
               above(0), unset_word("never")),
         field("samples", &EvaluateOptions::samples,
-              "samples of each validation set that are evaluated, the same in all evaluations: "
-              "drawn by run.seed; all: every sample",
+              "number of samples of each validation set to evaluate, the same samples in all "
+              "evaluations, drawn by run.seed; all: every sample",
               at_least(1), unit("samples"), unset_word("all"), changes_scores()),
-        field(
-            "sets", &EvaluateOptions::sets,
-            "further validation sets by name, {NAME: {…}}: of each the keys of `data` in which it "
-            "differs; its split `valid` is evaluated, with metrics NAME.METRIC",
-            changes_scores()),
+        field("sets", &EvaluateOptions::sets,
+              "additional validation sets by name, {NAME: {…}}: the `data` keys in which each "
+              "differs; its split `valid` is evaluated, with metrics NAME.METRIC",
+              changes_scores()),
         field("score", &EvaluateOptions::score,
               "metric that selects the best checkpoint, NAME.METRIC of a set; auto: the task's, on "
               "data.valid",
@@ -277,9 +275,9 @@ struct CheckpointOptions {
     return std::tuple{field("every", &CheckpointOptions::every, "how often; also at the end",
                             above(0), unset_word("never")),
                       field("keep_last", &CheckpointOptions::keep_last,
-                            "newest checkpoints that stay", at_least(1)),
+                            "number of newest checkpoints to keep", at_least(1)),
                       field("keep_best", &CheckpointOptions::keep_best,
-                            "best checkpoints that stay", at_least(0))};
+                            "number of best checkpoints to keep", at_least(0))};
   }
 };
 
@@ -299,24 +297,24 @@ struct ParallelOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("expert_ranks", &ParallelOptions::expert_ranks,
-              "neighbouring ranks over which units (such as experts) are spread; auto: as many as "
-              "divide the ranks and the units of each layer",
+              "consecutive ranks over which units (such as experts) are sharded; auto: the largest "
+              "number that divides the ranks and the units of each layer",
               at_least(1), unset_word("auto")),
         field("uneven", &ParallelOptions::uneven,
               "allow ranks to hold unequal numbers of units; placement by_cost always allows it"),
         field("placement", &ParallelOptions::placement,
-              "which rank holds which unit; by_cost evens out what a row costs in a rank's units, "
-              "by_load how often a rank's units were chosen before a resume"),
+              "which rank holds which unit; by_cost balances the cost of a row over ranks, by_load "
+              "the load of the units before a resume"),
         field("ranks_per_node", &ParallelOptions::ranks_per_node,
-              "neighbouring ranks that hierarchical exchanges take for one node; auto: those of a "
+              "consecutive ranks that hierarchical exchanges treat as one node; auto: those of a "
               "machine",
               at_least(1), unset_word("auto")),
         field("overlap_gradients", &ParallelOptions::overlap_gradients,
-              "start sums of gradients over replicas while the backward pass runs"),
+              "overlap the gradient all-reduce over replicas with the backward pass"),
         field("shard_optimizer", &ParallelOptions::shard_optimizer,
-              "each replica keeps and updates its share of the optimizer's state (ZeRO-1)"),
+              "each replica stores and updates its shard of the optimizer state (ZeRO-1)"),
         field("share_gpu", &ParallelOptions::share_gpu,
-              "allow several ranks on one GPU, for trials: slow, and needs NCCL 2.30")};
+              "allow several ranks on one GPU, for tests: slow, and needs NCCL 2.30")};
   }
 };
 
@@ -344,7 +342,7 @@ struct Recipe {
         field("schedule", &Recipe::schedule, "how the learning rate changes",
               on_resume(OnResume::kWarned)),
         required("train", &Recipe::train, "how long, and what a step is"),
-        field("sparsity", &Recipe::sparsity, "which layers are trained sparse, and how",
+        field("sparsity", &Recipe::sparsity, "sparse training: which layers are sparse, and how",
               unset_word("none")),
         field("evaluate", &Recipe::evaluate, "when to evaluate", on_resume(OnResume::kFree)),
         field("checkpoint", &Recipe::checkpoint, "when to save, and what stays",

@@ -323,7 +323,7 @@ const char* signal_notice(const LaunchInfo& launch) {
   if (!launch.launcher.empty()) return nullptr;
   // On a terminal the bar and a ^C stand on the line.
   constexpr const char* kNotice =
-      "\nstopping: saves after this step; a second INT or TERM leaves at once\n";
+      "\nstopping: saves after this step; a second INT or TERM exits immediately\n";
   return isatty(STDERR_FILENO) == 1 ? kNotice : kNotice + 1;
 }
 

@@ -232,7 +232,7 @@ std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
   }
   if (model.sparse) on_every_rank(world, [&] { model.sparse->require_masks_fit(); });
   const std::string other = describe_other_function(manifest, recipe, model, world, init_from);
-  return source + (other.empty() ? "" : "; the model is not the one that they were trained in:") +
+  return source + (other.empty() ? "" : "; the model differs from the one they were trained in:") +
          other;
 }
 

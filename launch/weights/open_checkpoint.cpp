@@ -191,7 +191,7 @@ int64_t load_model(const OpenedCheckpoint& opened, const BuiltModel& model) {
   });
   const std::string other = describe_other_function(opened.manifest, opened.recipe, model, world);
   if (!other.empty()) {
-    const std::string what = "the model is not the one that the weights were trained in:" + other;
+    const std::string what = "the model differs from the one the weights were trained in:" + other;
     if (!opened.override_model) {
       throw Error(ExitCode::kMismatch, what,
                   "leave these keys as the checkpoint has them, or accept this with --override");

@@ -47,10 +47,10 @@ struct AttentionExpertOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("k", &AttentionExpertOptions::k,
-              "keys a query attends to, those of its highest logits; null: all candidates",
+              "keys per query, those with the highest logits; null: all candidates",
               in_range(1, kMostWidth)),
         field("share", &AttentionExpertOptions::share,
-              "k as a share of an image's tokens, rounded up", in_range(above(0), 1)),
+              "k as a fraction of the image's tokens, rounded up", in_range(above(0), 1)),
         field("candidates", &AttentionExpertOptions::candidates, "keys a query chooses among")};
   }
   void validate(Problems& problems) const;
@@ -71,13 +71,13 @@ struct AttentionExpertsOptions {
         field("experts", &AttentionExpertsOptions::experts, "the experts"),
         field("mixing", &AttentionExpertsOptions::mixing, "how their outputs are mixed"),
         field("soft_steps", &AttentionExpertsOptions::soft_steps,
-              "with hard mixing, optimizer steps at the start that train with soft mixing",
+              "with hard mixing: number of initial optimizer steps that use soft mixing",
               at_least(0), keeps_evaluation()),  // no effect on what an evaluation computes
         field("router", &AttentionExpertsOptions::router, "which experts a token is routed to"),
-        field("losses", &AttentionExpertsOptions::losses,
-              "balance losses, which even out the load of units; auto: those that are usual for "
-              "the router",
-              unset_word("auto"), keeps_evaluation())};
+        field(
+            "losses", &AttentionExpertsOptions::losses,
+            "balance losses, which even out the load of units; auto: the usual ones for the router",
+            unset_word("auto"), keeps_evaluation())};
   }
   /// Replaces `losses: auto` by the losses that are usual for the router.
   void resolve();

@@ -64,8 +64,8 @@ class AdaptiveAttention : public Backbone, public CountsProducts {
                                       "  heads: 4\n"
                                       "  attention:\n"
                                       "    experts: [{top_k}]   # each attends to its k best keys\n"
-                                      "    losses: auto   # those that are usual for the router: "
-                                      "they even out the experts' use\n"};
+                                      "    losses: auto   # the usual balance losses "
+                                      "of the router\n"};
 
   AdaptiveAttention(const Options& options, const Context& context);
   ModelOutput forward(const ModelInput& input, const StepContext& step) override;

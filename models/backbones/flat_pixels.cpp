@@ -27,7 +27,7 @@ class FlatPixels : public Backbone {
 };
 
 const Registration<Backbone, FlatPixels> registered_flat_pixels{
-    "flat_pixels", "no model: the image itself, to compare with"};
+    "flat_pixels", "no model: the image itself, as a baseline"};
 
 }  // namespace
 }  // namespace shoal

@@ -116,6 +116,6 @@ torch::Tensor Gpt2::embed(const torch::Tensor& token_bS, const torch::Tensor& po
 
 const AutomaticValues<Gpt2::Options> automatic_gpt2_values(ResolvedOn::kComparison);
 const Registration<Backbone, Gpt2> registered_gpt2{
-    "gpt2", "GPT-2 and later decoders of language models, dense or with experts"};
+    "gpt2", "GPT-2 and later decoder language models, dense or with experts"};
 
 }  // namespace shoal

@@ -55,24 +55,24 @@ class Hspmn : public Decoder {
           field("heads", &Options::heads, "attention heads, a divisor of width",
                 in_range(1, kMostWidth)),
           field("kv_heads", &Options::kv_heads,
-                "heads of keys and values, a divisor of heads (grouped-query attention)",
+                "key and value heads, a divisor of heads (grouped-query attention)",
                 in_range(1, kMostWidth)),
           field("hidden", &Options::hidden, "hidden width of a dense MLP; auto: 4 times the width",
                 in_range(1, kMostWidth), unset_word("auto")),
           field("context", &Options::context,
-                "tokens of a sequence at most; auto: those of a sample of data.source",
+                "maximum number of tokens per sequence; auto: those of a sample of data.source",
                 in_range(1, kMostWidth), unset_word("auto"), unit("tokens")),
           field("pad_vocabulary", &Options::pad_vocabulary,
                 "round the rows of the embedding up to a multiple of this",
                 in_range(1, kMostWidth)),
-          field("rope_base", &Options::rope_base, "base of the angles of RoPE", above(0)),
+          field("rope_base", &Options::rope_base, "base of the RoPE angles", above(0)),
           field("contextual", &Options::contextual,
                 "which tokens attend: those that a gate opens (sparse), all (dense), none"),
           field("dense_blocks", &Options::dense_blocks,
-                "blocks, counted from 0, in which every token attends, whatever contextual is"),
+                "blocks, counted from 0, in which every token attends, regardless of contextual"),
           field("gate", &Options::gate, "which tokens attend"),
           field("causal", &Options::causal,
-                "whether a token attends to earlier ones only; false: to all, for classification"),
+                "whether tokens attend only to earlier tokens; false: to all, for classification"),
           field("init_std", &Options::init_std, "standard deviation of the initial weights",
                 above(0), keeps_evaluation()),
           inlined(&Options::feed_forward)};
@@ -128,7 +128,7 @@ class Hspmn : public Decoder {
           "  kv_heads: 1\n"
           "  hidden: 256\n"
           "  init_std: 0.06\n"
-          "  gate: {rate: 0.25, anneal_steps: 300}   # share of tokens that attend\n"};
+          "  gate: {rate: 0.25, anneal_steps: 300}   # fraction of tokens that attend\n"};
 
   /// Throws ConfigError if the data source gives no tokens, or more in a sample than `context`, and
   /// if more tokens are anchors (which always attend) than the gate's capacity allows.

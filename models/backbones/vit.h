@@ -72,13 +72,13 @@ class Vit : public Backbone, public CountsProducts {
                 in_range(1, kMostWidth), unset_word("auto")),
           field("pool", &Options::pool, "features: the class token, or the mean over patches"),
           field("positions", &Options::positions,
-                "learned, or the fixed sines and cosines of MoCo v3"),
+                "learned, or the fixed sin-cos embedding of MoCo v3"),
           field("gelu", &Options::gelu, "exact, or the tanh approximation"),
           field("drop_path", &Options::drop_path,
-                "rate of stochastic depth of the last block; rises evenly from 0",
+                "stochastic depth rate of the last block; increases linearly from 0",
                 in_range(0, below(1)), keeps_evaluation()),
           field("layer_scale", &Options::layer_scale,
-                "first value of a learned scale of each branch's channels; none = no scales",
+                "initial value of LayerScale, a learned scale per channel; none = no scales",
                 unset_word("none"), at_least(0), keeps_evaluation()),
           inlined(&Options::feed_forward)};
     }
@@ -95,7 +95,7 @@ class Vit : public Backbone, public CountsProducts {
           "  width: 128\n"
           "  depth: 6\n"
           "  heads: 4\n"
-          "  hidden: 512                    # of dense MLPs, 4 times the width\n"
+          "  hidden: 512                    # width of dense MLPs, 4 times `width`\n"
           "  pool: mean                     # or cls: a class token\n"};  ///< for `shoal new`
 
   Vit(const Options& options, const Context& context);

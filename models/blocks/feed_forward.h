@@ -32,9 +32,10 @@ struct SparseBlocks {
               in_range(0, kMostBlocks), unset_word("auto")),
         field("to", &SparseBlocks::to, "last block of the range; auto: the model's last",
               in_range(0, kMostBlocks), unset_word("auto")),
-        field("every", &SparseBlocks::every,
-              "distance of two such blocks, counted back from `to`; auto: 2 with moe, 1 with nexus",
-              in_range(1, kMostBlocks), unset_word("auto"))};
+        field(
+            "every", &SparseBlocks::every,
+            "distance between such blocks, counted back from `to`; auto: 2 with moe, 1 with nexus",
+            in_range(1, kMostBlocks), unset_word("auto"))};
   }
 };
 
@@ -51,7 +52,7 @@ struct FeedForwardOptions {
                       field("nexus", &FeedForwardOptions::nexus,
                             "experts and memory units behind one soft router in place of MLPs"),
                       field("sparse_blocks", &FeedForwardOptions::sparse_blocks,
-                            "which blocks have them, numbered through all stages")};
+                            "which blocks have them, numbered across all stages")};
   }
   /// Validates what depends on `depth`, the number of blocks.
   void check(int64_t depth, Problems& problems) const;

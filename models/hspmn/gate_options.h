@@ -59,37 +59,37 @@ struct GateOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("rate", &GateOptions::rate, "share of the tokens that attend", in_range(above(0), 1)),
-        field("first_rate", &GateOptions::first_rate, "that share at the first step",
+        field("rate", &GateOptions::rate, "fraction of tokens that attend", in_range(above(0), 1)),
+        field("first_rate", &GateOptions::first_rate, "target fraction at the first step",
               in_range(above(0), 1), keeps_evaluation()),
         field("anneal_steps", &GateOptions::anneal_steps,
-              "optimizer steps over which the share goes from first_rate to rate", at_least(0),
-              keeps_evaluation()),
+              "optimizer steps over which the target is annealed from first_rate to rate",
+              at_least(0), keeps_evaluation()),
         field("select", &GateOptions::select, "which tokens attend"),
-        field("noise", &GateOptions::noise, "noise on the logits while training",
+        field("noise", &GateOptions::noise, "noise on the logits during training",
               keeps_evaluation()),
         field("temperature", &GateOptions::temperature,
-              "of the gate's gradient: 1, or learned within [0.1, 2]", keeps_evaluation()),
+              "temperature of the gate's gradient: 1, or learned in [0.1, 2]", keeps_evaluation()),
         field("rate_weight", &GateOptions::rate_weight,
-              "factor of the squared distance of the mean probability to the rate", at_least(0),
+              "weight of the squared distance between mean probability and rate", at_least(0),
               keeps_evaluation()),
         field("entropy_weight", &GateOptions::entropy_weight,
-              "factor of the gate's mean entropy, in nats", at_least(0), keeps_evaluation()),
+              "weight of the gate's mean entropy, in nats", at_least(0), keeps_evaluation()),
         field("predictor_weight", &GateOptions::predictor_weight,
-              "factor of the predictor's loss with select: topk_predictor", at_least(0),
+              "weight of the predictor's loss, with select: topk_predictor", at_least(0),
               keeps_evaluation()),
         field("explore_fraction", &GateOptions::explore_fraction,
-              "share of the tokens with closed gates whose attention is computed while training, "
-              "but multiplied by 0, so that their gates get gradients",
+              "fraction of the tokens with closed gates whose attention is computed in training, "
+              "with weight 0, so that their gates receive gradients",
               in_range(0, 1), keeps_evaluation()),
         field("anchor_every", &GateOptions::anchor_every,
               "one of every so many tokens attends whatever its gate; 0: none", at_least(0)),
         field("block", &GateOptions::block,
-              "tokens in a row that share the gate of their first one", at_least(1)),
+              "number of consecutive tokens that share the gate of the first", at_least(1)),
         field("capacity", &GateOptions::capacity,
-              "at most capacity x rate x model.context tokens of a sequence attend, with anchors; "
-              "training uses the rate of the step; later open tokens are closed; needs select: "
-              "threshold; auto: no limit",
+              "at most capacity x rate x model.context tokens of a sequence attend, including "
+              "anchors; training uses the rate of the step; the gates of later tokens are closed; "
+              "needs select: threshold; auto: no limit",
               above(0), unset_word("auto")),
         field("threshold_decay", &GateOptions::threshold_decay,
               "decay of the moving average that is the threshold, with select: threshold",

@@ -43,10 +43,10 @@ class Classify : public Task {
     static constexpr auto fields() {
       return std::tuple{
           field("label_smoothing", &Options::label_smoothing,
-                "share of the target spread evenly over all classes", in_range(0, below(1))),
+                "fraction of the target spread over all classes", in_range(0, below(1))),
           field("loss", &Options::loss,
-                "cross_entropy, or binary_cross_entropy = the mean of the binary cross entropies "
-                "of all classes (DeiT III)"),
+                "cross_entropy, or binary_cross_entropy: the mean of the binary cross-entropies of "
+                "all classes (DeiT III)"),
           field("mix", &Options::mix, "of images: Mixup and CutMix"),
           field("pool", &Options::pool,
                 "of sequences: classify the mean of a sample's tokens, or its last token")};

@@ -157,7 +157,7 @@ class Denoise : public Task, public CountsProducts {
   std::shared_ptr<Head> head_;
 };
 
-const Registration<Task, Denoise> registered_denoise{"denoise", "restoring images from noise"};
+const Registration<Task, Denoise> registered_denoise{"denoise", "restoring noisy images"};
 
 }  // namespace
 

@@ -37,7 +37,7 @@ struct DenoiseOptions {
               "clamp restored images to [0, 1] before the loss; pixels outside then get no "
               "gradient; evaluations always clamp"),
         field("residual", &DenoiseOptions::residual,
-              "the model outputs the noise to subtract, in place of the restored image")};
+              "the model predicts the noise to subtract, instead of the restored image")};
   }
   void validate(Problems& problems) const {
     if (most_sigma && *most_sigma < sigma) {

@@ -32,7 +32,7 @@ struct ImageMixOptions {
         field("probability", &ImageMixOptions::probability, "probability that a step mixes images",
               in_range(0, 1)),
         field("cutmix_share", &ImageMixOptions::cutmix_share,
-              "CutMix's share of mixing steps, if mixup and cutmix are both > 0", in_range(0, 1))};
+              "fraction of mixing steps with CutMix, if mixup and cutmix are > 0", in_range(0, 1))};
   }
 };
 

@@ -31,7 +31,7 @@ class LinearProbe : public Classify {
 };
 
 const Registration<Task, LinearProbe> registered_linear_probe{
-    "linear_probe", "classification of a frozen backbone's features, to judge a pretraining"};
+    "linear_probe", "classification of a frozen backbone's features, to evaluate pretraining"};
 
 }  // namespace
 }  // namespace shoal

@@ -61,10 +61,9 @@ class LanguageModel : public Task, public TextModel, public CountsProducts {
     bool tied = true;
 
     static constexpr auto fields() {
-      return std::tuple{
-          field("tied", &Options::tied,
-                "whether the head multiplies with the token embedding; false: with a matrix of its "
-                "own, head.weight")};
+      return std::tuple{field("tied", &Options::tied,
+                              "whether the head shares the token embedding; false: it has its own "
+                              "matrix, head.weight")};
     }
   };
 

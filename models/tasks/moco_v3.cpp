@@ -81,13 +81,13 @@ class MocoV3 : public Task, public References {
           field("momentum", &Options::momentum, "m of the key encoder, at the first step",
                 in_range(0, 1)),
           field("momentum_schedule", &Options::momentum_schedule,
-                "how m changes: not at all, or by a cosine to 1 at the end"),
+                "how m changes: constant, or on a cosine schedule to 1 at the end"),
           field("neighbours", &Options::neighbours,
                 "k of the k-nearest-neighbour accuracy that evaluations report", at_least(1)),
           field("neighbour_temperature", &Options::neighbour_temperature,
-                "of the neighbours' votes", above(0)),
+                "temperature of the neighbours' votes", above(0)),
           field("references", &Options::references,
-                "training samples to look for neighbours in; 0: no such accuracy", at_least(0))};
+                "training samples searched for neighbours; 0: omit this accuracy", at_least(0))};
     }
   };
 

@@ -55,7 +55,7 @@ struct SparseOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("rescale", &SparseOptions::rescale,
-              "change the shape [tokens, width] at the block's borders (eq. 4 and 7)"),
+              "rescale [tokens, width] at the block's input and output (eq. 4 and 7)"),
         field("tokens", &SparseOptions::tokens, "new patches S'; auto: twice the model's",
               in_range(1, kMostWidth), unset_word("auto")),
         field("width", &SparseOptions::width, "new hidden size C'; auto: half the model's",
@@ -66,7 +66,7 @@ struct SparseOptions {
         field("channel_hidden", &SparseOptions::channel_hidden,
               "hidden width of the dense MLP in MoE_C's place", in_range(1, kMostWidth)),
         field("outer_residual", &SparseOptions::outer_residual,
-              "add the block's input to its output, which the paper does not")};
+              "add the block's input to its output, unlike the paper")};
   }
   void validate(Problems& problems) const;
 };

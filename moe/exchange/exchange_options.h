@@ -38,7 +38,7 @@ struct ExchangeOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("chunks", &ExchangeOptions::chunks,
-              "parts of the rows: experts compute one while the next is in flight",
+              "number of chunks: experts compute one while the next is in flight",
               in_range(1, kMostChunks), keeps_evaluation(), on_resume(OnResume::kFree)),
         field("hierarchical", &ExchangeOptions::hierarchical,
               "send a token once to each other node and sum its outputs there", keeps_evaluation(),

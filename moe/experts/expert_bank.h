@@ -44,7 +44,7 @@ struct ExpertOptions {
               in_range(kDefault.least_count, kMostUnits)),
         field("hidden", &Self::hidden, "hidden width of an expert, auto: 4 times the width",
               in_range(1, kMostWidth), unset_word("auto")),
-        field("activation", &Self::activation, "between an expert's two layers, or of its gate"),
+        field("activation", &Self::activation, "activation of an expert, or of its gate"),
         field("bias", &Self::bias, "whether an expert's layers have biases")};
   }
 };

@@ -41,8 +41,8 @@ class SharedExpert : public ModuleBase {
           field("count", &Options::count, "shared experts; 0: none", in_range(0, kMostUnits)),
           field("hidden", &Options::hidden, "hidden width of each, auto: 4 times the width",
                 in_range(1, kMostWidth), unset_word("auto")),
-          field("gated", &Options::gated, "gated MLPs (SwiGLU with activation silu)"),
-          field("activation", &Options::activation, "between their two layers, or of the gate"),
+          field("gated", &Options::gated, "use gated MLPs (SwiGLU with activation silu)"),
+          field("activation", &Options::activation, "activation of an expert, or of its gate"),
           field("bias", &Options::bias, "whether their layers have biases")};
     }
   };

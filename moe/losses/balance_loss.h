@@ -48,7 +48,7 @@ struct BalanceLossOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("weight", &BalanceLossOptions::weight, "factor in the training loss", at_least(0)),
-        field("scope", &BalanceLossOptions::scope, "tokens among which balance is sought")};
+        field("scope", &BalanceLossOptions::scope, "tokens over which loads are balanced")};
   }
 };
 

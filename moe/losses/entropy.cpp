@@ -22,7 +22,7 @@ class EntropyLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, EntropyLoss> registered_entropy_loss{
-    "entropy", "mean entropy of a token's scores; low where tokens decide for a unit"};
+    "entropy", "mean entropy of each token's scores; low if tokens prefer a single unit"};
 
 }  // namespace
 }  // namespace shoal

@@ -18,7 +18,7 @@ class ImportanceLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, ImportanceLoss> registered_importance_loss{
-    "importance", "squared variation of the units' summed router scores"};
+    "importance", "squared coefficient of variation of the units' summed router scores"};
 
 }  // namespace
 }  // namespace shoal

@@ -26,7 +26,7 @@ class KlUniformLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, KlUniformLoss> registered_kl_uniform_loss{
-    "kl_uniform", "divergence of the units' mean scores from even ones"};
+    "kl_uniform", "KL divergence between the units' mean scores and a uniform distribution"};
 
 }  // namespace
 }  // namespace shoal

@@ -70,7 +70,7 @@ class LoadLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, LoadLoss> registered_load_loss{
-    "load", "squared variation of the units' expected number of tokens"};
+    "load", "squared coefficient of variation of the units' expected number of tokens"};
 
 }  // namespace
 }  // namespace shoal

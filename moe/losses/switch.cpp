@@ -58,7 +58,7 @@ class SwitchLoss : public BalanceLoss {
 };
 
 const Registration<BalanceLoss, SwitchLoss> registered_switch_loss{
-    "switch", "units' shares of the choices times their mean scores; 1 where both are even"};
+    "switch", "units times the sum of (fraction of choices x mean score); 1 if both are uniform"};
 
 }  // namespace
 }  // namespace shoal

@@ -20,8 +20,8 @@ class ZLoss : public BalanceLoss {
   }
 };
 
-const Registration<BalanceLoss, ZLoss> registered_z_loss{
-    "z", "mean squared logarithm of the sum of the logits' exponentials"};
+const Registration<BalanceLoss, ZLoss> registered_z_loss{"z",
+                                                         "mean squared log-sum-exp of the logits"};
 
 }  // namespace
 }  // namespace shoal

@@ -33,9 +33,9 @@ class MemoryBank : public UnitBank, public CountsProducts {
     static constexpr auto fields() {
       return std::tuple{
           field("count", &Options::count, "memory units over all ranks", in_range(1, kMostUnits)),
-          field("keys", &Options::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
+          field("keys", &Options::keys, "keys and values per unit", in_range(2, kMostWidth)),
           // With k = 1 the softmax over a single score is constant, and keys would not learn.
-          field("k", &Options::k, "keys that a row's result is made of", in_range(2, kMostWidth)),
+          field("k", &Options::k, "number of keys selected per row", in_range(2, kMostWidth)),
           field("variant", &Options::variant, "scaling of queries, initial keys and values")};
     }
     void validate(Problems& problems) const;

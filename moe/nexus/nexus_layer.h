@@ -35,8 +35,8 @@ struct NexusOptions {
       return std::tuple{
           field("count", &Memory::count, "memory units over all ranks; 0: a Soft MoE layer",
                 in_range(0, kMostUnits)),
-          field("keys", &Memory::keys, "keys, and values, of a unit", in_range(2, kMostWidth)),
-          field("k", &Memory::k, "keys that a slot's result is made of", in_range(2, kMostWidth))};
+          field("keys", &Memory::keys, "keys and values per unit", in_range(2, kMostWidth)),
+          field("k", &Memory::k, "number of keys selected per slot", in_range(2, kMostWidth))};
     }
   };
   Experts experts;
@@ -51,11 +51,11 @@ struct NexusOptions {
     return std::tuple{
         field("experts", &NexusOptions::experts, "units that are two-layer MLPs"),
         field("memory", &NexusOptions::memory, "units that are key-value tables"),
-        field("slots", &NexusOptions::slots, "slots of a unit, for each image",
+        field("slots", &NexusOptions::slots, "slots per unit, for each image",
               in_range(1, kMostUnits)),
         field("variant", &NexusOptions::variant, "scaling of logits, queries and initial values"),
         field("router_scale", &NexusOptions::router_scale,
-              "initial scale of the logits, auto: the root of the width", above(0.0),
+              "initial scale of the logits; auto: the square root of the width", above(0.0),
               unset_word("auto"), keeps_evaluation())};
   }
   void validate(Problems& problems) const;

@@ -23,7 +23,7 @@ class ExpertChoiceRouter : public ScoreRouter {
     static constexpr auto fields() {
       return std::tuple{
           field("k", &Options::k, "units per token on average, if factor is 1", at_least(1)),
-          field("factor", &Options::factor, "tokens a unit takes over its even share", above(0))};
+          field("factor", &Options::factor, "tokens per unit divided by its even share", above(0))};
     }
   };
   ExpertChoiceRouter(const Options& options, const Context& context)

@@ -90,16 +90,15 @@ class ForcedRouter : public Router {
     std::optional<int64_t> unit;
 
     static constexpr auto fields() {
-      return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
-                        field("load", &Options::load, "how tokens are spread over units"),
-                        field("exponent", &Options::exponent,
-                              "zipf: 0 is even, higher is more skewed", at_least(0)),
-                        field("file", &Options::file,
-                              "replay: the experts.jsonl of a run whose loads are drawn "
-                              "again",
-                              file_path()),
-                        field("unit", &Options::unit, "one: the unit of all tokens, auto: 0",
-                              at_least(0), unset_word("auto"))};
+      return std::tuple{
+          field("k", &Options::k, "units a token is routed to", at_least(1)),
+          field("load", &Options::load, "how tokens are spread over units"),
+          field("exponent", &Options::exponent, "zipf: 0 is uniform, higher is more skewed",
+                at_least(0)),
+          field("file", &Options::file,
+                "replay: the experts.jsonl of a run whose loads are reproduced", file_path()),
+          field("unit", &Options::unit, "one: the unit to which all tokens are routed; auto: 0",
+                at_least(0), unset_word("auto"))};
     }
     void validate(Problems& problems) const {
       if ((load == ForcedLoad::kReplay) == file.empty()) {
@@ -184,7 +183,7 @@ class ForcedRouter : public Router {
 };
 
 const Registration<Router, ForcedRouter> registered_forced_router{
-    "forced", "for measurements only: a load that is given, whatever the tokens are"};
+    "forced", "for measurements only: a prescribed load, independent of the tokens"};
 
 }  // namespace
 }  // namespace shoal

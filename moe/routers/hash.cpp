@@ -29,8 +29,8 @@ class HashRouter : public Router {
     static constexpr auto fields() {
       return std::tuple{field("k", &Options::k, "units a token is routed to", at_least(1)),
                         field("by", &Options::by,
-                              "what a token's units are drawn from: its vocabulary id, or its "
-                              "position in the sample; auto: the id where the rows are tokens")};
+                              "what a token is hashed by: its vocabulary ID, or its position in "
+                              "the sample; auto: the ID if the rows are tokens")};
     }
   };
   HashRouter(const Options& options, const Context& context)
@@ -82,7 +82,7 @@ class HashRouter : public Router {
 };
 
 const Registration<Router, HashRouter> registered_hash_router{
-    "hash", "k units drawn for each vocabulary id or position, once and for all"};
+    "hash", "k fixed, randomly drawn units for each vocabulary ID or position"};
 
 }  // namespace
 }  // namespace shoal

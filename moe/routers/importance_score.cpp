@@ -37,7 +37,7 @@ void ImportanceScoreRouter::check_scores_only(const std::string& path, Problems&
 
 namespace {
 const Registration<Router, ImportanceScoreRouter> registered_importance_score_router{
-    "importance_score", "top-k routing that leaves out the least important tokens"};
+    "importance_score", "top-k routing that drops the least important tokens"};
 }
 
 }  // namespace shoal

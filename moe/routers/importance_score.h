@@ -25,7 +25,7 @@ class ImportanceScoreRouter : public TopKRouter {
     static constexpr auto fields() {
       return std::tuple{
           inlined<Options>(&Options::top_k),
-          field("drop", &Options::drop, "share of a group's tokens left out while training",
+          field("drop", &Options::drop, "fraction of a group's tokens dropped in training",
                 in_range(0, below(1)), keeps_evaluation()),
           field("eval_drop", &Options::eval_drop, "the same in evaluation", in_range(0, below(1)))};
     }

@@ -31,7 +31,7 @@ torch::Tensor MlpRouter::logits(const torch::Tensor& x_TD) const {
 
 namespace {
 const Registration<Router, MlpRouter> registered_mlp_router{
-    "mlp", "the k units of the highest softmax score of a two-layer MLP"};
+    "mlp", "the k units with the highest softmax scores of a two-layer MLP"};
 }
 
 }  // namespace shoal

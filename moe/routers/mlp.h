@@ -24,7 +24,7 @@ class MlpRouter : public ScoreRouter {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("hidden", &Options::hidden, "hidden width, auto: half the width of the tokens",
+          field("hidden", &Options::hidden, "hidden width; auto: half the width of the tokens",
                 in_range(1, kMostWidth), unset_word("auto")),
           inlined(&Options::scores)};
     }

@@ -23,7 +23,7 @@ class SigmoidRouter : public ScoreRouter {
 };
 
 const Registration<Router, SigmoidRouter> registered_sigmoid_router{
-    "sigmoid", "the k units of the highest sigmoid score"};
+    "sigmoid", "the k units with the highest sigmoid scores"};
 
 }  // namespace
 }  // namespace shoal

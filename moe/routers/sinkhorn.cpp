@@ -58,7 +58,7 @@ class SinkhornRouter : public ScoreRouter {
 };
 
 const Registration<Router, SinkhornRouter> registered_sinkhorn_router{
-    "sinkhorn", "top-k of scores that are balanced over units while training"};
+    "sinkhorn", "top-k of scores that are balanced over units during training"};
 
 }  // namespace
 }  // namespace shoal

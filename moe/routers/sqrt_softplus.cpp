@@ -25,7 +25,7 @@ class SqrtSoftplusRouter : public ScoreRouter {
 };
 
 const Registration<Router, SqrtSoftplusRouter> registered_sqrt_softplus_router{
-    "sqrt_softplus", "the k units of the highest score sqrt(softplus(logit))"};
+    "sqrt_softplus", "the k units with the highest scores sqrt(softplus(logit))"};
 
 }  // namespace
 }  // namespace shoal

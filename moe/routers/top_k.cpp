@@ -4,7 +4,7 @@ namespace shoal {
 namespace {
 
 const Registration<Router, TopKRouter> registered_top_k_router{
-    "top_k", "the k units of the highest softmax score, with noise while training"};
+    "top_k", "the k units with the highest softmax scores, with noise during training"};
 
 /// Noisy top-k gating: the k highest of W_g x and, while training, normal noise with the standard
 /// deviation softplus(W_noise x) + 0.01, weighted by a softmax over these k. The same as `top_k`
@@ -19,7 +19,7 @@ class NoisyTopKRouter : public TopKRouter {
 };
 
 const Registration<Router, NoisyTopKRouter> registered_noisy_top_k_router{
-    "noisy_top_k", "top-k of logits with learned noise, softmax over the chosen"};
+    "noisy_top_k", "top-k of logits with learned noise, softmax over the selected"};
 
 }  // namespace
 }  // namespace shoal

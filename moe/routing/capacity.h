@@ -41,11 +41,11 @@ struct Capacity {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("mode", &Capacity::mode, "what limits the rows a unit takes from a routing group"),
+        field("mode", &Capacity::mode, "limit on the rows a unit processes per routing group"),
         // With a factor equal to the number of units nothing can be dropped.
-        field("factor", &Capacity::factor, "capacity over the even share of a unit",
+        field("factor", &Capacity::factor, "capacity divided by the even share of a unit",
               in_range(above(0), kMostUnits)),
-        field("min", &Capacity::min, "least capacity", in_range(0, kMostCapacity), unit("rows")),
+        field("min", &Capacity::min, "minimum capacity", in_range(0, kMostCapacity), unit("rows")),
         field("align", &Capacity::align, "capacity is rounded up to a multiple of this",
               in_range(1, kMostCapacity), unit("rows")),
         field("order", &Capacity::order, "which rows keep their place in a full unit")};

@@ -42,10 +42,10 @@ struct CombineWeights {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("normalise", &CombineWeights::normalise, "weights over the chosen units"),
+        field("normalise", &CombineWeights::normalise, "normalization of the weights"),
         field("renorm_after_drop", &CombineWeights::renorm_after_drop,
-              "divide the weights that survive capacity by their sum"),
-        field("scale", &CombineWeights::scale, "factor of all weights, applied last", above(0))};
+              "renormalize the weights that remain after capacity drops"),
+        field("scale", &CombineWeights::scale, "factor for all weights, applied last", above(0))};
   }
 };
 
@@ -60,10 +60,10 @@ struct GroupLimit {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("count", &GroupLimit::count, "equal groups of neighbouring units; 1: no limit",
+        field("count", &GroupLimit::count, "equal groups of consecutive units; 1: no limit",
               at_least(1)),
         field("keep", &GroupLimit::keep, "groups that a token may be routed to", at_least(1)),
-        field("score", &GroupLimit::score, "how a token scores a group")};
+        field("score", &GroupLimit::score, "how the scores of a group are combined")};
   }
 };
 
@@ -76,9 +76,9 @@ struct SelectionBias {
   static constexpr auto fields() {
     return std::tuple{
         field("rate", &SelectionBias::rate,
-              "step by which the bias of a unit rises or falls after an optimizer step; 0: no bias",
+              "update rate of the units' selection bias, per optimizer step; 0: no bias",
               at_least(0)),
-        field("centred", &SelectionBias::centred, "subtract the mean of a step's changes")};
+        field("centred", &SelectionBias::centred, "subtract the mean of the updates of a step")};
   }
 };
 
@@ -93,7 +93,7 @@ struct ScoreOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("k", &ScoreOptions::k, "units a token is routed to", at_least(1)),
-        field("noise", &ScoreOptions::noise, "noise on the logits while training",
+        field("noise", &ScoreOptions::noise, "noise on the logits during training",
               keeps_evaluation()),
         field("weights", &ScoreOptions::weights, "how a token's units are weighted"),
         field("groups", &ScoreOptions::groups, "limits a token to some groups of units"),

@@ -84,7 +84,7 @@ std::vector<int64_t> list_checkpoints(const std::string& folder) {
 std::optional<std::string> find_best(const std::string& folder, const Warn& warn) {
   const Passed passed = [&warn](int64_t, const Error& error) {
     if (!warn) return;
-    warn(fmt::format("a checkpoint does not count as best, and stays: {}", error.what()));
+    warn(fmt::format("a checkpoint is kept, but cannot be the best one: {}", error.what()));
   };
   const std::vector<int64_t> best = best_steps(folder, 1, /*reads_data=*/false, passed);
   return best.empty() ? std::nullopt : std::optional(path_of(folder, best.front()));

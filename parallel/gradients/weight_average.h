@@ -35,12 +35,11 @@ class WeightAverage : public StepRule {
     static constexpr std::string_view kShortKey = "decay";  ///< `average: 0.999` sets `decay`
     static constexpr auto fields() {
       return std::tuple{
-          field("decay", &Options::decay, "share of the average that an update keeps",
-                in_range(0.0, below(1.0))),
+          field("decay", &Options::decay, "decay rate of the average", in_range(0.0, below(1.0))),
           field("every", &Options::every, "steps from one update to the next", at_least(1),
                 unit("steps")),
           field("warmup", &Options::warmup,
-                "smaller decays at first: update t has min(decay, (1 + t) / (10 + t))")};
+                "use smaller decay rates at first: min(decay, (1 + t) / (10 + t)) at update t")};
     }
   };
   /// A checkpoint holds the average of weight X as `average.X`, and the number of updates.

@@ -24,16 +24,15 @@ struct AugmentOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("crop_padding", &AugmentOptions::crop_padding,
-              "black border from which a crop of the image's "
-              "size is cut at a random place",
+              "black border around the image, from which a crop of the image's size is taken at a "
+              "random position",
               unit("pixels"), in_range(0, 1024)),
-        field("flip", &AugmentOptions::flip, "mirror left and right with probability 1/2"),
+        field("flip", &AugmentOptions::flip, "flip horizontally with probability 1/2"),
         field("transforms", &AugmentOptions::transforms,
-              "random changes of the pixels, done in this order after the crops and before the "
-              "flip"),
+              "random image transforms, applied in this order after the crop and before the flip"),
         field("repeats", &AugmentOptions::repeats,
-              "times in a row that each sample is used, augmented anew (repeated augmentation); "
-              "1 = once; an epoch stays as long, with fewer different samples",
+              "number of times in a row that each sample is used, with different augmentation "
+              "(repeated augmentation); an epoch has the same length, with fewer different samples",
               in_range(1, 64))};
   }
 };

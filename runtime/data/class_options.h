@@ -30,13 +30,12 @@ struct ClassOptions {
   static constexpr auto fields() {
     return std::tuple{
         field("classes", &ClassOptions::classes,
-              "number of classes; auto: those that the data names; none = samples without labels",
+              "number of classes; auto: that of the data; none = samples without labels",
               in_range(2, 1e6), zero_word("none"), unset_word("auto")),
-        field(
-            "class_names", &ClassOptions::class_names,
-            "names of the classes in the order of their labels, by which the data's own names are "
-            "labelled; none given: in the data's order",
-            not_empty())};
+        field("class_names", &ClassOptions::class_names,
+              "class names in the order of their labels, which the data's own names are mapped to; "
+              "none given: in the data's order",
+              not_empty())};
   }
   /// Reports names that repeat, cannot be written in a recipe, or are not `classes` in number.
   void validate(Problems& problems) const;

@@ -19,7 +19,7 @@ struct DrawnSplit {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("samples", &DrawnSplit::samples, "samples that are drawn", in_range(1, 1e12))};
+        field("samples", &DrawnSplit::samples, "number of generated samples", in_range(1, 1e12))};
   }
 };
 

@@ -20,10 +20,11 @@ struct ViewProbability {
   std::vector<double> views = {};
 
   static constexpr auto fields() {
-    return std::tuple{field("all", &ViewProbability::all,
-                            "with which the transform acts, whichever the view", in_range(0, 1)),
-                      field("views", &ViewProbability::views,
-                            "one for each view, instead of all; [] = all", in_range(0, 1))};
+    return std::tuple{
+        field("all", &ViewProbability::all, "probability of the transform, in every view",
+              in_range(0, 1)),
+        field("views", &ViewProbability::views,
+              "one probability per view, instead of `all`; [] = `all`", in_range(0, 1))};
   }
   /// Refuses a recipe that sets both.
   void validate(Problems& problems) const;

@@ -21,8 +21,8 @@ class AdamW : public Optimizer {
       return std::tuple_cat(
           AdamOptions::fields(),
           std::tuple{field("entry_steps", &Options::entry_steps,
-                           "counts updates of each weight by itself, so that weights that regrow "
-                           "are corrected by their own age; a third state, and slower")});
+                           "count the updates of each weight separately, for the bias correction "
+                           "of regrown weights; needs a third state, and is slower")});
     }
   };
   AdamW(const Options& options, const Context& context);

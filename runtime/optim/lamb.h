@@ -27,9 +27,9 @@ class Lamb : public Optimizer {
     static constexpr auto fields() {
       return std::tuple_cat(
           AdamOptions::fields(),
-          std::tuple{field("trust_clip", &Options::trust_clip, "trust ratios stay at most 1"),
+          std::tuple{field("trust_clip", &Options::trust_clip, "limit trust ratios to 1"),
                      field("always_adapt", &Options::always_adapt,
-                           "a trust ratio also for parameters that do not decay")});
+                           "use a trust ratio also for parameters that do not decay")});
     }
   };
   Lamb(const Options& options, const Context& context);

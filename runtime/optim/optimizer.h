@@ -30,10 +30,10 @@ struct OptimizerOptions {
         field("lr", &OptimizerOptions::lr, "peak learning rate", above(0.0),
               on_resume(OnResume::kWarned)),
         field("weight_decay", &OptimizerOptions::weight_decay,
-              "decay of matrices; vectors and scalars decay by optimizer.rules alone",
+              "weight decay of matrices; vectors and scalars decay only by optimizer.rules",
               at_least(0.0), on_resume(OnResume::kWarned)),
         field("no_decay", &OptimizerOptions::no_decay,
-              "parameters whose name contains one of these do not decay either", not_empty()),
+              "parameters whose names contain one of these do not decay either", not_empty()),
         field("rules", &OptimizerOptions::rules,
               "exceptions by parameter name; later ones override earlier ones, key by key")};
   }

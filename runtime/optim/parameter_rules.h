@@ -23,15 +23,15 @@ struct ParameterRule {
         required("match", &ParameterRule::match,
                  "parameters and buffers by name, * for any characters, ? for one: \"*.bias\"",
                  not_empty()),
-        field("lr_scale", &ParameterRule::lr_scale, "factor of the learning rate", above(0.0),
+        field("lr_scale", &ParameterRule::lr_scale, "factor for the learning rate", above(0.0),
               unset_word("inherit")),
         field("weight_decay", &ParameterRule::weight_decay,
-              "decay of all it matches, vectors and scalars too", at_least(0.0),
+              "weight decay of all that it matches, including vectors and scalars", at_least(0.0),
               unset_word("inherit")),
-        field("freeze", &ParameterRule::freeze,
-              "keep the values from the start; a module's buffers are frozen too if all its "
-              "parameters are",
-              unset_word("inherit"))};
+        field(
+            "freeze", &ParameterRule::freeze,
+            "keep the initial values; a module's buffers are also frozen if all its parameters are",
+            unset_word("inherit"))};
   }
   void validate(Problems& problems) const;
 };

@@ -52,7 +52,7 @@ class DecaySchedule : public Schedule {
     double end = 0.0;
     static constexpr auto fields() {
       return std::tuple_cat(WarmupOptions::fields(),
-                            std::tuple{field("end", &Options::end, "factor of the peak at the end",
+                            std::tuple{field("end", &Options::end, "final fraction of the peak",
                                              in_range(0.0, 1.0))});
     }
   };
@@ -91,7 +91,7 @@ class StepSchedule : public Schedule {
           WarmupOptions::fields(),
           std::tuple{field("milestones", &Options::milestones,
                            "when to multiply, counted from the start of the run", kPlaceUnits),
-                     field("gamma", &Options::gamma, "factor of each milestone",
+                     field("gamma", &Options::gamma, "factor at each milestone",
                            in_range(above(0.0), 1.0))});
     }
   };

@@ -17,9 +17,9 @@ class Sgd : public Optimizer {
     static constexpr auto fields() {
       return std::tuple_cat(
           OptimizerOptions::fields(),
-          std::tuple{field("momentum", &Options::momentum, "share of the last step that is kept",
+          std::tuple{field("momentum", &Options::momentum, "momentum coefficient",
                            in_range(0.0, below(1.0))),
-                     field("nesterov", &Options::nesterov, "look ahead along the momentum")});
+                     field("nesterov", &Options::nesterov, "use Nesterov momentum")});
     }
     void validate(Problems& problems) const;
   };

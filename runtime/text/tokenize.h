@@ -35,14 +35,13 @@ struct TextFormat {
   static constexpr auto fields() {
     return std::tuple{
         field("special_tokens", &TextFormat::special_tokens,
-              "where a text or prompt spells a special token of the tokenizer, such as "
-              "<|endoftext|>: error refuses it, encode makes it that one id, text splits it like "
-              "other text",
+              "a special token spelled out in a text or prompt, such as <|endoftext|>: error "
+              "rejects it, encode encodes it as its single ID, text splits it like other text",
               on_resume(OnResume::kFree)),  // the tokens are in the data's fingerprint
         field("documents", &TextFormat::documents,
-              "behind what an end-of-text token is put: none: nothing; files: each file of text; "
-              "lines: each line, an object of JSON whose \"text\" is read. Attention crosses "
-              "documents",
+              "what an end-of-text token follows: none: nothing; files: each text file; lines: "
+              "each line, a JSON object whose \"text\" is a document. Attention is not masked at "
+              "document boundaries",
               on_resume(OnResume::kFree))};
   }
 };

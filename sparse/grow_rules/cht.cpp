@@ -22,13 +22,13 @@ class Cht : public TopologicalRule {
     static constexpr auto fields() {
       return std::tuple_cat(
           ReplaceOptions::fields(),
-          std::tuple{field("score", &Options::score, "by which links grow"),
-                     field("chain_removal", &Options::chain_removal,
-                           "whether neurons without incoming or without outgoing links lose the "
-                           "others too"),
-                     field("stop_overlap", &Options::stop_overlap,
-                           "a mask stays once this share of what grows was just dropped",
-                           in_range(0.0, 1.0), unset_word("never"))});
+          std::tuple{
+              field("score", &Options::score, "score by which links are grown"),
+              field("chain_removal", &Options::chain_removal,
+                    "whether neurons without incoming or outgoing links lose the others, too"),
+              field("stop_overlap", &Options::stop_overlap,
+                    "a mask is fixed once this fraction of grown links was just dropped",
+                    in_range(0.0, 1.0), unset_word("never"))});
     }
   };
   Cht(const Options& options, const Context& context)
@@ -42,7 +42,7 @@ class Cht : public TopologicalRule {
 };
 
 const Registration<GrowRule, Cht> registered_cht{
-    "cht", "drops the smallest weights, grows the links that the topology makes most likely"};
+    "cht", "drops the smallest weights, grows the links with the highest topological scores"};
 
 }  // namespace
 }  // namespace shoal

@@ -32,16 +32,15 @@ class ChtS : public TopologicalRule {
       return std::tuple_cat(
           ReplaceOptions::fields(),
           std::tuple{
-              field("score", &Options::score, "by which links grow"),
+              field("score", &Options::score, "score by which links are grown"),
               field("selection", &Options::selection,
-                    "sample: kept and grown links are drawn with chances in proportion to "
-                    "their scores; top: the highest are taken"),
+                    "sample: kept and grown links are sampled in proportion to their scores; top: "
+                    "the highest are selected"),
               field("first_tau", &Options::first_tau,
-                    "exponent of |w| in the chance to be kept, at first", in_range(0.0, 64.0)),
+                    "initial exponent of |w| in the keep probability", in_range(0.0, 64.0)),
               field("last_tau", &Options::last_tau, "the same at `until`", in_range(0.0, 64.0)),
               field("chain_removal", &Options::chain_removal,
-                    "whether neurons without incoming or without outgoing links lose the "
-                    "others too")});
+                    "whether neurons without incoming or outgoing links lose the others, too")});
     }
   };
   ChtS(const Options& options, const Context& context)
@@ -74,7 +73,7 @@ class ChtS : public TopologicalRule {
 };
 
 const Registration<GrowRule, ChtS> registered_cht_s{
-    "cht_s", "as cht, but draws what it keeps and what it grows"};
+    "cht_s", "like cht, but samples the links that it keeps and grows"};
 
 }  // namespace
 }  // namespace shoal

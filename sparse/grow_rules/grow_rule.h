@@ -115,12 +115,12 @@ struct ReplaceOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("every", &ReplaceOptions::every, "from one update of the masks to the next", above(0),
+        field("every", &ReplaceOptions::every, "interval between mask updates", above(0),
               kCountedUnits),
         field("fraction", &ReplaceOptions::fraction,
-              "share of the active cells that an update replaces, before any decay",
+              "fraction of the active cells that an update replaces, before any decay",
               in_range(0.0, 1.0)),
-        field("until", &ReplaceOptions::until, "from here on masks stay", above(0), kPlaceUnits),
+        field("until", &ReplaceOptions::until, "when masks become fixed", above(0), kPlaceUnits),
         field("decay", &ReplaceOptions::decay,
               "cosine: the share falls to 0 at `until`; constant: it stays"),
         field("exclude_dropped", &ReplaceOptions::exclude_dropped,

@@ -34,16 +34,16 @@ class Mest : public GrowRule {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("every", &Options::every, "from one update of the masks to the next", above(0),
-                kCountedUnits),
-          field("mode", &Options::mode,
-                "em: drop below the density and grow back; em_s: stay above it until the end"),
+          field("every", &Options::every, "interval between mask updates", above(0), kCountedUnits),
+          field(
+              "mode", &Options::mode,
+              "em: drop below the density and grow back to it; em_s: stay above it until the end"),
           field("lambda", &Options::lambda, "weight of the gradient in the score", at_least(0.0)),
-          field("extra", &Options::extra, "share of all cells that an update replaces, at first",
+          field("extra", &Options::extra, "initial fraction of all cells that an update replaces",
                 in_range(0.0, 1.0)),
-          field("half_from", &Options::half_from, "from here on it is half of that", above(0),
-                kPlaceUnits),
-          field("until", &Options::until, "from here on masks stay", above(0), kPlaceUnits)};
+          field("half_from", &Options::half_from, "from here on, the fraction is half of that",
+                above(0), kPlaceUnits),
+          field("until", &Options::until, "when masks become fixed", above(0), kPlaceUnits)};
     }
   };
   Mest(const Options& options, const Context& context)
@@ -108,7 +108,7 @@ class Mest : public GrowRule {
 };
 
 const Registration<GrowRule, Mest> registered_mest{
-    "mest", "drops the lowest |w| + lambda |g|, grows at random, less and less"};
+    "mest", "drops the lowest |w| + lambda |g|, grows at random, with a decreasing fraction"};
 
 }  // namespace
 }  // namespace shoal

@@ -19,17 +19,17 @@ class SoftTopK : public GrowRule {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("temperature", &Options::temperature, "of the softmax over the cells' scores",
+          field("temperature", &Options::temperature, "temperature of the softmax at the start",
                 above(0.0)),
           field("last_temperature", &Options::last_temperature,
-                "where it ends, by a cosine, at `until`", above(0.0)),
+                "final temperature, reached on a cosine schedule at `until`", above(0.0)),
           field("lr", &Options::lr, "learning rate of the scores, constant; Adam",
                 in_range(above(0.0), 10.0)),
           field("threshold", &Options::threshold,
-                "a layer keeps its best cells once cells_distance is below; experts only at "
+                "a layer selects its best cells once cells_distance is below this; experts only at "
                 "`until`",
                 in_range(0.0, 2.0)),
-          field("check_every", &Options::check_every, "from one look at it to the next", above(0),
+          field("check_every", &Options::check_every, "interval between threshold checks", above(0),
                 kCountedUnits),
           field("until", &Options::until, "every layer's cells are chosen from here on", above(0),
                 kPlaceUnits)};
@@ -61,7 +61,7 @@ class SoftTopK : public GrowRule {
 };
 
 const Registration<GrowRule, SoftTopK> registered_soft_top_k{
-    "soft_top_k", "trains all cells, more and more sharply weighed, and keeps the best (DynaDiag)"};
+    "soft_top_k", "trains all cells with ever sharper weights, and keeps the best (DynaDiag)"};
 
 }  // namespace
 }  // namespace shoal

@@ -10,7 +10,7 @@ class Static : public GrowRule {
   explicit Static(const Options& /*options*/) {}
 };
 
-const Registration<GrowRule, Static> registered_static{"static", "keeps the first masks"};
+const Registration<GrowRule, Static> registered_static{"static", "keeps the initial masks"};
 
 }  // namespace
 }  // namespace shoal

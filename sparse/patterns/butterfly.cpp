@@ -25,18 +25,17 @@ class Butterfly : public Pattern {
     static constexpr auto fields() {
       return std::tuple{
           field("grid", &Options::grid,
-                "blocks across and down (k), a power of two; auto: the one whose density comes "
-                "nearest to what is asked for from below, of those equally near the largest",
+                "blocks per row and column (k), a power of two; auto: the one with the highest "
+                "density that does not exceed the requested one; among equals, the largest",
                 in_range(2, 1 << 16), unset_word("auto")),
           field("size", &Options::size,
-                "side of the squares of weights that hardware takes at once: one that the "
-                "butterfly touches is on as a whole",
+                "side of the squares of weights that hardware processes at once: a square that the "
+                "butterfly touches is unmasked as a whole",
                 in_range(1, 1 << 16), unit("weights")),
-          field(
-              "low_rank", &Options::low_rank,
-              "share of the density that a dense product U V of low rank takes; tokens weigh both "
-              "parts by a gate",
-              in_range(0.0, below(1.0)))};
+          field("low_rank", &Options::low_rank,
+                "fraction of the density assigned to a low-rank product U V; a gate per token "
+                "weights the two parts",
+                in_range(0.0, below(1.0)))};
     }
     void validate(Problems& problems) const {
       if (grid && !std::has_single_bit(static_cast<uint64_t>(*grid))) {

@@ -35,8 +35,8 @@ class ConstantFanIn : public Pattern {
 
     static constexpr auto fields() {
       return std::tuple{field("ablate_below", &Options::ablate_below,
-                              "ablate neurons with fewer salient weights than this share of the "
-                              "fan-in, or from 1 on than so many; 0: none",
+                              "ablate neurons with fewer salient weights than this fraction of the "
+                              "fan-in or, from 1 on, than this number; 0: none",
                               at_least(0.0)),
                         field("ablation_fan_in", &Options::ablation_fan_in,
                               "the fan-in of which ablate_below is a share: that of the mask or "
@@ -97,7 +97,7 @@ class ConstantFanIn : public Pattern {
 };
 
 const Registration<Pattern, ConstantFanIn> registered_constant_fan_in{
-    "constant_fan_in", "equally many weights of each neuron (SRigL)"};
+    "constant_fan_in", "the same number of weights for each neuron (SRigL)"};
 
 }  // namespace
 }  // namespace shoal

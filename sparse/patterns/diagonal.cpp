@@ -51,8 +51,7 @@ class Diagonal : public Pattern {
   int64_t num_on_;
 };
 
-const Registration<Pattern, Diagonal> registered_diagonal{"diagonal",
-                                                          "whole diagonals that wrap around"};
+const Registration<Pattern, Diagonal> registered_diagonal{"diagonal", "whole cyclic diagonals"};
 
 }  // namespace
 }  // namespace shoal

@@ -20,7 +20,7 @@ class NOfM : public Pattern {
     int64_t of = 4;
 
     static constexpr auto fields() {
-      return std::tuple{field("of", &Options::of, "weights of a group (M)", in_range(2, 1 << 16),
+      return std::tuple{field("of", &Options::of, "weights per group (M)", in_range(2, 1 << 16),
                               unit("weights"))};
     }
   };
@@ -55,7 +55,7 @@ class NOfM : public Pattern {
   int64_t of_, keep_;
 };
 
-const Registration<Pattern, NOfM> registered_n_of_m{"n_m", "N of each M neighbours of a row"};
+const Registration<Pattern, NOfM> registered_n_of_m{"n_m", "N of M consecutive weights"};
 
 }  // namespace
 }  // namespace shoal

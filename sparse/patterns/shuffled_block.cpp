@@ -110,7 +110,7 @@ class ShuffledBlock : public Pattern {
 };
 
 const Registration<Pattern, ShuffledBlock> registered_shuffled_block{
-    "shuffled_block", "blocks of similar rows and their largest columns (DSB)"};
+    "shuffled_block", "blocks of rows with similar masks and their largest columns (DSB)"};
 
 }  // namespace
 }  // namespace shoal

@@ -86,7 +86,7 @@ class SwitchRouting {
 };
 
 const Registration<PermutationMethod, SoftMethod<Benes>> registered_benes{
-    "benes", "soft at first and trained, hard later; a network of switches reaches every order"};
+    "benes", "trained while soft, then hard; switches that represent all permutations"};
 
 }  // namespace
 

@@ -33,7 +33,7 @@ void divide_by_sums(const torch::Tensor& m_Gss, int64_t dim) {
 }
 
 const Registration<PermutationMethod, SoftMethod<DoublyStochastic>> registered_learned_permutation{
-    "learned", "soft at first and trained, hard later; a matrix for each layer"};
+    "learned", "trained while soft, then hard; one matrix per layer"};
 
 }  // namespace
 

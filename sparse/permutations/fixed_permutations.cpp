@@ -30,10 +30,10 @@ class RandomPermutation : public PermutationMethod {
   Options options_;
 };
 
-const Registration<PermutationMethod, NoPermutation> registered_no_permutation{
-    "none", "layers keep their order"};
+const Registration<PermutationMethod, NoPermutation> registered_no_permutation{"none",
+                                                                               "no permutation"};
 const Registration<PermutationMethod, RandomPermutation> registered_random_permutation{
-    "random", "an order drawn once"};
+    "random", "a fixed random permutation"};
 
 }  // namespace
 }  // namespace shoal

@@ -31,7 +31,7 @@ torch::Tensor halves_reversed(const torch::Tensor& x, const torch::Tensor& p_uG2
 }
 
 const Registration<PermutationMethod, SoftMethod<Kaleidoscope>> registered_kaleidoscope{
-    "kaleidoscope", "soft at first and trained, hard later; few switches reach few orders"};
+    "kaleidoscope", "trained while soft, then hard; switches that represent few permutations"};
 
 }  // namespace
 

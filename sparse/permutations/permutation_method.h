@@ -32,25 +32,25 @@ struct LearningOptions {
               "column: the layer's inputs are reordered, S P; row: its outputs, P S"),
         field(
             "groups", &LearningOptions::groups,
-            "equal parts whose members are reordered among themselves; memory falls as 1 / groups",
+            "equal parts within which elements are reordered; memory is proportional to 1 / groups",
             in_range(1, 1 << 16)),
         field("mix", &LearningOptions::mix,
-              "share of the identity in the first matrix, the rest is random; auto: 0.5 for benes "
-              "and kaleidoscope, else 1 / size of a group",
+              "fraction of the identity in the initial matrix, the rest is random; auto: 0.5 for "
+              "benes and kaleidoscope, else 1 / size of a group",
               unset_word("auto"), in_range(above(0.0), below(1.0))),
         field("lr", &LearningOptions::lr, "learning rate, constant; Adam without weight decay",
               in_range(above(0.0), 10.0)),
         field("penalty", &LearningOptions::penalty,
-              "weight in the loss of each layer's distance from a permutation, which is in [0, 1]",
+              "weight of the penalty on each layer's distance from a permutation, in [0, 1]",
               in_range(0.0, 1e6)),
         field("ramp", &LearningOptions::ramp,
-              "time in which the weight of the penalty rises from 0", kPlaceUnits),
+              "duration over which the weight of the penalty rises from 0", kPlaceUnits),
         field("threshold", &LearningOptions::threshold,
               "a layer is hard once its penalty, in [0, 1], is below this; experts only at `until`",
               in_range(0.0, 1.0)),
-        field("check_every", &LearningOptions::check_every, "between checks of the threshold",
+        field("check_every", &LearningOptions::check_every, "interval between threshold checks",
               above(0), kCountedUnits),
-        field("until", &LearningOptions::until, "every layer is hard from here on", above(0),
+        field("until", &LearningOptions::until, "all layers are hard from here on", above(0),
               kPlaceUnits)};
   }
 };

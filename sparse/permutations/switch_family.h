@@ -30,8 +30,8 @@ struct SwitchOptions : LearningOptions {
     return std::tuple_cat(
         LearningOptions::fields(),
         std::tuple{field("near", &SwitchOptions::near,
-                         "the order near which switches start: the identity, or one drawn at "
-                         "random; `mix` is the share of this order in the first matrix")});
+                         "the permutation near which switches start: the identity, or a random "
+                         "one; `mix` is the fraction of this permutation in the initial matrix")});
   }
 };
 

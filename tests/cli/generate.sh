@@ -112,7 +112,7 @@ done
 expect 12 "$program" generate run --prompt 'the cat' model.heads=1
 grep -q 'model.heads  checkpoint: 2   recipe: 1' output || fail "$(cat output)"
 expect 0 "$program" generate run --prompt 'the cat' --tokens 2 --override model.heads=1
-grep -q '^warning: the model is not the one that the weights were trained in:' output ||
+grep -q '^warning: the model differs from the one the weights were trained in:' output ||
   fail "no warning: $(cat output)"
 expect 0 "$program" train "$tiny" run.root=. run.name=images train.duration=1step \
   parallel.expert_ranks=1

@@ -90,7 +90,7 @@ expect 0 on_terminal 80 "$program" eval quiet data.valid.samples=40000
 grep -Eq $'evaluation [1-9][0-9]?%\r\033\\[K' screen || fail "eval shows no progress: $(cat screen)"
 press_at='/1000000  eta '
 expect 75 on_terminal 80 "$program" train "${endless[@]}" run.name=pressed parallel.expert_ranks=1
-grep -q $'^stopping: saves after this step; a second INT or TERM leaves at once\r$' screen ||
+grep -q $'^stopping: saves after this step; a second INT or TERM exits immediately\r$' screen ||
   fail "Ctrl-C is not answered: $(cat screen)"
 grep -q 'stopped by Ctrl-C: saving, then leaving' screen || fail "the signal has no name: $(cat screen)"
 SHOAL_PROGRAM=$program expect 75 on_terminal 80 "$root/launch/run" -n 2 train "${endless[@]}" \

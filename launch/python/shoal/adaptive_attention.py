@@ -1,5 +1,5 @@
 """The denoiser of "Adaptive Sparse Attention MoE Architecture": attention is a mixture of experts, in each of
-which a query attends to the k keys of its highest logits alone."""
+which a query attends only to the k keys with the highest logits."""
 from fractions import Fraction
 from math import ceil
 
@@ -12,7 +12,7 @@ from .layers import attend, layer_norm, linear, mlp, number, patch_embed, pool
 
 
 def candidates_of(options, query, key, grid):
-    """Mask of the keys that a query chooses among, to broadcast to [B, N, S, S]."""
+    """Mask of the candidate keys of each query, broadcastable to [B, N, S, S]."""
     rows, columns = grid
     row_S = torch.arange(rows, device=query.device).repeat_interleave(columns)
     column_S = torch.arange(columns, device=query.device).repeat(rows)
@@ -25,12 +25,12 @@ def candidates_of(options, query, key, grid):
         is_in_PS = F.one_hot(block_S).T.to(key)
         mean_BNPH = (is_in_PS / is_in_PS.sum(1, keepdim=True)) @ key
         return highest(query @ mean_BNPH.mT, options["keep"])[..., block_S]
-    return torch.ones_like(row_S) > 0  # all of its image
+    return torch.ones_like(row_S) > 0  # all keys of the image
 
 
 def attention_expert(w, x_BSD, options, heads, grid, shared):
-    """Multi-head attention of each query to its k best candidates, component 4. `shared`: keys and values of
-    all experts; None: the expert has its own."""
+    """Multi-head attention of each query to its k best candidates, component 4. `shared`: keys and values
+    shared by all experts; None: the expert has its own."""
     key, value = shared or (expert_linear(w.key, x_BSD), expert_linear(w.value, x_BSD))
     query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2)  # [B, N, S, H]
                          for part in (expert_linear(w.query, x_BSD), key, value))
@@ -44,8 +44,8 @@ def attention_expert(w, x_BSD, options, heads, grid, shared):
 
 
 def attention_experts(w, x_BSD, options, grid, context):
-    """y_i = sum over experts of weight_ie expert_e(x)_i, with the router's scores of all experts (soft mixing)
-    or the weights of those that a token goes to (hard). Components 3 to 6."""
+    """y_i = sum over experts of weight_ie expert_e(x)_i, with the router's scores for all experts (soft mixing)
+    or the weights of the experts that the token is routed to (hard). Components 3 to 6."""
     own, x_TD = options["attention"], x_BSD.flatten(0, 1)
     if own["mixing"] == "soft":
         _, score_TU = scores_of(w.router, x_TD, own["router"])
@@ -54,14 +54,14 @@ def attention_experts(w, x_BSD, options, grid, context):
         weight_TU, _ = route(w, x_TD, own["router"], Tokens(x_BSD, context), context)
     weight_BSU = weight_TU.unflatten(0, x_BSD.shape[:2])
     shared = linear(w.key_value, x_BSD).chunk(2, -1) if "key_value" in w else None
-    # Hard mixing computes every expert here, for the sake of plain code; a weight of 0 leaves a token out.
+    # For simplicity, hard mixing also computes every expert for every token; unselected ones have weight 0.
     return sum(weight_BSU[..., u, None] * attention_expert(expert, x_BSD, own["experts"][u], options["heads"],
                                                            grid, shared) for u, expert in enumerate(w.experts))
 
 
 def adaptive_attention(w, image_BCHW, options, context):
     """Patches, positions, and blocks y = x + merge(experts(norm(x))), out = y + MLP(norm(y)), component 5;
-    without experts they have standard attention."""
+    without experts, blocks have standard attention."""
     x_BSD = patch_embed(w.stem, image_BCHW, options["patch"]) + w.positions
     grid = [side // options["patch"] for side in image_BCHW.shape[2:]]
     for block in w.blocks:

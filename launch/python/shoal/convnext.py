@@ -13,11 +13,11 @@ def convnext_block(w, x_BHWC, options, context):
 
 
 def convnext(w, image_BCHW, options, context):
-    """Stem, stages of blocks, which are numbered through, mean over the positions, norm."""
+    """Stem, stages of blocks (numbered across stages), mean over positions, norm."""
     x_BSC = layer_norm(w.stem_norm, patch_embed(w.stem, image_BCHW, options["stem_patch"]))
     x_BHWC, blocks = x_BSC.unflatten(1, (image_BCHW.shape[2] // options["stem_patch"], -1)), iter(w.blocks)
     for stage, depth in enumerate(options["depths"]):
-        if stage > 0:  # halves the sides
+        if stage > 0:  # halves height and width
             down, rows = w.downsamples[stage - 1], x_BHWC.shape[1] // 2
             x_BSC = patch_embed(down.conv, layer_norm(down.norm, x_BHWC).permute(0, 3, 1, 2), 2)
             x_BHWC = x_BSC.unflatten(1, (rows, -1))

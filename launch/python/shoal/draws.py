@@ -1,12 +1,12 @@
-"""Random numbers that hash routers and random token gates compute with: functions of the seed, the layer's
-name, a row's id and an index. Salmon et al. 2011 (Philox4x32-10)."""
+"""Random numbers used by hash routers and random token gates: functions of the seed, the layer's name, a row's
+ID and an index. Salmon et al. 2011 (Philox4x32-10)."""
 import torch
 
 MASK = 0xFFFFFFFF
 
 
 def product(factor, x):
-    """High and low 32 bits of a product of two numbers of 32 bits."""
+    """High and low 32 bits of the product of two 32-bit numbers."""
     return (factor * (x >> 16) + (factor * (x & 0xFFFF) >> 16)) >> 16, factor * x & MASK
 
 
@@ -21,7 +21,7 @@ def philox(counter, key):
 
 
 def words(seed, layer, id_N, count):
-    """Random words of each row, int64 [N, count]; four are a block."""
+    """Random 32-bit words for each row, int64 [N, count], generated in blocks of four."""
     name = 0xCBF29CE484222325
     for byte in layer.removeprefix("backbone.").encode():  # FNV-1a
         name = (name ^ byte) * 0x100000001B3 & (1 << 64) - 1

@@ -1,5 +1,5 @@
-"""Routers, MoE layers and Nexus layers, as they compute in an evaluation: without noise, and no capacity
-drops a token. Units, what a router chooses from, are experts (MLPs) or memory units (key-value tables)."""
+"""Routers, MoE layers and Nexus layers, as computed in an evaluation: without noise and without tokens
+dropped by a capacity limit. Tokens are routed to units: experts (MLPs) or memory units (key-value tables)."""
 from fractions import Fraction
 from math import ceil, floor
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from .draws import words
 from .layers import ACTIVATIONS, Error, linear, mlp
 
-LEAST_SUM = 1e-20  # is added to a sum of scores that divides
+LEAST_SUM = 1e-20  # added to a sum of scores before dividing by it
 # Routers whose scores are the softmax of logits: Riquelme et al. 2021 and Lou et al. 2021, eq. 2; Shazeer et al.
 # 2017, eq. 3 to 5; Lou et al. 2021 (Sparse-MLP), eq. 3; of an MLP; Clark et al. 2022 (S-BASE); Zhou et al. 2022.
 BY_SOFTMAX = ("top_k", "noisy_top_k", "importance_score", "mlp", "sinkhorn", "expert_choice")
@@ -18,13 +18,13 @@ OTHERS = {  # DeepSeek-V3, eq. 13 to 15; Megatron-Core, with the least float32 w
 
 
 def highest(score, k):
-    """Mask of the k highest scores of the last dimension; of equal ones the first are taken."""
+    """Mask of the k highest scores along the last dimension; ties go to the lower index."""
     index = score.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return torch.zeros_like(score, dtype=torch.bool).scatter(-1, index, True)
 
 
 class Tokens:
-    """The rows of a layer's input [B, R, D] that are no padding, and the routing groups in which they compete."""
+    """The rows of a layer's input [B, R, D] without padding, and the routing groups in which they compete."""
 
     def __init__(self, x_BRD, context):
         self.samples, self.rows = x_BRD.shape[:2]
@@ -35,14 +35,14 @@ class Tokens:
 
 
 def scores_of(w, x_TD, options):
-    """Logits of all units, and a token's scores of them, [T, U] each."""
+    """Logits and scores of all units for each token, [T, U] each."""
     is_mlp = options["name"] == "mlp"
     logits_TU = linear(w.fc2, F.relu(linear(w.fc1, x_TD))) if is_mlp else x_TD @ w.weight
     return logits_TU, OTHERS.get(options["name"], lambda logits: logits.softmax(1))(logits_TU)
 
 
 def route(layer, x_TD, options, tokens, context):
-    """Weights [T, U], and a mask [T, U] of the units that a token goes to."""
+    """Combine weights [T, U], and a mask [T, U] of the units that each token is routed to."""
     name, weights = options["name"], options.get("weights")
     if name == "hash":
         return choose_by_hash(layer, options, tokens, context)
@@ -69,7 +69,7 @@ def route(layer, x_TD, options, tokens, context):
 
 
 def select(w, logits_TU, score_TU, options):
-    """A token goes to the units where this is highest: logits, or scores with a bias or within groups."""
+    """Selection scores: a token is routed to the units with the highest logits, or scores with bias or groups."""
     groups, has_bias = options.get("groups", {"count": 1}), "selection_bias" in w
     score_TU = score_TU + w.selection_bias if has_bias else score_TU  # DeepSeek-V3, section 2.1.2
     if groups["count"] == 1:
@@ -81,7 +81,7 @@ def select(w, logits_TU, score_TU, options):
 
 
 def least_important(importance_T, options, tokens):
-    """Mask of the share eval_drop of each group whose highest score is lowest. Lou et al. 2021, eq. 3."""
+    """Mask of the least important tokens, a fraction eval_drop of each group. Lou et al. 2021, eq. 3."""
     dropped_T = torch.zeros_like(importance_T, dtype=torch.bool)
     for member in tokens.groups:
         order = importance_T[member].sort(descending=True, stable=True).indices
@@ -90,7 +90,7 @@ def least_important(importance_T, options, tokens):
 
 
 def choose_by_unit(score_TU, options, tokens):
-    """Each unit takes the ceil(k T factor / U) best tokens of a group. Zhou et al. 2022, section 3.2."""
+    """Each unit selects the ceil(k T factor / U) best tokens of a group. Zhou et al. 2022, section 3.2."""
     chosen_TU = torch.zeros_like(score_TU, dtype=torch.bool)
     for member in tokens.groups:
         share = ceil(options["k"] * len(member) * Fraction(str(options["factor"])) / score_TU.shape[1])
@@ -99,7 +99,7 @@ def choose_by_unit(score_TU, options, tokens):
 
 
 def choose_by_hash(layer, options, tokens, context):
-    """The k units with the highest of numbers drawn by vocabulary id or position; each has weight 1 / k.
+    """The k units with the highest random numbers, keyed by vocabulary ID or position; each has weight 1 / k.
     Roller et al. 2021 (Hash Layers)."""
     key_BR = torch.arange(tokens.rows, device=tokens.row_T.device).expand(tokens.samples, -1)
     rows_are_tokens = context.token_BS is not None and context.token_BS.shape[1] == tokens.rows
@@ -111,12 +111,12 @@ def choose_by_hash(layer, options, tokens, context):
 
 
 def expert_linear(w, x_RD):
-    """x W + b: experts have W as [in, out]."""
+    """x W + b; experts store W as [in, out]."""
     return x_RD @ w.weight + w.bias if "bias" in w else x_RD @ w.weight
 
 
 def expert(w, x_RD, options):
-    """fc2(act(fc1(x))), or with a gate fc2(act(gate(x)) * fc1(x)): Shazeer 2020, eq. 6."""
+    """fc2(act(fc1(x))), or with a gate, fc2(act(gate(x)) * fc1(x)). Shazeer 2020, eq. 6."""
     activation, hidden_RH = ACTIVATIONS[options["activation"]], expert_linear(w.fc1, x_RD)
     if "gate" in w:
         return expert_linear(w.fc2, activation(expert_linear(w.gate, x_RD)) * hidden_RH)
@@ -124,8 +124,8 @@ def expert(w, x_RD, options):
 
 
 def memory_unit(w, x_RD, options):
-    """The values of the k keys of the highest <query, key>, weighted by a softmax. OneSparse, algorithm A2; the
-    paper's variant has no log_scale, and takes the row itself for the query."""
+    """The values of the k keys with the highest <query, key>, weighted by a softmax. OneSparse, algorithm A2; the
+    paper's variant has no log_scale, and uses the row itself as the query."""
     if "log_scale" in w:
         x_RD = F.layer_norm(x_RD, x_RD.shape[-1:], eps=1e-6) * w.log_scale.exp()
     score_RK = x_RD @ w.keys.T
@@ -133,7 +133,7 @@ def memory_unit(w, x_RD, options):
 
 
 def moe_layer(w, x_BRD, options, context):
-    """y = sum over a token's units of weight * unit(x), plus the experts that all tokens share, as one MLP."""
+    """y = sum over a token's units of weight * unit(x), plus the shared experts, as one MLP."""
     tokens, unit = Tokens(x_BRD, context), memory_unit if options["experts"]["kind"] == "memory" else expert
     x_TD = x_BRD.flatten(0, 1)[tokens.row_T]
     weight_TU, chosen_TU = route(w, x_TD, options["router"], tokens, context)
@@ -150,7 +150,7 @@ def unit_length(x):
 
 
 def slot_router(w, x_BND, is_padding_BN1):
-    """Weights [B, N, P] that mix tokens into the P slots of all units, and their outputs back into tokens.
+    """Weights [B, N, P] that mix tokens into the P slots of all units, and slot outputs back into tokens.
     OneSparse, algorithm A1; Puigcerver et al. 2024 (Soft MoE), section 2.1."""
     query_PD = w.queries.flatten(0, 1)
     if "log_scale" in w:
@@ -162,7 +162,7 @@ def slot_router(w, x_BND, is_padding_BN1):
 
 
 def nexus_layer(w, x_BND, options, context):
-    """y = C unit(Dᵀ x): units compute their own slots. Without memory units it is Soft MoE."""
+    """y = C unit(Dᵀ x), where each unit processes its own slots. Without memory units, this is Soft MoE."""
     has_padding = context.is_token_BS is not None
     is_padding_BN1 = ~context.is_token_BS.unsqueeze(2) if has_padding else torch.zeros_like(x_BND[..., :1]) > 0
     dispatch_BNP, combine_BNP = slot_router(w.router, x_BND, is_padding_BN1)
@@ -174,7 +174,7 @@ def nexus_layer(w, x_BND, options, context):
 
 
 def feed_forward(w, x_BSC, options, context):
-    """A block's MLP, or experts or a Nexus layer in its place."""
+    """A block's MLP, or the experts or Nexus layer that replace it."""
     if "moe" in w:
         return moe_layer(w.moe, x_BSC, options["moe"], context)
     if "nexus" in w:

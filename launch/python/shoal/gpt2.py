@@ -8,14 +8,14 @@ EPS = 1e-5
 
 
 def rotation_at(tokens, head_width, base, like):
-    """Cosines and sines of the angles position * base^(-2 i / H) of RoPE, [S, H / 2] each."""
+    """Cosines and sines of the RoPE angles position * base^(-2 i / H), [S, H / 2] each."""
     power = torch.arange(head_width // 2, dtype=torch.float64, device=like.device) * 2 / head_width
     angle = torch.arange(tokens).to(like).unsqueeze(-1) * (base ** -power).to(like)
     return angle.cos(), angle.sin()
 
 
 def causal_attention(w, x_BSC, heads, rotation, scale=None):
-    """Of a token to itself and earlier ones."""
+    """Attention of each token to itself and earlier tokens."""
     width = x_BSC.shape[-1]
     kv_width = (len(w.qkv.weight) - width) // 2
     parts = linear(w.qkv, x_BSC).split([width, kv_width, kv_width], -1)
@@ -25,7 +25,7 @@ def causal_attention(w, x_BSC, heads, rotation, scale=None):
 def gpt2(w, token_BS, options, context):
     """Embeddings, blocks y1 = x + Attention(norm(x)), y = y1 + MLP(norm(y1)), and a norm."""
     norm = rms_norm if options["norm"] == "rms" else layer_norm
-    x_BSC = w.tokens[token_BS]  # of [V, C], V rounded up to a multiple of pad_vocabulary
+    x_BSC = w.tokens[token_BS]  # [V, C], with V rounded up to a multiple of pad_vocabulary
     head_width, rotation = options["width"] // options["heads"], None
     if options["position"] == "rope":
         rotation = rotation_at(token_BS.shape[1], head_width, number(options["rope_base"], 10000.0), x_BSC)

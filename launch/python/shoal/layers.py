@@ -1,4 +1,4 @@
-"""The tensors of a file, and the layers that all models share.
+"""The tensors of a file, and the layers shared by all models.
 
 Capitals in names and comments are sizes: B samples, S or N tokens of a sample, T of all samples, C or D their
 width, N heads of width H, U units (experts or memory units), R rows."""
@@ -10,15 +10,15 @@ from torch import nn
 
 
 class Error(Exception):
-    """A file that this package cannot read, or input that does not fit the model."""
+    """Raised for a file that this package cannot read, and for input that does not fit the model."""
 
 
 class MissingTensor(Error, AttributeError):
-    """The recipe's model has a tensor that the file lacks."""
+    """Raised if the file lacks a tensor of the recipe's model."""
 
 
 class Weights(nn.Module):
-    """Some tensors of a file by their names: w.norm.weight, w.blocks[0], "bias" in w.norm, for block in w.blocks."""
+    """Tensors of a file, accessed by name: w.norm.weight, w.blocks[0], "bias" in w.norm, for block in w.blocks."""
 
     def __init__(self, tensors, name=""):
         super().__init__()
@@ -51,22 +51,22 @@ class Weights(nn.Module):
 
 @dataclass
 class Context:
-    """What layers are told beside activations and their options."""
+    """What layers receive in addition to activations and their options."""
     features: str  # "mean" or "last" of a sample's tokens, or all "tokens"
     group: int  # samples whose tokens compete: train.group of the recipe
     seed: int  # run.seed of the recipe
-    sequence: int  # tokens of a sample at most, in the data that the model was trained on
-    token_BS: torch.Tensor = None  # vocabulary ids, of models that read some
-    is_token_BS: torch.Tensor = None  # False: padding; None: there is none
+    sequence: int  # maximum number of tokens per sample in the training data
+    token_BS: torch.Tensor = None  # vocabulary IDs, for models of tokens
+    is_token_BS: torch.Tensor = None  # False: padding; None: no padding
 
 
 def number(value, default):
-    """A number of the recipe, or the default where it says auto, none or null."""
+    """A number of the recipe, or the default if it is auto, none or null."""
     return value if isinstance(value, (int, float)) else default
 
 
 def linear(w, x):
-    """x Wᵀ + b, W [out, in]. Weights that a mask turned off are zeros. A product of low rank may be joined,
+    """x Wᵀ + b, W [out, in]. Masked weights are zeros. A low-rank product may be added,
     (1 - g) W x + g U V x with g = sigmoid(w x + b): Pixelated Butterfly (Chen et al. 2022), section 3."""
     y = F.linear(x, w.weight)
     if "low_rank" in w:
@@ -90,7 +90,7 @@ ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tan
 
 
 def mlp(w, x, gelu):
-    """fc2(gelu(fc1(x))); with a gate, SwiGLU: fc2(silu(gate(x)) * fc1(x)). gelu: "erf" is the exact one."""
+    """fc2(gelu(fc1(x))); with a gate, SwiGLU: fc2(silu(gate(x)) * fc1(x)). gelu: "erf" is exact."""
     if "gate" in w:
         return linear(w.fc2, F.silu(linear(w.gate, x)) * linear(w.fc1, x))
     return linear(w.fc2, ACTIVATIONS["gelu" if gelu == "erf" else "gelu_tanh"](linear(w.fc1, x)))
@@ -102,13 +102,13 @@ def patch_embed(w, image_BCHW, patch):
 
 
 def rotate(x_BNSH, rotation):
-    """RoPE: turns the pairs of numbers (i, i + H / 2) of each head by the cosines and sines of `rotation`."""
+    """RoPE: rotates the pairs of elements (i, i + H / 2) of each head by the cosines and sines in `rotation`."""
     (cos, sin), (first, second) = rotation, x_BNSH.chunk(2, -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
 def attend(query, key, value, heads, rotation=None, **options):
-    """softmax(q kᵀ / sqrt(H)) v of N heads, [B, S, N H]. Query head n reads key and value head n M / N of M."""
+    """softmax(q kᵀ / sqrt(H)) v of N heads, [B, S, N H]. Query head n uses key and value head n M / N of M."""
     width = query.shape[-1] // heads
     query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in (query, key, value))
     if rotation is not None:
@@ -118,7 +118,7 @@ def attend(query, key, value, heads, rotation=None, **options):
 
 
 def pool(x_BSD, context):
-    """A sample's features: the mean of its tokens, or the last one; or all tokens as they are."""
+    """A sample's features: the mean of its tokens, the last token, or all tokens."""
     mask_BS = context.is_token_BS
     if context.features == "tokens":
         return x_BSD

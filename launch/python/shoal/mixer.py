@@ -9,7 +9,7 @@ def mixer_block(w, x_BSC, options, context):
 
 
 def mixer(w, image_BCHW, options, context, run_block=mixer_block):
-    """Patches, blocks, norm, mean over the patches."""
+    """Patch embedding, blocks, norm, mean over patches."""
     x_BSC = patch_embed(w.stem, image_BCHW, options["patch"])
     for block in w.blocks:
         x_BSC = run_block(block, x_BSC, options, context)

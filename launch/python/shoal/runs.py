@@ -1,11 +1,11 @@
-"""Metrics of runs as columns."""
+"""Reads the metrics of runs as columns."""
 import json
 import os
 
 
 def runs(root):
-    """The runs below a folder, or the run that it is, by name: columns of logged steps (`train`) and evaluations
-    (`evaluate`), {"step": [...], "loss": [...], ...}, None for no number. The last row of a step counts."""
+    """Returns the runs below a folder, or the run in it, by name: columns of logged steps (`train`) and evaluations
+    (`evaluate`), {"step": [...], "loss": [...], ...}, with None for missing values. The last row of a step counts."""
     found = {}
     for folder, below, files in os.walk(root):
         below.sort()
@@ -19,7 +19,7 @@ def runs(root):
 def read_run(folder):
     kinds = {"train": {}, "evaluate": {}}
     with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
-        for record in [json.loads(line) for line in file if line.endswith("\n")]:  # the last may be half written
+        for record in [json.loads(line) for line in file if line.endswith("\n")]:  # the last line may be incomplete
             kinds["evaluate" if record.pop("event", None) else "train"][record["step"]] = record
     tables = {kind: [rows[step] for step in sorted(rows)] for kind, rows in kinds.items()}
     names = {kind: dict.fromkeys(name for row in rows for name in row) for kind, rows in tables.items()}

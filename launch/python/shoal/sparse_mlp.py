@@ -1,4 +1,4 @@
-"""Sparse-MLP: a Mixer, some of whose blocks have experts that mix tokens and experts that mix channels.
+"""Sparse-MLP: a Mixer in which some blocks have experts for token mixing and experts for channel mixing.
 Lou et al. 2021, "Cross-token Modeling with Conditional Computation"."""
 from .experts import moe_layer
 from .layers import layer_norm, linear, mlp

@@ -1,4 +1,4 @@
-"""The preprocessing of images in an evaluation: resize, crop, normalise."""
+"""The preprocessing of images in an evaluation: resize, crop, normalize."""
 import torch
 
 from .layers import Error, number
@@ -8,7 +8,7 @@ BITS = 22  # weights of the filter are multiples of 2^-22
 
 def bilinear(size, resized, begin, wanted):
     """Pillow's bilinear filter from `size` pixels to `resized` as a matrix [wanted, size] of integers, for the
-    outputs from `begin` on: a triangle, as wide as an output pixel where it shrinks."""
+    outputs from `begin` on: a triangle, widened to the size of an output pixel when downscaling."""
     scale = size / resized
     support = max(scale, 1.0)
     matrix = torch.zeros(wanted, size, dtype=torch.float64)
@@ -23,7 +23,7 @@ def bilinear(size, resized, begin, wanted):
 
 
 def cropped(pixel_CHW, size, resize):
-    """Resizes the shorter side to `resize` pixels, and cuts the square in the middle."""
+    """Resizes the shorter side to `resize` pixels, and crops the square in the center."""
     sides = pixel_CHW.shape[1:]
     target = number(resize, max(min(sides), size))
     resized = [target * side // min(sides) for side in sides]
@@ -34,8 +34,8 @@ def cropped(pixel_CHW, size, resize):
 
 
 def transform(model):
-    """A function that turns a photograph, uint8 [H, W, channels], into the model's input [channels, height, width],
-    as evaluations and `shoal predict` do. Raises Error for a model without images, and for a crop that is drawn."""
+    """Returns a function that converts a photograph, uint8 [H, W, channels], to the model's input [channels, height,
+    width], as evaluations and `shoal predict` do. Raises Error for a model without images, and for random crops."""
     samples, crop = model.samples, model.recipe["data"].get("valid", {}).get("crop")
     if not samples["image"]:
         raise Error("the model reads no images")
@@ -48,7 +48,7 @@ def transform(model):
         if image_HWC.dtype != torch.uint8 or image_HWC.dim() != 3 or image_HWC.shape[2] != channels:
             raise Error(f"expected uint8 [H, W, {channels}], got {image_HWC.dtype} {list(image_HWC.shape)}")
         pixel_CHW = image_HWC.permute(2, 0, 1).double()
-        if crop or list(pixel_CHW.shape[1:]) != [height, width]:  # as `shoal predict`, for sources without a crop
+        if crop or list(pixel_CHW.shape[1:]) != [height, width]:  # as in `shoal predict`, for sources without a crop
             pixel_CHW = cropped(pixel_CHW, height, crop["resize"] if crop else height)
         return ((pixel_CHW / 255 - mean) / std).to(next(model.parameters()))
 

@@ -7,7 +7,7 @@ from .layers import attend, layer_norm, linear, patch_embed, pool
 
 def vit_block(w, x_BSC, options, context):
     """y1 = x + a Attention(norm(x)), y = y1 + m MLP(norm(y1)): Dosovitskiy et al., eq. 2 and 3. a and m are
-    scales of the channels (LayerScale, Touvron et al. 2021b), 1 where there are none."""
+    scales per channel (LayerScale, Touvron et al. 2021b), or 1 without LayerScale."""
     query_key_value = linear(w.attention.qkv, layer_norm(w.attention_norm, x_BSC)).chunk(3, -1)
     mixed_BSC = linear(w.attention.proj, attend(*query_key_value, options["heads"]))
     y_BSC = x_BSC + (mixed_BSC * w.attention_scale if "attention_scale" in w else mixed_BSC)
@@ -16,8 +16,8 @@ def vit_block(w, x_BSC, options, context):
 
 
 def sin_cos_positions(rows, columns, x_BSC):
-    """[rows * columns, width]: the sines and cosines of row and of column times 10000^(-d / (width / 4)), in
-    quarters of the width. MoCo v3's code, vits.py."""
+    """[rows * columns, width]: sines and cosines of row and of column times 10000^(-d / (width / 4)), each in a
+    quarter of the width. MoCo v3's code, vits.py."""
     width = x_BSC.shape[2]
     frequency = 10000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     row_S = torch.arange(rows, dtype=torch.float64).repeat_interleave(columns).outer(frequency)
@@ -26,9 +26,9 @@ def sin_cos_positions(rows, columns, x_BSC):
 
 
 def vit(w, image_BCHW, options, context):
-    """Patches, positions, blocks, norm; features are the class token's, or the mean of the patches."""
+    """Patch embedding, positions, blocks, norm; features are the class token, or the mean over patches."""
     x_BSC = patch_embed(w.stem, image_BCHW, options["patch"])
-    if "positions" not in w:  # fixed ones, zero for the class token
+    if "positions" not in w:  # fixed positions, zero for the class token
         x_BSC = x_BSC + sin_cos_positions(*[side // options["patch"] for side in image_BCHW.shape[2:]], x_BSC)
     x_BSC = torch.cat([w.cls.expand(len(x_BSC), 1, -1), x_BSC], 1) if "cls" in w else x_BSC
     x_BSC = x_BSC + w.positions if "positions" in w else x_BSC

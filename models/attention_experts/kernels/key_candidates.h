@@ -32,14 +32,14 @@ struct KeyCandidates {
   std::optional<int64_t> window, block, keep;  ///< window of kWindow; block and keep of kPooled
 
   static constexpr auto fields() {
-    return std::tuple{
-        field("from", &KeyCandidates::from, "which keys a query chooses among"),
-        field("window", &KeyCandidates::window, "window: its side, odd", in_range(1, kMostWidth),
-              unit("patches")),
-        field("block", &KeyCandidates::block, "pooled: side of a block", in_range(1, kMostWidth),
-              unit("patches")),
-        field("keep", &KeyCandidates::keep,
-              "pooled: blocks of the highest logits that a query sees", in_range(1, kMostWidth))};
+    return std::tuple{field("from", &KeyCandidates::from, "candidate keys of a query"),
+                      field("window", &KeyCandidates::window, "window: side length, odd",
+                            in_range(1, kMostWidth), unit("patches")),
+                      field("block", &KeyCandidates::block, "pooled: side of a block",
+                            in_range(1, kMostWidth), unit("patches")),
+                      field("keep", &KeyCandidates::keep,
+                            "pooled: number of blocks a query sees, those with the highest logits",
+                            in_range(1, kMostWidth))};
   }
   void validate(Problems& problems) const {
     const auto check = [&](const char* key, const std::optional<int64_t>& value,

@@ -48,10 +48,10 @@ struct CifarSplit {
         field("files", &CifarSplit::files, "files in data.path; auto = those of the official split",
               unset_word("auto"), not_empty(), at_least_one(), file_path()),
         field("samples", &CifarSplit::samples,
-              "the first so many of the files' records; auto = all", unset_word("auto"),
+              "use only this many records, the first of the files; auto = all", unset_word("auto"),
               at_least(1)),
         field("crop", &CifarSplit::crop,
-              "what of an image is taken and resized to data.image_size")};
+              "which part of an image is cropped and resized to data.image_size")};
   }
 };
 
@@ -74,7 +74,7 @@ struct CifarOptions {
         field("image_size", &CifarOptions::image_size, "height and width after the crop",
               unit("pixels"), in_range(1, 4096)),
         field("on_corrupt", &CifarOptions::on_corrupt,
-              "a record with a wrong label: fail, or skip = take the next good one, for at most "
+              "a record with an invalid label: fail, or skip = use the next valid one, for at most "
               "1e-4 of the records"),
         field("train", &CifarOptions::train, "what is trained on"),
         field("valid", &CifarOptions::valid, "what is evaluated on", changes_scores()),
@@ -273,7 +273,7 @@ class CifarSource : public FilesSource<CifarOptions> {
 };
 
 const Registration<DataSource, CifarSource> registered_cifar_source{
-    "cifar", "CIFAR-10 or CIFAR-100, official binary files"};
+    "cifar", "CIFAR-10 or CIFAR-100, from the official binary files"};
 
 }  // namespace
 }  // namespace shoal

@@ -29,8 +29,7 @@ namespace fs = std::filesystem;
 template <Split kSplit>
 struct ImageFolderSplit {
   static constexpr bool kTrains = kSplit == Split::kTrain;
-  static constexpr const char* kPath =
-      "folder of the data set, relative to the working directory";
+  static constexpr const char* kPath = "folder of the data set, relative to the working directory";
   std::string folder = kTrains ? "train" : "val";
   std::optional<std::string> list;
   Choice<Crop> crop{kTrains ? "random_resized" : "center"};
@@ -43,7 +42,7 @@ struct ImageFolderSplit {
               "text file in data.path, one image per line: its path in the folder and, unless "
               "data.classes is none, a space and its label; none = all images of the folder",
               unset_word("none"), not_empty(), file_path()),
-        field("crop", &ImageFolderSplit::crop, "what becomes of images of any size")};
+        field("crop", &ImageFolderSplit::crop, "how images of any size are cropped")};
   }
 };
 

@@ -29,12 +29,12 @@ struct PhotographOptions {
         field("image_size", &PhotographOptions::image_size, "height and width after the crop",
               unit("pixels"), in_range(1, 4096)),
         field("decode_side", &PhotographOptions::decode_side,
-              "decode JPEG images at 1/2, 1/4 or 1/8 of their size, the least whose shorter side "
-              "is not below this: much less work for large ones; none = at full size",
+              "decode JPEG images at 1/2, 1/4 or 1/8 of their size, the smallest whose shorter "
+              "side is not below this: much faster for large images; none = at full size",
               unit("pixels"), unset_word("none"), in_range(1, 1 << 16)),
         field("on_corrupt", &PhotographOptions::on_corrupt,
-              "an image that cannot be decoded: fail, or skip = take the next good one; at most "
-              "1e-4 of the images are skipped, but at least one may be"),
+              "an image that cannot be decoded: fail, or skip = use the next valid one; at most "
+              "1e-4 of the images may be skipped, but always one"),
         inlined(&PhotographOptions::images)};
   }
   /// Refuses a `decode_side` below `image_size`.

@@ -43,9 +43,9 @@ class RandomResizedCrop : public Crop {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("scale", &Options::scale, "least and most share of the image's area",
+          field("scale", &Options::scale, "range of the area, relative to the image's",
                 in_range(above(0), 1)),
-          field("ratio", &Options::ratio, "least and most width over height", in_range(0.01, 100))};
+          field("ratio", &Options::ratio, "range of width over height", in_range(0.01, 100))};
     }
     /// Refuses values that are not a pair in ascending order.
     void validate(Problems& problems) const {

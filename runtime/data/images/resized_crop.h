@@ -14,8 +14,8 @@ struct ResizedCropOptions {
 
   static constexpr auto fields() {
     return std::tuple{field("resize", &ResizedCropOptions::resize,
-                            "length that the shorter side is resized to first; none = no resizing, "
-                            "but a shorter side below data.image_size is enlarged to it",
+                            "length of the shorter side after resizing; none = not resized, but "
+                            "enlarged to data.image_size if it is below it",
                             unit("pixels"), unset_word("none"), in_range(1, 1 << 16))};
   }
 };

@@ -34,7 +34,7 @@ class ShapesSource : public DataSource {
           field("classes", &Options::classes, "number of classes", in_range(2, 10000)),
           field("noise", &Options::noise, "largest change of a pixel value in [0, 1]",
                 in_range(0, 1)),
-          field("seed", &Options::seed, "of the images; run.seed leaves them alone", at_least(0)),
+          field("seed", &Options::seed, "seed of the images, independent of run.seed", at_least(0)),
           field("train", &Options::train, "what is trained on"),
           field("valid", &Options::valid, "what is evaluated on; never the training images",
                 changes_scores()),

@@ -31,7 +31,7 @@ struct ListOpsSplit {
   static constexpr auto fields() {
     return std::tuple{
         field("samples", &ListOpsSplit::samples,
-              "samples that are drawn; auto = LRA's 96000 to train on, 2000 to evaluate on",
+              "number of samples; auto = LRA's 96000 for training and 2000 for validation",
               unset_word("auto"), in_range(1, 1e12)),
         field("files", &ListOpsSplit::files,
               "LRA's files (basic_train.tsv) in data.path, read whole instead of drawing samples",
@@ -56,7 +56,7 @@ struct ListOpsOptions {
   static constexpr auto fields() {
     return std::tuple{inlined(&ListOpsOptions::rule),
                       field("seed", &ListOpsOptions::seed,
-                            "of the expressions; run.seed leaves them alone", at_least(0)),
+                            "seed of the expressions, independent of run.seed", at_least(0)),
                       field("path", &ListOpsOptions::path,
                             "folder of the files, relative to the working directory", not_empty(),
                             file_path(), on_resume(OnResume::kFree)),
@@ -218,7 +218,7 @@ class ListOpsSource : public FilesSource<ListOpsOptions> {
 };
 
 const Registration<DataSource, ListOpsSource> registered_listops_source{
-    "listops", "nested operators on lists of digits, to classify by their value; needs no files"};
+    "listops", "nested operators on lists of digits, classified by their value; needs no files"};
 
 }  // namespace
 }  // namespace shoal

@@ -26,14 +26,15 @@ struct ListOpsRule {
   int64_t max_args = 10;
 
   static constexpr auto fields() {
-    return std::tuple{field("min_length", &ListOpsRule::min_length, "an expression has more tokens",
-                            unit("tokens"), in_range(0, 1 << 20)),
-                      field("max_length", &ListOpsRule::max_length,
-                            "an expression has fewer tokens", unit("tokens"), in_range(2, 1 << 20)),
-                      field("max_depth", &ListOpsRule::max_depth,
-                            "levels; the deepest has digits only", in_range(1, 64)),
-                      field("max_args", &ListOpsRule::max_args, "most arguments of an operator",
-                            in_range(2, 1000))};
+    return std::tuple{
+        field("min_length", &ListOpsRule::min_length, "expressions are longer than this",
+              unit("tokens"), in_range(0, 1 << 20)),
+        field("max_length", &ListOpsRule::max_length, "expressions are shorter than this",
+              unit("tokens"), in_range(2, 1 << 20)),
+        field("max_depth", &ListOpsRule::max_depth,
+              "maximum depth; the deepest level has only digits", in_range(1, 64)),
+        field("max_args", &ListOpsRule::max_args, "maximum number of arguments of an operator",
+              in_range(2, 1000))};
   }
   /// Reports length bounds that no drawn expression meets, or too few. `section`: prefix of the
   /// rule's keys, "" or ending in a dot.

@@ -89,7 +89,7 @@ struct LraOptions {
     const std::tuple shared{
         field("path", &LraOptions::path, "folder of the files, relative to the working directory",
               not_empty(), file_path(), on_resume(OnResume::kFree)),
-        field("max_length", &LraOptions::max_length, "bytes that are read of each text",
+        field("max_length", &LraOptions::max_length, "number of bytes read from each text",
               unit("tokens"), in_range(1, (1 << 20) / kTexts)),
         required("train", &LraOptions::train, "what is trained on"),
         required("valid", &LraOptions::valid, "what is evaluated on", changes_scores())};
@@ -174,7 +174,7 @@ class LraTextsSource : public FilesSource<LraOptions<kTexts>> {
 };
 
 const Registration<DataSource, LraTextsSource<1>> registered_lra_text_source{
-    "lra_text", "labelled texts by their bytes, from local files"};
+    "lra_text", "labelled texts as bytes, from local files"};
 const Registration<DataSource, LraTextsSource<2>> registered_lra_retrieval_source{
     "lra_retrieval", "pairs of texts that belong together or not, from LRA's files"};
 

@@ -25,10 +25,10 @@ struct FillerOptions {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("tokens", &FillerOptions::tokens, "states of the chain, a token each",
+        field("tokens", &FillerOptions::tokens, "states of the Markov chain, a token each",
               in_range(1, 1 << 16)),
         field("successors", &FillerOptions::successors,
-              "tokens that may follow one, with drawn probabilities", in_range(1, 1 << 10))};
+              "tokens that may follow each, with random probabilities", in_range(1, 1 << 10))};
   }
   /// Refuses more successors than tokens.
   void validate(Problems& problems) const {
@@ -56,7 +56,7 @@ struct MixedComplexityOptions {
         field("expression", &MixedComplexityOptions::expression, "what the islands are"),
         field("filler", &MixedComplexityOptions::filler, "what lies around them"),
         field("seed", &MixedComplexityOptions::seed,
-              "of chain and samples; run.seed leaves them alone", at_least(0)),
+              "seed of chain and samples, independent of run.seed", at_least(0)),
         field("train", &MixedComplexityOptions::train, "what is trained on"),
         field("valid", &MixedComplexityOptions::valid,
               "what is evaluated on; never an expression of the training", changes_scores())};
@@ -206,7 +206,8 @@ class MixedComplexitySource : public DrawnSource<MixedComplexityOptions, MixedCo
 };
 
 const Registration<DataSource, MixedComplexitySource> registered_mixed_complexity_source{
-    "mixed_complexity", "ListOps expressions to answer, in filler; needs no files"};
+    "mixed_complexity",
+    "ListOps expressions among filler, each labelled with its value; needs no files"};
 
 }  // namespace
 }  // namespace shoal

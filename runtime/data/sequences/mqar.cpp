@@ -36,16 +36,18 @@ struct MqarOptions {
   static constexpr auto fields() {
     return std::tuple{field("sequence", &MqarOptions::sequence, "tokens per sample", unit("tokens"),
                             in_range(4, 1 << 20)),
-                      field("vocabulary", &MqarOptions::vocabulary, "tokens that there are",
+                      field("vocabulary", &MqarOptions::vocabulary, "size of the vocabulary",
                             in_range(4, 1 << 20)),
-                      field("pairs", &MqarOptions::pairs, "keys with a value, and as many queries",
-                            in_range(1, 1 << 18)),
+                      field("vocabulary", &MqarOptions::vocabulary, "size of the vocabulary",
+                            in_range(4, 1 << 20)),
+                      field("pairs", &MqarOptions::pairs,
+                            "number of key-value pairs, and of queries", in_range(1, 1 << 18)),
                       field("power_a", &MqarOptions::power_a,
-                            "the smaller, the nearer to the pairs queries lie; 1: anywhere alike",
+                            "the smaller, the closer queries are to the pairs; 1: uniform",
                             in_range(above(0), 1)),
-                      field("filler", &MqarOptions::filler, "what lies between the queries"),
+                      field("filler", &MqarOptions::filler, "tokens between the queries"),
                       field("seed", &MqarOptions::seed,
-                            "of the samples; run.seed leaves them alone", at_least(0)),
+                            "seed of the samples, independent of run.seed", at_least(0)),
                       field("train", &MqarOptions::train, "what is trained on"),
                       field("valid", &MqarOptions::valid,
                             "what is evaluated on, from a stream of its own", changes_scores())};
@@ -192,7 +194,7 @@ class MqarSource : public DrawnSource<MqarOptions, MqarSet> {
 };
 
 const Registration<DataSource, MqarSource> registered_mqar_source{
-    "mqar", "multi-query associative recall, to answer keys with their values; needs no files"};
+    "mqar", "multi-query associative recall: keys labelled with their values; needs no files"};
 
 }  // namespace
 }  // namespace shoal

@@ -73,7 +73,7 @@ class PixelsSource : public DataSource {
     static constexpr auto fields() {
       return std::tuple{
           required("images", &Options::images,
-                   "the source of the images, with its keys: {source: cifar, path: ...}")};
+                   "the source of the images, with its keys, as {source: cifar, path: ...}")};
     }
     /// Requires images of one size and 1 or 3 channels. Refuses the keys `augment`, `normalise`.
     void validate(Problems& problems) const {

@@ -272,7 +272,7 @@ class EvaluationWindows final : public TextSet {
 };
 
 const Registration<DataSource, TextSource> registered_text_source{
-    "text", "text, split into tokens; to predict the next one"};
+    "text", "text, split into tokens; the label is the next token"};
 
 }  // namespace
 

@@ -37,7 +37,7 @@ struct TextOptions {
     return std::tuple{
         field("path", &TextOptions::path, "folder of the files, relative to the working directory",
               not_empty(), file_path(), on_resume(OnResume::kFree)),
-        field("tokenizer", &TextOptions::tokenizer, "how text becomes tokens",
+        field("tokenizer", &TextOptions::tokenizer, "how text is tokenized",
               on_resume(OnResume::kFree)),  // its identity is in the data's fingerprint
         inlined(&TextOptions::format),
         field("sequence", &TextOptions::sequence, "tokens per sample", unit("tokens"),

@@ -40,7 +40,7 @@ struct ShardsSplit {
                         "name"
                       : "files in data.path; auto = all *.tar in its folder val, in order of name",
               unset_word("auto"), not_empty(), at_least_one(), file_path()),
-        field("crop", &ShardsSplit::crop, "how images become squares of data.image_size")};
+        field("crop", &ShardsSplit::crop, "how images are cropped to squares of data.image_size")};
   }
 };
 
@@ -243,7 +243,7 @@ class TarShardsSource : public DataSource {
 };
 
 const Registration<DataSource, TarShardsSource> registered_tar_shards_source{
-    "tar_shards", "JPEG and PNG files in tar archives, as WebDataset has them"};
+    "tar_shards", "JPEG and PNG files in tar archives, in WebDataset format"};
 
 }  // namespace
 }  // namespace shoal

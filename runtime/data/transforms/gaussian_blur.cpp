@@ -109,7 +109,7 @@ class Blur final : public PixelTransform {
     std::vector<double> sigma{0.1, 2.0};
 
     static constexpr auto fields() {
-      return std::tuple{field("sigma", &Options::sigma, "least and most deviation of the Gaussian",
+      return std::tuple{field("sigma", &Options::sigma, "range of the standard deviation",
                               unit("pixels"), in_range(0, 100))};
     }
     void validate(Problems& problems) const { require_pair("sigma", sigma, problems); }

@@ -16,12 +16,12 @@ struct JitterStrengths {
 
   static constexpr auto fields() {
     return std::tuple{
-        field("brightness", &JitterStrengths::brightness, "most that the factor differs from 1",
+        field("brightness", &JitterStrengths::brightness, "maximum deviation of the factor from 1",
               in_range(0, 10)),
         field("contrast", &JitterStrengths::contrast, "as brightness", in_range(0, 10)),
         field("saturation", &JitterStrengths::saturation, "as brightness", in_range(0, 10)),
-        field("hue", &JitterStrengths::hue, "most that hues turn, either way", unit("circles"),
-              in_range(0, 0.5))};
+        field("hue", &JitterStrengths::hue, "maximum rotation of the hue, in either direction",
+              unit("circles"), in_range(0, 0.5))};
   }
 };
 

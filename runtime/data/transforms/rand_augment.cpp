@@ -31,14 +31,14 @@ class RandAugment final : public PixelTransform {
     static constexpr auto fields() {
       return std::tuple{
           field("num_ops", &Options::num_ops, "operations drawn per image", in_range(0, 16)),
-          field("magnitude", &Options::magnitude, "of the operations; 10 = the most of the paper",
-                in_range(0, 30)),
+          field("magnitude", &Options::magnitude,
+                "magnitude of the operations; 10 = the maximum of the paper", in_range(0, 30)),
           field("magnitude_std", &Options::magnitude_std,
-                "deviation of each operation's own magnitude, normally distributed and clipped to "
-                "[0, 10], or to magnitude where it is above 10",
+                "standard deviation of the magnitude of each operation, which is normally "
+                "distributed and clipped to [0, 10], or to [0, magnitude] if that is above 10",
                 in_range(0, 10)),
           field("op_probability", &Options::op_probability,
-                "with which each operation drawn is done", in_range(0, 1)),
+                "probability of applying each selected operation", in_range(0, 1)),
           field("increasing", &Options::increasing,
                 "solarise, posterise and the factors change more, not less, the higher the "
                 "magnitude (timm's inc1)"),

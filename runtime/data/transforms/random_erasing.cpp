@@ -28,11 +28,11 @@ class RandomErasing final : public PixelTransform {
 
     static constexpr auto fields() {
       return std::tuple{
-          field("area", &Options::area, "least and most share of the image's area",
+          field("area", &Options::area, "range of the area, relative to the image's",
                 in_range(above(0), 1)),
-          field("ratio", &Options::ratio, "least and most height over width", in_range(0.01, 100)),
+          field("ratio", &Options::ratio, "range of height over width", in_range(0.01, 100)),
           field("fill", &Options::fill,
-                "mean: the value that normalisation makes 0; colour: a random one; noise: random "
+                "mean: the value that normalization maps to 0; colour: a random one; noise: random "
                 "bytes")};
     }
     void validate(Problems& problems) const {

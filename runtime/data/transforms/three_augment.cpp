@@ -17,7 +17,7 @@ class ThreeAugment final : public PixelTransform {
     static constexpr auto fields() {
       return std::tuple{
           field("jitter", &Options::jitter,
-                "most that factors of brightness, contrast and saturation differ from 1",
+                "maximum deviation of the brightness, contrast and saturation factors from 1",
                 in_range(0, 10))};
     }
   };

@@ -107,7 +107,7 @@ class Solarise final : public PixelTransform {
 
     static constexpr auto fields() {
       return std::tuple{field("threshold", &Options::threshold,
-                              "least byte that is inverted; 256 = none", in_range(0, 256))};
+                              "smallest value that is inverted; 256 = none", in_range(0, 256))};
     }
   };
 
