@@ -70,8 +70,9 @@ bool fix_normalisation(DataOptions& data) {
   }
 }
 
-config::Node lay_over(const DataOptions& own, config::Node changes) {
+config::Node lay_over(const DataOptions& own, config::Node changes, const config::Node& written) {
   config::Node whole = config::to_node(own);
+  config::keep_unset_variables(whole, written);
   const config::Entry* named = changes.find(DataSource::kNameKey);
   const config::MemberInfo* source =
       named ? members_of<DataSource>().find(named->value.text) : own.source.member();
@@ -95,7 +96,7 @@ void Recipe::complete(config::Node& root, const config::Surroundings& surroundin
   for (config::Entry& set : sets->value.entries) {
     set.value.is_broken |= !is_whole;  // the mistakes are told where `data` is read
     if (is_whole && set.value.kind == config::Node::Kind::kMap) {
-      set.value = lay_over(own, std::move(set.value));
+      set.value = lay_over(own, std::move(set.value), data->value);
     }
   }
 }
@@ -111,7 +112,7 @@ ChangedRecipe read_changed(const Recipe& own, config::RecipeSource changes) {
   const config::Entry* source = data ? data->value.find(DataSource::kNameKey) : nullptr;
   if (source && source->value.text != own.data.source.name()) {
     const config::Node given = typed_part(data->value);
-    data->value = lay_over(own.data, given);
+    data->value = lay_over(own.data, given, {});
     for (const std::string_view key : DataSource::kModelKeys) {
       const bool is_kept = find_node(data->value, key) && !find_node(given, key);
       if (is_kept) changed.kept.emplace_back(key);

@@ -15,7 +15,8 @@ bool fix_normalisation(DataOptions& data);
 
 /// Lays `changes`, some keys of a section `data`, over `own` and returns a whole section. If they
 /// name another source, it gets of `own` only DataSource::kModelKeys, as far as it has such keys.
-config::Node lay_over(const DataOptions& own, config::Node changes);
+/// Environment variables that are not set stay as they are in `written`, which `own` was read from.
+config::Node lay_over(const DataOptions& own, config::Node changes, const config::Node& written);
 
 /// A checkpoint's recipe after changes.
 struct ChangedRecipe {

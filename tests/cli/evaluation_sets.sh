@@ -67,6 +67,12 @@ grep -q "evaluate.score=noisy.tpo1: no metric is called" output || fail "$(cat o
 expect 0 "$program" check "$tiny" 'evaluate.sets={lost: {source: cifar, path: nowhere}}' data.source=cifar \
   data.path=. data.classes=10
 grep -q 'evaluate.sets.lost: nowhere: no such folder' output || fail "$(cat output)"
+
+# A variable that is not set stays a variable in the sets that inherit it.
+env -u ABSENT "$program" show "$tiny" 'data={source: cifar, path: "${env:ABSENT}", classes: 10}' \
+  'evaluate.sets={few: {valid: {samples: 9}}}' >shown.yaml
+[ "$(grep -c 'path: "${env:ABSENT}"' shown.yaml)" = 2 ] || fail "$(cat shown.yaml)"
+
 printf 'include: %s\nevaluate:\n  sets:\n    a: {niose: 1}\n' "$tiny" >wrong.yaml
 expect 10 "$program" check wrong.yaml
 grep -q "wrong.yaml:4:9: evaluate.sets.a.niose: unknown key; did you mean 'noise'?" output ||
