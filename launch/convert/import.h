@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/job/launch_info.h"
 #include "launch/model/model_weights.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "runtime/base/error.h"

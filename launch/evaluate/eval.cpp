@@ -13,6 +13,7 @@
 
 #include "launch/evaluate/baseline_evaluation.h"
 #include "launch/evaluate/evaluation.h"
+#include "launch/evaluate/predictions.h"
 #include "launch/job/console.h"
 #include "launch/job/failure.h"
 #include "launch/report/sections.h"

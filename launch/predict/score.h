@@ -3,6 +3,7 @@
 #include <ostream>
 #include <string>
 
+#include "launch/job/launch_info.h"
 #include "launch/weights/open_checkpoint.h"
 #include "runtime/base/error.h"
 

@@ -22,9 +22,6 @@
 #include "runtime/files/sha256.h"
 
 namespace shoal {
-namespace {
-
-namespace fs = std::filesystem;
 
 template <Split kSplit>
 struct ImageFolderSplit {
@@ -45,6 +42,10 @@ struct ImageFolderSplit {
         field("crop", &ImageFolderSplit::crop, "how images of any size are cropped")};
   }
 };
+
+namespace {
+
+namespace fs = std::filesystem;
 
 using ImageFolderOptions = PhotographSourceOptions<ImageFolderSplit>;
 

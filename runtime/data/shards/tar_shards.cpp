@@ -21,9 +21,6 @@
 #include "runtime/files/sha256.h"
 
 namespace shoal {
-namespace {
-
-namespace fs = std::filesystem;
 
 template <Split kSplit>
 struct ShardsSplit {
@@ -43,6 +40,10 @@ struct ShardsSplit {
         field("crop", &ShardsSplit::crop, "how images are cropped to squares of data.image_size")};
   }
 };
+
+namespace {
+
+namespace fs = std::filesystem;
 
 struct TarShardsOptions : PhotographSourceOptions<ShardsSplit> {
   /// Refuses a shard named twice.
