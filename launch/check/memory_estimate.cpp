@@ -95,6 +95,7 @@ Classes shape_classes(const CheckedRecipe& checked, const ShapedModel& shaped, c
           {"gradients", trained},
           {"optimizer", std::ssize(checked.counts.state_kinds) * updated},
           {"averages", recipe.train.average ? trained : 0},
+          {"norms of layers", recipe.run.log_layers ? updated : 0},
           {"sparsity",
            recipe.sparsity ? sparsity_bytes(checked.counts.sparse, shares.expert_ranks) : 0},
           // One in use, and those that wait.

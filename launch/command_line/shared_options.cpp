@@ -262,11 +262,11 @@ void add_new(CLI::App& app, ExitCode& code) {
   CLI::App* command = app.add_subcommand("new", "Print a valid, commented recipe to start from");
   const auto arguments = std::make_shared<NewArguments>();
   offer_values(
-      *add_value(*command, "--backbone", arguments->backbone, "NAME", "the model")->required(),
+      *add_value(*command, "--backbone", arguments->backbone, "NAME", "which model")->required(),
       new_recipe_backbones());
   command
       ->add_option("--experts", arguments->experts,
-                   "experts per layer; 0: none. Default: 0 where a backbone may be dense, else 4")
+                   "experts per layer; 0: none. Default: 0 if the backbone may be dense, else 4")
       ->transform(strict_number(config::type_of<int64_t>(), in_range(0, 4096)));
   offer_values(*add_value(*command, "--data", arguments->data, "SOURCE",
                           "data source; default: shapes (drawn images) or text"),
@@ -297,7 +297,7 @@ void add_runs(CLI::App& app, ExitCode& code) {
       "--prune", arguments->prunes,
       "list what can be removed: superseded attempts, and failed or crashed runs that have no "
       "checkpoint, no live job and no other files");
-  prunes->excludes(command->get_option("--json"));
+  for (const char* other : {"--json", "--columns"}) prunes->excludes(command->get_option(other));
   command->add_flag("--yes", arguments->removes, "with --prune: remove them")->needs(prunes);
   command->footer(
       "Examples:\n  shoal runs\n"

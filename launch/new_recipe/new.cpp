@@ -177,7 +177,12 @@ RecipePlan plan_recipe(const NewArguments& arguments) {
   const auto source = source_for(backbone, found.source);
   if (!arguments.path.empty() && source.sketch.path.empty()) {
     if (!arguments.data.empty()) {
-      throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name));
+      throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name),
+                  "leave out --path, or name another source by --data");
+    }
+    if (!fs::exists(arguments.path)) {
+      throw Error(ExitCode::kUsage, fmt::format("--path: no such folder: '{}'", arguments.path),
+                  "correct the path, or name the source of data that are elsewhere by --data");
     }
     throw Error(ExitCode::kUsage,
                 fmt::format("--path: no data source knows the files in '{}'", arguments.path),
@@ -200,7 +205,7 @@ std::string moe_stage(const RecipePlan& plan, const std::string& indent) {
   const int64_t k = is_of_images ? std::min<int64_t>(2, plan.experts) : 1;
   return fmt::format(
       "{0}router:  {{name: top_k, k: {1}, noise: {2}}}   # k experts per token\n"
-      "{0}losses:  auto   # those that are usual for the router: they even out the load\n"
+      "{0}losses:  auto   # the usual balance losses of the router\n"
       "{0}experts: {{count: {3}}}   # hidden: auto, 4 times the width\n",
       indent, k, is_of_images ? "gaussian" : "none", plan.experts);
 }
@@ -294,11 +299,11 @@ std::string training_sections(const RecipePlan& plan) {
              "  duration: {:<20} # in step, ep (passes over the data), tok; or by the clock: "
              "10min, 2h\n"
              "  batch: {:<23} # samples per step, over all ranks\n"
-             "  group: {:<23} # samples that are compared while routing\n"
+             "  group: {:<23} # samples per routing group\n"
              "  clip_norm: 1.0\n"
              "evaluate: {{every: {}}}\n"
              "checkpoint: {{every: {}}}\n"
-             "parallel: {{expert_ranks: auto}}   # ranks that share the experts\n",
+             "parallel: {{expert_ranks: auto}}   # ranks over which experts are sharded\n",
              plan.is_denoiser() ? "1e-3" : "2e-3", is_of_images ? "10ep" : "2000step",
              is_of_images ? 64 : 16, is_of_images ? 8 : 1, often, often);
 }

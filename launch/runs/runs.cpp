@@ -315,7 +315,10 @@ ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
   sort_runs(arguments.sort, runs);
   if (arguments.prunes) return prune(runs, arguments.removes, out);
   std::vector<std::string> shown = columns.empty() ? kColumns : columns;
-  if (!columns.empty()) shown.insert(shown.begin(), "name");
+  if (!columns.empty()) {
+    std::erase(shown, "name");
+    shown.insert(shown.begin(), "name");
+  }
   std::vector<std::vector<std::string>> rows{shown};
   for (const Json& run : runs) {
     auto& row = rows.emplace_back();

@@ -179,7 +179,7 @@ void Trainer::after_step(const StepOutcome& outcome) {
   } else {
     training_log_.pulse(session_);
   }
-  if (outcome.agreed.log_layers) {
+  if (outcome.agreed.log_layers && outcome.applied) {
     training_log_.layers(outcome.layers, step);
     layer_logs_.restart(Clock::now());
   }

@@ -84,6 +84,7 @@ TrainingLog::TrainingLog(const Start& start, Console& console, Log& log)
       evaluates_every_(start.evaluates_every),
       clock_(start.clock),
       start_(last_time_),
+      first_step_(start.first_step),
       last_step_(start.first_step) {
   if (world_.rank() != 0) return;
   const RunFolder& folder = start.folder;
@@ -200,8 +201,11 @@ void TrainingLog::watch_clock(double seconds, double steps, const Session& sessi
   watched_s_ += seconds;
   watched_steps_ += steps;
   if (watched_s_ < clock_->value() / 10) return;
-  const double total_s =
-      seconds_since(start_) + seconds_left(session, watched_s_ / std::max(1.0, watched_steps_));
+  const double before_s =  // of earlier starts, as they were counted
+      clock_->value() * static_cast<double>(first_step_) /
+      static_cast<double>(session.total_steps());
+  const double total_s = before_s + seconds_since(start_) +
+                         seconds_left(session, watched_s_ / std::max(1.0, watched_steps_));
   watched_s_ = watched_steps_ = 0.0;
   if (total_s <= 2 * clock_->value()) return;
   log_.warn(fmt::format(

@@ -96,6 +96,7 @@ class TrainingLog {
   const std::optional<Duration> evaluates_every_;
   std::optional<Duration> clock_;  ///< Start::clock, until the warning
   const std::chrono::steady_clock::time_point start_;
+  const int64_t first_step_;
   double watched_s_ = 0.0, watched_steps_ = 0.0;  ///< since clock_ was last compared
   int64_t last_step_, num_evaluations_ = 0;
   double evaluations_s_ = 0.0;  ///< time of all evaluations

@@ -73,7 +73,9 @@ ClassLabels label_classes(const std::vector<std::string>& found, const ClassOpti
   if (is_counted && std::ssize(found) != *options.classes) {
     throw DataError(fmt::format("{}: {}, and data.classes is {}", place,
                                 counted(std::ssize(found), "class name"), *options.classes),
-                    "give the data of all classes, or train a new model");
+                    "set data.classes to that number for a new model; a trained one needs the "
+                    "data, or the list "
+                    "of names, of all its classes");
   }
   if (found.empty() && !names.empty()) {
     labels.warnings.push_back(

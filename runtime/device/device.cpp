@@ -127,7 +127,7 @@ void load_cuda_plugin(const std::string& path) {
 std::string how_to_build_plugin() {
   return build_info().cuda_toolkit.empty()
              ? "install the CUDA 13.0 toolkit, run launch/setup and build again"
-             : "build it: cmake --build --preset release --target program";
+             : "build it in Shoal's source folder: cmake --build --preset release --target program";
 }
 
 std::string cuda_absence(const DevicePlaces& places) {

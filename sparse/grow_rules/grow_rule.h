@@ -64,8 +64,8 @@ class GrowRule {
   static constexpr std::string_view kNoun = "grow rule";
   virtual ~GrowRule() = default;
 
-  /// True if masks are updated in this step, counted from 0; default: never.
-  virtual bool is_due(int64_t /*step*/) const { return false; }
+  /// True if masks are updated in this step, counted from 0.
+  virtual bool is_due(int64_t step) const = 0;
   /// First step from which masks stay as they are; default 0: masks never change.
   virtual int64_t rests_from() const { return 0; }
   /// Throws ConfigError, beginning with `layer`, if the rule cannot change masks of this pattern.
@@ -88,13 +88,11 @@ class GrowRule {
   virtual bool replaces_step() const { return false; }
   /// Scores [C]; of the cells that are on, those with the lowest are dropped. Default: |weight_C|.
   virtual torch::Tensor keep_score(const CellState& cells) const { return cells.weight_C.abs(); }
-  /// Scores [C]; of the cells not kept, those with the highest are grown. Default: 0.
-  virtual torch::Tensor grow_score(const CellState& cells) const {
-    return torch::zeros_like(cells.weight_C);
-  }
-  /// Numbers of cells that the update at `step` drops and grows; default: none. At most
-  /// cells.target cells may be on afterwards, unless may_exceed_density().
-  virtual CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const { return {}; }
+  /// Scores [C]; of the cells not kept, those with the highest are grown.
+  virtual torch::Tensor grow_score(const CellState& cells) const = 0;
+  /// Numbers of cells that the update at `step` drops and grows. At most cells.target cells may be
+  /// on afterwards, unless may_exceed_density().
+  virtual CellCounts counts(int64_t step, const CellTotals& cells) const = 0;
   /// Schedule by which first masks are learned; null: first masks are random. A rule with a
   /// schedule must not be due before the choice, as there is no mask.
   virtual const SoftChoice* soft_choice() const { return nullptr; }

@@ -48,12 +48,17 @@ class SoftTopK : public GrowRule {
                 steps_of("check_every", options.check_every, context.scale),
                 steps_of("until", options.until, context.scale)} {}
 
+  bool is_due(int64_t /*step*/) const override { return false; }
   void check(const Pattern& pattern, const std::string& layer) const override {
     if (pattern.can_change() && pattern.num_cells() < pattern.rows() * pattern.columns()) return;
     throw ConfigError(layer +
                       ": soft_top_k chooses among cells of several weights, as the patterns "
                       "diagonal and block have them; use one of these, or the rule rigl");
   }
+  torch::Tensor grow_score(const CellState& cells) const override {
+    return torch::zeros_like(cells.weight_C);
+  }
+  CellCounts counts(int64_t /*step*/, const CellTotals& /*cells*/) const override { return {}; }
   const SoftChoice* soft_choice() const override { return &choice_; }
 
  private:

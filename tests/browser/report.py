@@ -19,7 +19,7 @@ WIDTHS = (400, 800, 1280)
 with open(os.path.join(HERE, "page_checks.js"), encoding="utf-8") as file:
     CHECKS = file.read()
 
-# A denoiser with experts, and a model with token gates.
+# A denoiser with experts, and a model with token gates, whose layers' norms are logged.
 DENOISER = ("task={name: denoise}", "data.normalise={mean: [0, 0, 0], std: [1, 1, 1]}",
             "model={backbone: vit, patch: 4, width: 16, depth: 2, heads: 2, hidden: 16, pool: mean, "
             "moe: {router: {name: top_k, k: 1}, experts: {count: 2, hidden: 16}}}")

@@ -104,7 +104,7 @@ told 2 "gpt2 reads tokens, and cifar has images" new --backbone gpt2 --data cifa
 told 2 "mixer has no experts; sparse_mlp is a Mixer with experts" new --backbone mixer --experts 4
 told 2 "sparse_mlp always has experts; mixer is the dense model" \
   new --backbone sparse_mlp --experts 0
-told 2 "no data source knows the files in 'x'" new --backbone vit --path x
+told 2 "no such folder: 'x'" new --backbone vit --path x
 
 # Files that are no recipes.
 told 10 "cannot read 'none.yaml': No such file" check none.yaml

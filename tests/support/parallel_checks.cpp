@@ -152,6 +152,7 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   StepFlags own;
   own.stop_signal = rank == last ? 15 : 0;
   own.stop = rank == 0;
+  own.evaluate = rank == last;
   own.log = rank == 0;
   own.log_layers = rank == last;
   own.written_step = 40 + rank;
@@ -159,6 +160,7 @@ void agrees_on_the_flags_of_a_step(std::unique_ptr<Communicator> world) {
   const StepFlags agreed = control.agree(own);
   EXPECT_EQ(agreed.stop_signal, 15);
   EXPECT_TRUE(agreed.stop);
+  EXPECT_TRUE(agreed.evaluate);
   EXPECT_TRUE(agreed.log);
   EXPECT_TRUE(agreed.log_layers);
   EXPECT_FALSE(agreed.save);

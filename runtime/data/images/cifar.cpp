@@ -212,7 +212,7 @@ class CifarSource : public FilesSource<CifarOptions> {
       .lines =
           "  train: {files: [data_batch_1.bin, data_batch_2.bin, data_batch_3.bin, "
           "data_batch_4.bin]}\n"
-          "  valid: {files: [data_batch_5.bin]}   # held out of the training files\n",
+          "  valid: {files: [data_batch_5.bin]}   # held out from the training files\n",
       .augment = "  augment: {crop_padding: 4, flip: true}\n"};  ///< starter recipe of `shoal new`
 
   /// Looks for the names beside the files, which tell CIFAR-10 from CIFAR-100.

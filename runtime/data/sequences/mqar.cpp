@@ -38,8 +38,6 @@ struct MqarOptions {
                             in_range(4, 1 << 20)),
                       field("vocabulary", &MqarOptions::vocabulary, "size of the vocabulary",
                             in_range(4, 1 << 20)),
-                      field("vocabulary", &MqarOptions::vocabulary, "size of the vocabulary",
-                            in_range(4, 1 << 20)),
                       field("pairs", &MqarOptions::pairs,
                             "number of key-value pairs, and of queries", in_range(1, 1 << 18)),
                       field("power_a", &MqarOptions::power_a,

@@ -50,6 +50,7 @@ TEST(MemoryEstimate, CountsWeightsGradientsAndState) {
   EXPECT_NEAR(static_cast<double>(class_of({}, 1, "optimizer")), 8.0 * parameters,
               0.05 * 8 * parameters);
   EXPECT_EQ(class_of({"train.average={decay: 0.9}"}, 1, "averages"), 4 * parameters);
+  EXPECT_EQ(class_of({"run.log_layers=1step"}, 1, "norms of layers"), 4 * parameters);
   EXPECT_EQ(class_of({"train.precision=float64"}, 1, "weights"), 8 * parameters);
 }
 
