@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "launch/convert/folded_weights.h"
 #include "launch/data/open_split.h"
@@ -51,6 +52,13 @@ std::optional<Dtype> dtype_named(const std::string& name) {
     names.emplace_back(known);
   }
   refuse_unknown("--dtype: unknown", name, names);
+}
+
+std::string_view name_of_exported(Dtype dtype) {
+  for (const auto& [exported, name] : kExportedDtypes) {
+    if (exported == dtype) return name;
+  }
+  throw std::logic_error("a dtype that is not exported");
 }
 
 std::vector<std::shared_ptr<WeightFormat>> all_formats() {
@@ -220,7 +228,7 @@ ExitCode export_weights(const ExportArguments& arguments, std::ostream& out) {
   require_all_named(names, weights, or_own_layout("train it without these options"));
   const std::vector<Export> exports =
       plan_export(names, format ? format->prefix() : "", weights, reader, arguments);
-  exported.dtype = enum_name(exports.front().entry.dtype);
+  exported.dtype = name_of_exported(exports.front().entry.dtype);
   NewFolder folder(arguments.out);
   write_safetensors(exports, folded, format ? kMetadata : to_metadata(origin_of(reader.manifest())),
                     folder.working_path() + "/model.safetensors");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -180,7 +181,7 @@ RecipePlan plan_recipe(const NewArguments& arguments) {
       throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name),
                   "leave out --path, or name another source by --data");
     }
-    if (!fs::exists(arguments.path)) {
+    if (!std::filesystem::exists(arguments.path)) {
       throw Error(ExitCode::kUsage, fmt::format("--path: no such folder: '{}'", arguments.path),
                   "correct the path, or name the source of data that are elsewhere by --data");
     }

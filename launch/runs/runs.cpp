@@ -189,8 +189,9 @@ bool fits(const Json& run, const std::string& word) {
 /// Refuses a key that is not among the known ones; names those with the same last word.
 [[noreturn]] void refuse_key(const std::string& key, const std::set<std::string>& known) {
   std::string similar;
+  const std::string last_word = fmt::format(".{}", key.substr(key.rfind('.') + 1));
   for (const std::string& one : known) {
-    if (one.ends_with("." + key.substr(key.rfind('.') + 1))) similar += " " + one;
+    if (one.ends_with(last_word)) similar += " " + one;
   }
   const std::string guess = did_you_mean(key, {known.begin(), known.end()});
   throw Error(ExitCode::kUsage,
