@@ -329,7 +329,7 @@ TEST_F(LookCommands, ShowMinimalHoldsWhatDiffers) {
 TEST_F(LookCommands, KeysDocumentASection) {
   std::ostringstream out;
   EXPECT_EQ(keys({.name = "train.batch"}, out), ExitCode::kOk);
-  EXPECT_THAT(out.str(), HasSubstr("train.batch\n    samples of an optimizer step"));
+  EXPECT_THAT(out.str(), HasSubstr("train.batch\n    samples per optimizer step"));
   EXPECT_THAT(out.str(),
               HasSubstr("integer, at least 1 and at most 1073741824, in samples; required"));
 }

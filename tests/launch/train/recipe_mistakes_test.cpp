@@ -165,7 +165,7 @@ const std::vector<Case>& lone_cases() {
       {"MissingBatch",
        {{", batch: 16", ""}},
        {},
-       {"r.yaml:15:1: train.batch: required key is missing (samples of an optimizer step, over all "
+       {"r.yaml:15:1: train.batch: required key is missing (samples per optimizer step, over all "
         "ranks)"}},
       {"NotASection",
        {{"{duration: 10ep, batch: 16}", "10ep"}},
