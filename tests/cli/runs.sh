@@ -47,7 +47,7 @@ expect 0 answered runs --columns run.seed,model.backbone,score --sort -run.seed 
 [ "$(head -n 1 output | xargs)" = 'name run.seed model.backbone score' ] || fail "columns: $(cat output)"
 [ "$(sed -n 3p output | xargs | cut -d' ' -f 1-3)" = 'group/two 2 sparse_mlp' ] || fail "columns: $(cat output)"
 expect 2 answered runs --columns train.seed
-grep -q "no run has the key 'train.seed'; recipes have run.seed" output || fail "no suggestion: $(cat output)"
+grep -q "no run has the key 'train.seed'; recipes have data.seed run.seed" output || fail "no suggestion: $(cat output)"
 expect 2 answered runs --sort stat
 grep -q "did you mean 'state'?" output || fail "no suggestion: $(cat output)"
 expect 2 answered runs --yes
