@@ -103,7 +103,8 @@ class UnusableCheckpoint : public ::testing::Test {
   void expect_first_stays() {
     warnings_.clear();
     EXPECT_EQ(find_best(ckpt_, warn_), path(20));
-    EXPECT_THAT(warnings_, ElementsAre(AllOf(HasSubstr(path(10)), HasSubstr("cannot be the best one"))));
+    EXPECT_THAT(warnings_,
+                ElementsAre(AllOf(HasSubstr(path(10)), HasSubstr("cannot be the best one"))));
     EXPECT_THAT(remove_old_checkpoints(files_, ckpt_, {40, 1, 1, {}}), HasSubstr(path(10)));
     EXPECT_THAT(list_checkpoints(ckpt_), ElementsAre(10, 20, 40));
   }
