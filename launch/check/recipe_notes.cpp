@@ -230,6 +230,18 @@ bool exists_here(const fs::path& path) {
   return fs::exists(path, failed);
 }
 
+/// True for an empty file or folder, and for a folder of such.
+bool is_empty_here(const fs::path& path) {
+  std::error_code failed;
+  const auto is_empty = [](const fs::path& inner) {
+    std::error_code unknown;
+    return fs::is_empty(inner, unknown);
+  };
+  if (!fs::is_directory(path, failed)) return is_empty(path);
+  const fs::directory_iterator entries(path, failed);
+  return !failed && std::ranges::all_of(entries, is_empty, &fs::directory_entry::path);
+}
+
 /// Names the folder that a relative path begins at; "" for absolute paths.
 std::string base_of(const fs::path& path) {
   return path.is_absolute() ? "" : " in the working directory " + working_directory();
@@ -376,7 +388,9 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
   std::set<std::string> told;
   const auto tell_missing = [&](const std::string& key, const DataSource& source) {
     for (const std::string& file : source.files()) {
-      if (file.find("${env:") != std::string::npos || exists_here(file)) continue;
+      if (file.find("${env:") != std::string::npos) continue;
+      if (is_empty_here(file)) lines.push_back(fmt::format("{}: {}: holds nothing", key, file));
+      if (exists_here(file)) continue;
       const fs::path folder = fs::path(file).parent_path();
       const bool has_folder = folder.empty() || exists_here(folder);
       const std::string missing = has_folder ? file : folder.string();

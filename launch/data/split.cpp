@@ -39,7 +39,15 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
 }  // namespace
 
 ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
+  if (!fs::is_directory(arguments.folder)) {
+    throw Error(ExitCode::kUsage, "no such folder: '" + arguments.folder + "'",
+                "name the folder that holds a folder of images for each class");
+  }
   const fs::path folder = fs::canonical(arguments.folder);
+  if (fs::exists(folder / "train") && fs::exists(folder / "val")) {
+    throw Error(ExitCode::kUsage, folder.string() + ": is already split into train/ and val/",
+                "train on it by data.path, or name a folder of class folders");
+  }
   const std::string given = arguments.out.empty() ? folder.string() + "_split" : arguments.out;
   const fs::path out_path = fs::weakly_canonical(fs::absolute(given));
   const bool is_inside = is_within(out_path, folder), is_around = is_within(folder, out_path);

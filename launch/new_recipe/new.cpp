@@ -181,7 +181,7 @@ RecipePlan plan_recipe(const NewArguments& arguments) {
       throw Error(ExitCode::kUsage, fmt::format("--path: {} needs no files", source.name),
                   "leave out --path, or name another source by --data");
     }
-    if (!std::filesystem::exists(arguments.path)) {
+    if (!std::filesystem::is_directory(arguments.path)) {
       throw Error(ExitCode::kUsage, fmt::format("--path: no such folder: '{}'", arguments.path),
                   "correct the path, or name the source of data that are elsewhere by --data");
     }

@@ -252,8 +252,24 @@ void remove_listed(const std::string& path, const std::string& attempt) {
   if (attempt.empty()) fs::remove(path);  // unless a job has begun to use it
 }
 
-/// Removes what is of no use, or tells what it would remove.
-ExitCode prune(const std::vector<Json>& runs, bool removes, std::ostream& out) {
+/// The name of a run whose model.init_from names the run at `path`; "" without one.
+std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
+  const std::string folder = fs::weakly_canonical(path).string() + "/";
+  for (const Json& run : runs) {
+    for (const RecipeValue& value :
+         recipe_values(text_of_file(cell(run, "path") + "/resolved.yaml"))) {
+      const bool names_weights = value.path == "model.init_from.from";
+      const std::string from = names_weights ? fs::weakly_canonical(value.text).string() + "/" : "";
+      if (from.starts_with(folder)) return cell(run, "name");
+    }
+  }
+  return "";
+}
+
+/// Removes what is of no use, or tells what it would remove. Runs that model.init_from of a run of
+/// `all` names are kept.
+ExitCode prune(const std::vector<Json>& runs, const std::vector<Json>& all, bool removes,
+               std::ostream& out) {
   ExitCode code = ExitCode::kOk;
   for (const Json& run : runs) {
     const std::string path = cell(run, "path"), name = cell(run, "name"),
@@ -264,6 +280,8 @@ ExitCode prune(const std::vector<Json>& runs, bool removes, std::ostream& out) {
     try {
       if (!is_attempt) reason = why_not_a_run(path);
       if (live_owner(path)) reason = "a job works on it";
+      const std::string heir = is_attempt ? "" : heir_of(path, all);
+      if (!heir.empty()) reason = "model.init_from of " + heir + " names it";
       if (reason.empty()) result = removes ? "removed" : "would remove";
       if (reason.empty() && removes) {
         remove_listed(path, is_attempt ? name.substr(name.rfind(kAttempt)) : "");
@@ -309,12 +327,13 @@ ExitCode runs(const RunsArguments& arguments, std::ostream& out) {
     if (word.find('=') != word.npos) asked.push_back(word.substr(0, word.find('=')));
   }
   add_recipe_values(asked, runs);
+  const std::vector<Json> all = runs;
   for (const std::string& word : arguments.words) {
     std::erase_if(runs, [&](const Json& run) { return !fits(run, word); });
   }
   sort_runs("name", runs);
   sort_runs(arguments.sort, runs);
-  if (arguments.prunes) return prune(runs, arguments.removes, out);
+  if (arguments.prunes) return prune(runs, all, arguments.removes, out);
   std::vector<std::string> shown = columns.empty() ? kColumns : columns;
   if (!columns.empty()) {
     std::erase(shown, "name");

@@ -145,7 +145,7 @@ bool resume(Session& session, const Recipe& recipe, const ResumeOptions& options
 std::vector<std::string> initial_classes(const Recipe& recipe, Communicator& world) {
   const std::optional<InitFrom>& init_from = recipe.model.init_from;
   if (!init_from) return {};
-  const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from->from); });
+  const std::string path = on_rank_zero(world, [&] { return initial_checkpoint(*init_from); });
   const Manifest manifest = read_manifest(path, world);
   if (!chosen_names(manifest, *init_from).contains("head.weight")) return {};
   Recipe stored = stored_recipe(manifest, path);

@@ -11,6 +11,7 @@
 #include "launch/data/recipe_source.h"
 #include "launch/model/model_weights.h"
 #include "launch/recipe/resume_rules.h"
+#include "launch/runs/run_folder.h"
 #include "launch/weights/load_weights.h"
 #include "launch/weights/upcycle.h"
 #include "parallel/checkpoint/checkpoint_folder.h"
@@ -152,6 +153,11 @@ std::string load_some_weights(const std::string& checkpoint, const SourceOf& sou
 
 }  // namespace
 
+std::string initial_checkpoint(const InitFrom& init_from) {
+  require_path(init_from.from);
+  return resolve_checkpoint(init_from.from);
+}
+
 SourceOf chosen_names(const Manifest& manifest, const InitFrom& init_from) {
   SourceOf source_of;
   std::set<std::string> unmatched(init_from.take.begin(), init_from.take.end());
@@ -202,7 +208,7 @@ std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
   if (!recipe.model.init_from) return "";
   const InitFrom& init_from = *recipe.model.init_from;
   // As rank 0 sees it: a run that is being trained may commit another one meanwhile.
-  const std::string path = on_rank_zero(world, [&] { return resolve_checkpoint(init_from.from); });
+  const std::string path = on_rank_zero(world, [&] { return initial_checkpoint(init_from); });
   const Manifest manifest = read_manifest(path, world);
   const bool is_averaged = has_averages(manifest) && !init_from.raw_weights;
   std::string source = path + (is_averaged ? " (averaged weights)" : "");

@@ -27,6 +27,10 @@ namespace shoal {
 std::string load_initial_weights(const BuiltModel& model, const Recipe& recipe,
                                  const std::string& tokenizer, Communicator& world);
 
+/// The checkpoint that `init_from` names. Throws Error (exit 2) with near names if nothing is
+/// there.
+std::string initial_checkpoint(const InitFrom& init_from);
+
 /// The checkpoint's names, of what `init_from` takes, by what the model calls them: the first entry
 /// of `rename` that a name begins with replaces that part of it. Throws Error (exit 12) if an entry
 /// of `take` or `rename` matches nothing.

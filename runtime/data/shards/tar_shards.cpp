@@ -66,6 +66,15 @@ std::vector<std::string> shard_paths(const TarShardsOptions& options, Split spli
   return split == Split::kTrain ? paths(options.train) : paths(options.valid);
 }
 
+/// True for a folder without a .tar file.
+bool holds_no_shard(const std::string& folder) {
+  std::error_code failed;
+  const fs::directory_iterator entries(folder, failed);
+  return !failed && std::ranges::none_of(entries, [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".tar";
+  });
+}
+
 /// The shards with links resolved; none if their folder is missing.
 std::vector<std::string> without_shard_links(const TarShardsOptions& options, Split split) {
   std::vector<std::string> paths;
@@ -218,8 +227,9 @@ class TarShardsSource : public DataSource {
   }
   std::vector<std::string> files() const override {
     const auto files = [this](const auto& split) {
-      return paths_in(options_.path,
-                      split.shards.value_or(std::vector<std::string>{split.kFolder}));
+      if (split.shards) return paths_in(options_.path, *split.shards);
+      const std::string folder = paths_in(options_.path, {split.kFolder}).front();
+      return std::vector{holds_no_shard(folder) ? folder + "/*.tar" : folder};
     };
     return both(files(options_.train), files(options_.valid));
   }
