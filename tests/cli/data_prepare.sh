@@ -78,7 +78,9 @@ shows 'expected a share such as 10%'
 expect 2 answered data split photos --valid 100%
 expect 13 answered data split photos/cat --valid 10% --out none
 shows 'holds no folder'
-expect 13 answered data split nowhere --valid 10% --out none
+expect 2 answered data split nowhere --valid 10% --out none
+expect 2 answered data split photos_split --valid 10% --out none
+shows 'photos_split: is already split into train/ and val/'
 mkdir photos/fox && touch photos/fox/1.png
 expect 13 answered data split photos --valid 10% --out none
 shows 'photos/fox: 1 file, and a class needs two'

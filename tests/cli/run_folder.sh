@@ -62,11 +62,11 @@ digest=$("$program" ckpt digest run)
 for mistake in model.init_from=nowhere 'optimizer.no_decay=[temperature]' model.patch=5; do
   code=0
   "$program" "${short[@]}" run.on_existing=overwrite "$mistake" >output 2>&1 || code=$?
-  [[ "$code" =~ ^(10|20)$ ]] || fail "$mistake ended with $code: $(cat output)"
+  [[ "$code" =~ ^(2|10)$ ]] || fail "$mistake ended with $code: $(cat output)"
   [ "$("$program" ckpt digest run)" = "$digest" ] || fail "$mistake cost the earlier run"
   code=0
   "$program" "${short[@]}" run.name=never "$mistake" >output 2>&1 || code=$?
-  [[ "$code" =~ ^(10|20)$ ]] || fail "$mistake ended with $code: $(cat output)"
+  [[ "$code" =~ ^(2|10)$ ]] || fail "$mistake ended with $code: $(cat output)"
   [ ! -e never ] || fail "$mistake left a run folder"
 done
 expect 10 answered check "$tiny" 'optimizer.no_decay=[temperature]'

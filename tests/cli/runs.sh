@@ -62,12 +62,12 @@ expect 0 answered runs damaged
 grep -qE '^  one +\? .* env.json: no JSON object' output || fail "damage is not told: $(cat output)"
 [ "$(grep -c UTC output)" -eq 3 ] || fail "not three runs: $(cat output)"
 
-# Pruning: a run with a checkpoint stays, from which others may have started.
+# Pruning: a run with a checkpoint stays, and one that another started from.
 mv runs/three runs/gone
 cp -r runs/one runs/source
 rm runs/source/summary.json
 cp -r runs/one runs/tuned
-printf 'model:\n  init_from:\n    from: runs/source\n' >runs/tuned/resolved.yaml
+sed 's#from: runs/one#from: runs/source#' runs/gone/resolved.yaml >runs/tuned/resolved.yaml
 [ "$(names --filter state=crashed)" = "gone source " ] || fail "crashed: $(names --filter state=crashed)"
 expect 0 answered runs --prune
 [ "$(grep -cE '^would remove gone \(crashed, .*iB\)$' output)" -eq 1 ] || fail "$(cat output)"
@@ -75,6 +75,10 @@ expect 0 answered runs --prune
 [ -s runs/gone/env.json ] || fail "removed without --yes"
 expect 0 answered runs --prune --yes --filter source
 [ -s runs/gone/env.json ] || fail "removed what did not fit"
+rm -r runs/source/ckpt
+expect 0 answered runs --prune --yes --filter source
+grep -qE '^kept +source \(crashed, .*\): model.init_from of tuned names it$' output || fail "$(cat output)"
+[ -s runs/source/env.json ] || fail "removed weights that a run started from"
 expect 0 answered runs --prune --yes
 [ ! -e runs/gone ] && [ "$(names)" = "group/two one source tuned " ] || fail "$(cat output; names)"
 rm -r runs/source runs/tuned

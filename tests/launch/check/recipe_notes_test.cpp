@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr const char* kQuiet =
     "data: {source: shapes, image_size: 8, classes: 3}\n"
@@ -322,7 +323,7 @@ TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
   EXPECT_THAT(missing_inputs(checked({"data={source: cifar, path: nowhere/cifar}"})),
               ElementsAre("data: nowhere/cifar: no such folder" + here));
   std::filesystem::create_directory(scratch_.file("data"));
-  testing::write_file(scratch_.file("data/data_batch_1.bin"), "");
+  testing::write_file(scratch_.file("data/data_batch_1.bin"), "a record");
   EXPECT_THAT(
       missing_inputs(checked({"data={source: cifar, path: " + scratch_.file("data") +
                                   ", train: {files: [data_batch_1.bin]}}",
@@ -331,9 +332,26 @@ TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
                   "model.init_from: no/run: no such file or folder" + here));
 }
 
+TEST_F(RecipeWarnings, OfMissingInputsNameWhatHoldsNothing) {
+  const auto of = [this](const std::string& source) {
+    return missing_inputs(checked({"data={" + source + ", path: " + scratch_.file("data") + "}"}));
+  };
+  for (const char* folder : {"data", "data/train", "data/train/cat", "data/val"}) {
+    std::filesystem::create_directory(scratch_.file(folder));
+  }
+  EXPECT_THAT(of("source: image_folder, classes: 2"),
+              ElementsAre("data: " + scratch_.file("data/train") + ": holds nothing",
+                          "data: " + scratch_.file("data/val") + ": holds nothing"));
+  testing::write_file(scratch_.file("data/train/cat/1.png"), "an image");
+  testing::write_file(scratch_.file("data/val/1.tar"), "a shard");
+  EXPECT_THAT(of("source: image_folder, classes: 2"), IsEmpty());
+  EXPECT_THAT(of("source: tar_shards, classes: 2"),
+              ElementsAre(StartsWith("data: " + scratch_.file("data/train/*.tar") + ": no such")));
+}
+
 TEST_F(RecipeWarnings, OfMissingInputsNameTheFilesOfATokenizer) {
-  testing::write_file(scratch_.file("train.txt"), "");
-  testing::write_file(scratch_.file("valid.txt"), "");
+  testing::write_file(scratch_.file("train.txt"), "a text");
+  testing::write_file(scratch_.file("valid.txt"), "a text");
   testing::write_file(
       scratch_.file("text.yaml"),
       "data: {source: text, path: " + scratch_.file("") +
