@@ -137,6 +137,10 @@ std::string resolve_checkpoint(const std::string& given, bool best, bool pass_un
   if (is_folder(path + "/ckpt")) {
     throw CheckpointError(fmt::format("'{}/ckpt' holds no checkpoint", path));
   }
+  if (is_folder(path) && kind_of(path + "/manifest.json") == PathKind::kNothing) {
+    throw CheckpointError(fmt::format("'{}' is no checkpoint and no run that has one", path),
+                          "name a checkpoint or a run; `shoal runs` lists the runs");
+  }
   return path;
 }
 

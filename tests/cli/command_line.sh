@@ -16,6 +16,9 @@ expect() {
 expect 2 "did you mean 'check'?" chek r.yaml
 expect 2 "did you mean '--world'?" check r.yaml --wrold 3
 expect 2 "recipe is required" check
+expect 2 "train.duration=3ep" train r.yaml --epochs 3
+expect 2 "train.duration=3step" train r.yaml --max-steps 3
+expect 2 "run.on_existing=resume" train r.yaml --resume
 expect 10 "did you mean" check quickstrat
 # A shipped recipe has a name; a file here that may be meant is not passed over.
 expect 10 "train.steps=3: unknown key" check quickstart train.steps=3
