@@ -336,7 +336,8 @@ TEST_F(RecipeWarnings, OfMissingInputsNameWhatHoldsNothing) {
   const auto of = [this](const std::string& source) {
     return missing_inputs(checked({"data={" + source + ", path: " + scratch_.file("data") + "}"}));
   };
-  for (const char* folder : {"data", "data/train", "data/train/cat", "data/val"}) {
+  for (const char* folder :
+       {"data", "data/train", "data/train/cat", "data/train/dog", "data/val"}) {
     std::filesystem::create_directory(scratch_.file(folder));
   }
   EXPECT_THAT(of("source: image_folder, classes: 2"),

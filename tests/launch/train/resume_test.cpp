@@ -264,8 +264,14 @@ TEST_F(LoadRun, InitFromNamesWhatDoesNotFit) {
     EXPECT_EQ(error.code(), ExitCode::kMismatch);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("backbone."), HasSubstr("16]"), HasSubstr("8]")));
   }
-  TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("none")});
-  EXPECT_THROW(nowhere.load_weights(), CheckpointError);
+  TrainingRun nowhere(scratch_.file("nowhere"), {"model.init_from=" + scratch_.file("traned")});
+  try {
+    nowhere.load_weights();
+    ADD_FAILURE() << "what is not there was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_THAT(error.what(), HasSubstr("did you mean '" + scratch_.file("trained") + "'?"));
+  }
 }
 
 TEST_F(LoadRun, InitFromTellsKeysWithWhichWeightsComputeSomethingElse) {
