@@ -258,7 +258,8 @@ std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
   for (const Json& run : runs) {
     for (const RecipeValue& value :
          recipe_values(text_of_file(cell(run, "path") + "/resolved.yaml"))) {
-      const bool names_weights = value.path == "model.init_from.from";
+      const bool names_weights =
+          value.path == "model.init_from" || value.path == "model.init_from.from";
       const std::string from = names_weights ? fs::weakly_canonical(value.text).string() + "/" : "";
       if (from.starts_with(folder)) return cell(run, "name");
     }

@@ -67,7 +67,7 @@ mv runs/three runs/gone
 cp -r runs/one runs/source
 rm runs/source/summary.json
 cp -r runs/one runs/tuned
-sed 's#from: runs/one#from: runs/source#' runs/gone/resolved.yaml >runs/tuned/resolved.yaml
+sed -E "s#(from: +)runs/one#\1runs/source#" runs/gone/resolved.yaml >runs/tuned/resolved.yaml
 [ "$(names --filter state=crashed)" = "gone source " ] || fail "crashed: $(names --filter state=crashed)"
 expect 0 answered runs --prune
 [ "$(grep -cE '^would remove gone \(crashed, .*iB\)$' output)" -eq 1 ] || fail "$(cat output)"
