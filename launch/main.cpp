@@ -81,10 +81,11 @@ std::string override_of(const TypedOption& option) {
   const std::string key = is_path ? option.name : key_named(option.name);
   if (key.empty()) return "";
   if (option.name == "resume") return key + "=resume";
+  if (option.value.empty() || sets) return key + "=VALUE";
   const bool is_count = option.value.find_first_not_of("0123456789") == std::string::npos;
-  const bool has_unit = key != "train.duration" || !is_count;
-  const char* unit = has_unit ? "" : option.name.find("epoch") == std::string::npos ? "step" : "ep";
-  return key + "=" + (option.value.empty() || sets ? "VALUE" : option.value + unit);
+  const bool counts_epochs = option.name.find("epoch") != std::string::npos;
+  const char* unit = key != "train.duration" || !is_count ? "" : counts_epochs ? "ep" : "step";
+  return key + "=" + option.value + unit;
 }
 
 /// True if the command takes words that set keys of its recipe.

@@ -388,15 +388,16 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
   std::set<std::string> told;
   const auto tell_missing = [&](const std::string& key, const DataSource& source) {
     for (const std::string& file : source.files()) {
-      if (file.find("${env:") != std::string::npos) continue;
-      if (is_empty_here(file)) lines.push_back(fmt::format("{}: {}: holds nothing", key, file));
-      if (exists_here(file)) continue;
+      const bool is_there = exists_here(file), is_empty = is_there && is_empty_here(file);
+      if (file.find("${env:") != std::string::npos || (is_there && !is_empty)) continue;
       const fs::path folder = fs::path(file).parent_path();
-      const bool has_folder = folder.empty() || exists_here(folder);
+      const bool has_folder = is_there || folder.empty() || exists_here(folder);
       const std::string missing = has_folder ? file : folder.string();
       if (!told.insert(missing).second) continue;
-      lines.push_back(fmt::format("{}: {}: no such {}{}", key, missing,
-                                  has_folder ? "file or folder" : "folder", base_of(missing)));
+      const char* what = is_empty     ? "is empty"
+                         : has_folder ? "no such file or folder"
+                                      : "no such folder";
+      lines.push_back(fmt::format("{}: {}: {}{}", key, missing, what, base_of(missing)));
     }
   };
   tell_missing("data", *checked.source);

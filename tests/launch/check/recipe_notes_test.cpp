@@ -332,7 +332,7 @@ TEST_F(RecipeWarnings, OfMissingInputsNameVariablesFilesAndFolders) {
                   "model.init_from: no/run: no such file or folder" + here));
 }
 
-TEST_F(RecipeWarnings, OfMissingInputsNameWhatHoldsNothing) {
+TEST_F(RecipeWarnings, OfMissingInputsNameWhatIsEmpty) {
   const auto of = [this](const std::string& source) {
     return missing_inputs(checked({"data={" + source + ", path: " + scratch_.file("data") + "}"}));
   };
@@ -341,8 +341,8 @@ TEST_F(RecipeWarnings, OfMissingInputsNameWhatHoldsNothing) {
     std::filesystem::create_directory(scratch_.file(folder));
   }
   EXPECT_THAT(of("source: image_folder, classes: 2"),
-              ElementsAre("data: " + scratch_.file("data/train") + ": holds nothing",
-                          "data: " + scratch_.file("data/val") + ": holds nothing"));
+              ElementsAre("data: " + scratch_.file("data/train") + ": is empty",
+                          "data: " + scratch_.file("data/val") + ": is empty"));
   testing::write_file(scratch_.file("data/train/cat/1.png"), "an image");
   testing::write_file(scratch_.file("data/val/1.tar"), "a shard");
   EXPECT_THAT(of("source: image_folder, classes: 2"), IsEmpty());
