@@ -71,6 +71,7 @@ void read_records(const std::string& attempt, int64_t changed, Json& run) {
   run["total_steps"] = value_at(start, "total_steps");
   run["metric"] = value_at(start, "score");
   run["ranks"] = value_at(env, "world");
+  run["folder"] = value_at(start, "folder");
   read_end_of_metrics(path + "/metrics.jsonl" + attempt, run);
   const Json steps = value_at(summary, "steps"), exit_code = value_at(summary, "exit_code");
   const bool has_records = !env.empty() || !run["step"].is_null();
@@ -137,6 +138,7 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
   for (const auto& [attempt, files] : by_attempt) {
     Json run;
     for (const std::string& key : kColumns) run[key] = {};
+    run["folder"] = {};
     run["name"] = (name.empty() ? folder : name).string() + attempt;
     run["path"] = folder.string();
     run["state"] = "?";
@@ -203,7 +205,7 @@ bool fits(const Json& run, const std::string& word) {
 /// Gives the runs the values of recipes' keys that are asked for, null where resolved.yaml has
 /// none. Throws Error (exit 2) for a key that no run has.
 void add_recipe_values(std::vector<std::string> asked, std::vector<Json>& runs) {
-  std::set<std::string> known{"path", "checkpoint"};
+  std::set<std::string> known{"path", "checkpoint", "folder"};
   known.insert(kColumns.begin(), kColumns.end());
   std::erase_if(asked, [&known](const std::string& key) { return known.contains(key); });
   if (asked.empty() || runs.empty()) return;
@@ -260,8 +262,11 @@ std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
          recipe_values(text_of_file(cell(run, "path") + "/resolved.yaml"))) {
       const bool names_weights =
           value.path == "model.init_from" || value.path == "model.init_from.from";
-      const std::string from = names_weights ? fs::weakly_canonical(value.text).string() + "/" : "";
-      if (from.starts_with(folder)) return cell(run, "name");
+      if (!names_weights) continue;
+      // Relative to where the training was started.
+      const std::string start = run["folder"].is_string() ? run["folder"] : Json("");
+      const fs::path from = fs::path(start) / value.text;
+      if ((fs::weakly_canonical(from).string() + "/").starts_with(folder)) return cell(run, "name");
     }
   }
   return "";

@@ -79,6 +79,9 @@ rm -r runs/source/ckpt
 expect 0 answered runs --prune --yes --filter source
 grep -qE '^kept +source \(crashed, .*\): model.init_from of tuned names it$' output || fail "$(cat output)"
 [ -s runs/source/env.json ] || fail "removed weights that a run started from"
+here=$PWD
+(cd / && "$program" runs "$here/runs" --prune --yes --filter source) >output
+grep -q '^kept ' output || fail "elsewhere, paths of recipes lead to nothing: $(cat output)"
 expect 0 answered runs --prune --yes
 [ ! -e runs/gone ] && [ "$(names)" = "group/two one source tuned " ] || fail "$(cat output; names)"
 rm -r runs/source runs/tuned
