@@ -284,11 +284,14 @@ std::map<std::string, double> square_sums_of_layers(const Tensors& tensors) {
 
 const std::string kDecayingAdamW = "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}";
 
-/// Dense and sparse, clipped and not.
+/// Dense and sparse, clipped and not, in parts of the batch, and with frozen parameters.
 std::vector<std::vector<std::string>> trainings_with_norms() {
   return {{kDecayingAdamW},
           {kDecayingAdamW, testing::kClip},
           {kDecayingAdamW, testing::kClip, "parallel.shard_optimizer=true"},
+          {kDecayingAdamW, "train.batch=16", "train.accumulate=2"},
+          {"optimizer={name: adamw, lr: 1e-2, rules: [{match: '*.fc1.weight', freeze: true}]}",
+           "parallel.shard_optimizer=true"},
           {kDecayingAdamW, testing::sparse("unstructured")},
           {kDecayingAdamW, testing::sparse("block, size: 2"), "parallel.shard_optimizer=true"},
           testing::gpt2(testing::kBlockExperts)};
@@ -307,13 +310,16 @@ TEST(Session, NormsOfLayersAreThoseOfTheTensors) {
       const Tensors after = copies_of(run.session.parameters());
       Tensors updates, gradients;
       for (const Parameter& parameter : run.session.parameters()) {
+        if (!parameter.tensor.requires_grad()) continue;
         updates[parameter.name] = after.at(parameter.name) - before.at(parameter.name);
         gradients[parameter.name] = parameter.tensor.grad();
       }
       const double clip_norm = recipe.train.clip_norm;
       const double shrunk = clip_norm > 0 ? std::max(1.0, outcome.grad_norm / clip_norm) : 1.0;
       EXPECT_EQ(shrunk > 1.0, clip_norm > 0);
-      const auto weight = square_sums_of_layers(after), update = square_sums_of_layers(updates),
+      Tensors trained;
+      for (const auto& [name, value] : updates) trained[name] = after.at(name);
+      const auto weight = square_sums_of_layers(trained), update = square_sums_of_layers(updates),
                  gradient = square_sums_of_layers(gradients);
       EXPECT_EQ(outcome.layers.size(), weight.size());
       double square_sum = 0.0;
