@@ -289,7 +289,7 @@ std::vector<std::vector<std::string>> trainings_with_norms() {
   return {{kDecayingAdamW},
           {kDecayingAdamW, testing::kClip},
           {kDecayingAdamW, testing::kClip, "parallel.shard_optimizer=true"},
-          {kDecayingAdamW, "train.batch=16", "train.accumulate=2"},
+          testing::accumulated({kDecayingAdamW}),
           {"optimizer={name: adamw, lr: 1e-2, rules: [{match: '*.fc1.weight', freeze: true}]}",
            "parallel.shard_optimizer=true"},
           {kDecayingAdamW, testing::sparse("unstructured")},
