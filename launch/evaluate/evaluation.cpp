@@ -112,11 +112,9 @@ std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, torch::Te
     if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
   }
   parts.grid.throw_if_failed();
-  const RouterAgreement::Counts own =
-      agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
   // Summed in the same all-reduce, then removed.
   totals.push_back({"samples", static_cast<double>(samples)});
-  totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
+  totals.push_back(agreement != nullptr ? agreement->counts() : NamedSum{});
   std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
   const NamedSum same = totals.back();
   totals.pop_back();
@@ -195,9 +193,8 @@ std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const B
 }
 
 double Evaluation::value(std::string_view name) const {
-  for (const Metric& metric : metrics) {
-    if (metric.name == name) return metric.value;
-  }
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  if (found != metrics.end()) return found->value;
   throw DataError(fmt::format("the evaluated samples do not give the metric '{}'", name),
                   "set evaluate.score to another metric");
 }
