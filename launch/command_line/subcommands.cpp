@@ -116,11 +116,8 @@ void add_doctor(CLI::App& app, ExitCode& code) {
                     "them in the user's cache folder for runs with sparsity.execution: auto");
   command->footer(examples("  shoal doctor\n  mpirun -np 4 shoal doctor --json"));
   command->callback([&code, as_json, calibrates] {
-    if (*calibrates) {
-      code = calibrate(read_launch_info(environment_variable), std::cout);
-      return;
-    }
-    code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
+    const LaunchInfo launch = read_launch_info(environment_variable);
+    code = *calibrates ? calibrate(launch, std::cout) : doctor(*as_json, launch, std::cout);
   });
 }
 

@@ -95,12 +95,6 @@ std::string wrapped(const std::string& text, std::size_t columns, std::size_t in
   return result;
 }
 
-void print_hints(std::ostream& out) {
-  out << "\nshoal keys NAME              documents a section or a key: train.batch, router\n"
-         "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
-         "shoal keys --all             documents every key\n";
-}
-
 void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostream& out) {
   const std::vector<config::KeyOwner> chosen = chosen_owners(arguments);
   const std::vector<config::KeyInfo> all =
@@ -121,8 +115,10 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
   }
   std::ostringstream overview;
   config::print_overview(all, overview);
-  out << wrapped(overview.str(), columns, config::kNameWidth);
-  print_hints(out);
+  out << wrapped(overview.str(), columns, config::kNameWidth)
+      << "\nshoal keys NAME              documents a section or a key: train.batch, router\n"
+         "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
+         "shoal keys --all             documents every key\n";
 }
 
 }  // namespace
