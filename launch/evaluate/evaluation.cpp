@@ -28,10 +28,8 @@ namespace {
 std::vector<double> load_shares(const MoeReport& layer) {
   const auto total =
       static_cast<double>(std::accumulate(layer.load_U.begin(), layer.load_U.end(), int64_t{0}));
-  std::vector<double> shares;
-  for (const int64_t load : layer.load_U) {
-    shares.push_back(total > 0 ? static_cast<double>(load) / total : 0.0);
-  }
+  std::vector<double> shares(layer.load_U.begin(), layer.load_U.end());
+  for (double& share : shares) share = total > 0 ? share / total : 0.0;
   return shares;
 }
 

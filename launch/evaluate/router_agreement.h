@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
 #include <vector>
 
 #include "models/task.h"

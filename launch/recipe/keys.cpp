@@ -77,9 +77,8 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
 
 /// Lines of at most `columns` where blanks allow; what follows a cut is indented.
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent_by = 4) {
-  std::istringstream lines(text);
   std::string result;
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line : split(text, '\n')) {
     const std::size_t own = std::min(line.find_first_not_of(' '), line.size());
     const std::string indent(own + indent_by, ' ');
     while (line.size() > columns) {
