@@ -1,11 +1,13 @@
 #include "launch/check/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "launch/check/check_recipe.h"
 #include "launch/check/memory_estimate.h"
@@ -24,17 +26,8 @@ namespace {
 
 /// The name with `*` for numbers: layers of all blocks in one line.
 std::string without_numbers(const std::string& name) {
-  std::string result;
-  for (const char c : name) {
-    const bool is_digit = c >= '0' && c <= '9';
-    const bool begins_part = result.empty() || result.back() == '.';
-    if (is_digit && (begins_part || result.back() == '*')) {
-      if (begins_part) result += '*';
-    } else {
-      result += c;
-    }
-  }
-  return result;
+  static const std::regex kNumber("(^|\\.)[0-9]+");
+  return std::regex_replace(name, kNumber, "$1*");
 }
 
 /// Layers of equal names but for numbers, sizes and densities in one line.
@@ -160,16 +153,6 @@ std::vector<std::string> obstacles_here(const CheckedRecipe& checked, int64_t wo
   return obstacles;
 }
 
-/// The memory that a rank of a training takes. `measures`: activations by trial steps.
-MemoryEstimate memory_of(const CheckedRecipe& checked, int64_t world, bool measures) {
-  MemoryEstimate estimate = estimate_memory(checked, world);
-  if (!measures) return estimate;
-  set_up_torch(checked.loaded.options.run.threads, /*deterministic=*/false,
-               read_launch_info(environment_variable));
-  measure_activations(checked, world, machine_memory().available_bytes, estimate);
-  return estimate;
-}
-
 /// The classes of memory of a rank; the sum only where nothing is missing in it.
 nlohmann::ordered_json memory_json(const MemoryEstimate& estimate) {
   nlohmann::ordered_json json;
@@ -203,13 +186,11 @@ void print_expressivity(const std::vector<Expressivity>& settings, std::ostream&
   out << fmt::format("{:<22}  {:>26}  {:>20}  {}\n", "expressivity", "directions, first layers",
                      "log10 linear regions", "all directions from layer");
   for (const Expressivity& one : settings) {
-    std::string directions;
-    const size_t shown = std::min<size_t>(4, one.bound.directions.size());
-    for (size_t l = 0; l < shown; ++l) {
-      directions += fmt::format("{}{}", l > 0 ? " " : "", one.bound.directions[l]);
-    }
+    std::vector<int64_t> directions = one.bound.directions;
+    if (directions.size() > 4) directions.resize(4);
     out << fmt::format(
-        "{:<22}  {:>26}  {:>20.1f}  {}\n", one.setting, directions, one.bound.log10_regions,
+        "{:<22}  {:>26}  {:>20.1f}  {}\n", one.setting,
+        fmt::format("{}", fmt::join(directions, " ")), one.bound.log10_regions,
         one.bound.layers_to_catch_up ? std::to_string(*one.bound.layers_to_catch_up) : "none");
   }
 }
@@ -245,7 +226,12 @@ ExitCode check(const CheckArguments& arguments, std::ostream& out) {
   if (arguments.expressivity) expressivity = expressivity_of(counts.sparse);
   const std::vector<std::string> warnings = all_warnings(checked, world);
   if (!arguments.json) print_text(checked, world, warnings, out);
-  const MemoryEstimate memory = memory_of(checked, world, arguments.memory);
+  MemoryEstimate memory = estimate_memory(checked, world);
+  if (arguments.memory) {
+    set_up_torch(checked.loaded.options.run.threads, /*deterministic=*/false,
+                 read_launch_info(environment_variable));
+    measure_activations(checked, world, machine_memory().available_bytes, memory);
+  }
   const std::vector<std::string> obstacles = obstacles_here(checked, world, memory);
   if (arguments.json) {
     nlohmann::ordered_json json{{"parameters", counts.parameters},

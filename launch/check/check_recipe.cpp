@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "launch/check/topology.h"
 #include "launch/model/model_weights.h"
@@ -25,12 +24,6 @@ int64_t idle_elements(const Parameter& parameter, const BuiltModel& model) {
   const MoeStageInfo stage = owner->info();
   return parameter.tensor.numel() / stage.num_units * (stage.num_units - stage.units_per_token);
 }
-
-/// A model on the meta device (tensors have shapes but no memory) and its counts.
-struct CheckedModel {
-  BuiltModel built;
-  ModelCounts counts;
-};
 
 /// Runs a rule and adds what it throws, lines of `PATH: what`.
 template <class Rule>
@@ -96,23 +89,22 @@ void check_checkpoint(const CheckpointSize& size, Problems& problems) {
                                     size.manifest_bytes >> 20, kLargestManifest >> 20));
 }
 
-/// Returns nothing if the model cannot be built. `source`: null if faulty; `found`: by reading.
-std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* source,
-                                        int64_t ranks, const config::Diagnostics& found,
-                                        Problems& problems) {
-  std::optional<CheckedModel> checked;
+/// Adds the model and its counts. Returns false if it cannot be built. `found`: by reading.
+bool check_model(CheckedRecipe& checked, int64_t ranks, const config::Diagnostics& found,
+                 Problems& problems) {
   // train.precision is read too, but no rule depends on it.
-  if (source == nullptr || found.has_mistake_in("model") || found.has_mistake_in("task")) {
-    return checked;
+  if (checked.source == nullptr || found.has_mistake_in("model") || found.has_mistake_in("task")) {
+    return false;
   }
+  const Recipe& recipe = checked.loaded.options;
+  const BuiltModel& model = checked.model;
+  ModelCounts& counts = checked.counts;
   const auto rule = [&] {
     Recipe known = recipe;
     if (found.has_mistake_in("sparsity")) known.sparsity.reset();
-    const DataShape data = source->shape();
-    const BuiltModel built = build_model(known, data);
-    checked = CheckedModel{built, count(built, !data.has_unknown_classes)};
-    const BuiltModel& model = checked->built;
-    ModelCounts& counts = checked->counts;
+    const DataShape data = checked.source->shape();
+    checked.model = build_model(known, data);
+    counts = count(model, !data.has_unknown_classes);
     if (recipe.model.upcycle) apply([&] { check_upcycling(model); }, problems);
     if (model.sparse) apply([&] { counts.sparse = model.sparse->describe(); }, problems);
     if (counts.sparse.empty()) known.sparsity.reset();
@@ -127,7 +119,7 @@ std::optional<CheckedModel> check_model(const Recipe& recipe, const DataSource* 
     }
   };
   apply(rule, problems);
-  return checked;
+  return model.task != nullptr;
 }
 
 /// Adds a problem for layers that are still soft at the end of the training.
@@ -206,7 +198,12 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   apply([&] { check_stride(loaded.options, source); }, problems);
 }
 
-void check_comparison(const Recipe& recipe, const Task& task, Problems& problems) {
+/// What tasks that mix or compare the samples of a step need of section `train`.
+void check_samples_of_step(const Recipe& recipe, const Task& task, Problems& problems) {
+  if (task.mixes_samples() && recipe.train.group == 1) {
+    problems.add("task.mix",
+                 "images are mixed within routing groups, and train.group is 1; raise it");
+  }
   if (!task.compares_samples()) return;
   if (recipe.train.batch == 1) {
     problems.add("train.batch", fmt::format("the loss of task {} compares the samples of a step "
@@ -218,12 +215,6 @@ void check_comparison(const Recipe& recipe, const Task& task, Problems& problems
                fmt::format("the loss of task {} compares all samples of a step with each other, "
                            "those of {} micro-steps would not be; set 1",
                            recipe.task.name(), recipe.train.accumulate));
-}
-
-void check_mix(const Recipe& recipe, const Task& task, Problems& problems) {
-  if (!task.mixes_samples() || recipe.train.group > 1) return;
-  problems.add("task.mix",
-               "images are mixed within routing groups, and train.group is 1; raise it");
 }
 
 }  // namespace
@@ -259,35 +250,32 @@ CheckedRecipe check_recipe(const config::RecipeSource& source, config::UnsetVari
   const DataSource* data = checked.source.get();
   std::optional<int64_t>& expert_ranks = checked.loaded.options.parallel.expert_ranks;
   const int64_t ranks = world.value_or(expert_ranks.value_or(1));
-  std::optional<CheckedModel> model = check_model(loaded.options, data, ranks, found, problems);
+  const bool has_model = check_model(checked, ranks, found, problems);
+  const std::vector<MoeStageInfo>& stages = checked.counts.stages;
   if (!expert_ranks) {
-    expert_ranks =
-        model ? choose_expert_ranks(loaded.options.parallel, model->counts.stages, ranks) : 1;
+    expert_ranks = has_model ? choose_expert_ranks(loaded.options.parallel, stages, ranks) : 1;
   }
   check_durations(loaded.options, data, problems);
   if (data != nullptr) {
-    const auto num_views = model ? std::optional(model->built.task->views()) : std::nullopt;
+    const auto num_views = has_model ? std::optional(checked.model.task->views()) : std::nullopt;
     check_data_rules(loaded, *data, num_views, diagnostics);
     if (!found.has_mistake_in("evaluate")) {
       apply([&] { checked.sets = make_set_sources(loaded.options, *data, source.environment); },
             problems);
     }
   }
-  if (model && !found.has_mistake_in("evaluate")) {
-    apply([&] { score_rule(*model->built.task, loaded.options.evaluate); }, problems);
+  if (has_model && !found.has_mistake_in("evaluate")) {
+    apply([&] { score_rule(*checked.model.task, loaded.options.evaluate); }, problems);
   }
-  if (model && !found.has_mistake_in("train")) {
-    check_comparison(loaded.options, *model->built.task, problems);
-    check_mix(loaded.options, *model->built.task, problems);
+  if (has_model && !found.has_mistake_in("train")) {
+    check_samples_of_step(loaded.options, *checked.model.task, problems);
   }
   const ExitCode code = diagnostics.size() == 0 ? ExitCode::kTopology : ExitCode::kRecipe;
   if (!found.has_mistake_in("parallel")) {
-    check_ranks(loaded, model ? &model->counts.stages : nullptr, world,
-                !found.has_mistake_in("train"), diagnostics);
+    check_ranks(loaded, has_model ? &stages : nullptr, world, !found.has_mistake_in("train"),
+                diagnostics);
   }
   diagnostics.throw_if_any(code);
-  checked.model = std::move(model->built);
-  checked.counts = std::move(model->counts);
   return checked;
 }
 

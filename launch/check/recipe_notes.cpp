@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -25,18 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using config::Node;
 using Lines = std::vector<std::string>;
-
-/// Every value below `node`, itself first, with its dotted path.
-void visit_nodes(const Node& node, const std::string& path,
-                 const std::function<void(const Node&, const std::string&)>& visit) {
-  visit(node, path);
-  for (const config::Entry& entry : node.entries) {
-    visit_nodes(entry.value, config::join_path(path, entry.key), visit);
-  }
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
-    visit_nodes(node.items[i], fmt::format("{}[{}]", path, i), visit);
-  }
-}
 
 /// The text of a scalar in a mapping; "" if it is not there.
 std::string text_of(const Node& map, std::string_view key) {

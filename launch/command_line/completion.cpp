@@ -41,12 +41,6 @@ std::string quoted(const std::string& text) {
   return fmt::format("'{}'", replaced(text, "'", "'\\''"));
 }
 
-std::vector<std::string> names_of(const std::vector<CommandDescription>& commands) {
-  std::vector<std::string> names;
-  for (const CommandDescription& command : commands) names.push_back(command.name);
-  return names;
-}
-
 constexpr const char* kBashHead =
     R"bash(# Completion of shoal in bash; made by `shoal completion bash`.
 _shoal_keys() {  # the keys of recipes, asked for once in a shell
@@ -110,7 +104,8 @@ std::string bash_value(const OptionDescription& option) {
 std::string bash_script(const CommandDescription& program) {
   std::string commands, values;
   for_each_command(program, "", [&](const std::string& path, const CommandDescription& command) {
-    std::vector<std::string> options, words;
+    std::vector<std::string> below, options, words;
+    for (const CommandDescription& inner : command.commands) below.push_back(inner.name);
     for (const OptionDescription& option : command.options) {
       options.insert(options.end(), option.names.begin(), option.names.end());
       if (option.value.empty()) continue;
@@ -127,9 +122,8 @@ std::string bash_script(const CommandDescription& program) {
       repeats = word.repeats;
     }
     commands += fmt::format("    {}) commands={} options={} words={} repeats={} ;;\n", quoted(path),
-                            quoted(join_words(names_of(command.commands), " ")),
-                            quoted(join_words(options, " ")), quoted(join_words(words, " ")),
-                            repeats ? "yes" : "''");
+                            quoted(join_words(below, " ")), quoted(join_words(options, " ")),
+                            quoted(join_words(words, " ")), repeats ? "yes" : "''");
   });
   return kBashHead +
          fmt::format(

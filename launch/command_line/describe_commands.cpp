@@ -55,16 +55,15 @@ void add_descriptions(CLI::App& app, ExitCode& code) {
       ->check(CLI::IsMember(completion_shells()))
       ->required();
   completion->footer(
-      "Examples:\n"
-      "  source <(shoal completion bash)\n"
-      "  shoal completion zsh > ~/.zfunc/_shoal\n"
-      "  shoal completion fish > ~/.config/fish/completions/shoal.fish");
+      examples("  source <(shoal completion bash)\n"
+               "  shoal completion zsh > ~/.zfunc/_shoal\n"
+               "  shoal completion fish > ~/.config/fish/completions/shoal.fish"));
   completion->callback([&app, &code, shell] {
     std::cout << completion_script(describe(app), *shell);
     code = ExitCode::kOk;
   });
   CLI::App* manual = app.add_subcommand("man", "Print the manual page, in roff format");
-  manual->footer("Examples:\n  shoal man | man -l -");
+  manual->footer(examples("  shoal man | man -l -"));
   manual->callback([&app, &code] {
     std::cout << manual_page(describe(app), build_info());
     code = ExitCode::kOk;

@@ -27,21 +27,11 @@ constexpr std::pair<ExitCode, const char*> kExitStatus[] = {
 };
 
 /// Text that roff prints as it is.
-std::string roff(const std::string& text) {
-  std::string result;
-  bool begins_line = true;
-  for (const char c : text) {
-    if (begins_line && (c == '.' || c == '\'')) result += "\\&";
-    if (c == '\\') {
-      result += "\\e";
-    } else if (c == '-') {
-      result += "\\-";
-    } else {
-      result += c;
-    }
-    begins_line = c == '\n';
-  }
-  return result;
+std::string roff(std::string text) {
+  text = replaced(replaced("\n" + text, "\\", "\\e"), "-", "\\-");
+  // Lines that begin so are requests.
+  text = replaced(replaced(text, "\n.", "\n\\&."), "\n'", "\n\\&'");
+  return text.substr(1);
 }
 
 std::string option_entry(const OptionDescription& option) {

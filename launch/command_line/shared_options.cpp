@@ -214,15 +214,14 @@ void add_inspect(CLI::App& app, ExitCode& code) {
   add_model_override(*command, arguments->checkpoint.override_model);
   add_json(*command, arguments->json);
   command->footer(
-      "Examples:\n"
-      "  shoal inspect runs/tiny_cifar10\n"
-      "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
-      "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
-      "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
-      "  shoal inspect runs/denoiser --expert-maps maps --images 4\n"
-      "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
-      "  shoal inspect runs/padst --sparsity -o sparsity.html\n"
-      "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100");
+      examples("  shoal inspect runs/tiny_cifar10\n"
+               "  shoal inspect runs/tiny_cifar10 --best --tensors\n"
+               "  shoal inspect runs/tiny_cifar10 --experts --heat-map loads.svg\n"
+               "  shoal inspect runs/nexus --activation-maps maps --images 4\n"
+               "  shoal inspect runs/denoiser --expert-maps maps --images 4\n"
+               "  shoal inspect runs/hspmn --gates gates.html --samples 4\n"
+               "  shoal inspect runs/padst --sparsity -o sparsity.html\n"
+               "  shoal inspect runs/a/ckpt/step-00000100 --diff runs/b/ckpt/step-00000100"));
   command->callback([&code, command, arguments] { code = run_inspect(*command, *arguments); });
 }
 
@@ -244,13 +243,12 @@ void add_keys(CLI::App& app, ExitCode& code) {
   add("--data", arguments->data, "only keys of this data source", members_of<DataSource>());
   command->add_flag("--all", arguments->all, "document every key");
   command->footer(
-      "Examples:\n"
-      "  shoal keys\n"
-      "  shoal keys optimizer\n"
-      "  shoal keys train.batch\n"
-      "  shoal keys exchange.chunks\n"
-      "  shoal keys --backbone vit\n"
-      "  shoal keys model.moe.router --backbone vit --router top_k");
+      examples("  shoal keys\n"
+               "  shoal keys optimizer\n"
+               "  shoal keys train.batch\n"
+               "  shoal keys exchange.chunks\n"
+               "  shoal keys --backbone vit\n"
+               "  shoal keys model.moe.router --backbone vit --router top_k"));
   command->callback([&code, arguments] {
     arguments->columns = terminal_columns(STDOUT_FILENO);
     if (!arguments->columns) arguments->columns = read_launch_info(environment_variable).columns;
@@ -273,12 +271,10 @@ void add_new(CLI::App& app, ExitCode& code) {
                new_recipe_sources());
   add_value(*command, "--path", arguments->path, "FOLDER",
             "data.path, the folder of the data; an image source and its classes are detected");
-  command->footer(
-      "The task follows from backbone and data.\n"
-      "Examples:\n"
-      "  shoal new --backbone vit --experts 8 > mine.yaml\n"
-      "  shoal new --backbone vit --data cifar --path ~/cifar-10-batches-bin\n"
-      "  shoal new --backbone gpt2 --experts 8 --data text");
+  command->footer("The task follows from backbone and data.\n" +
+                  examples("  shoal new --backbone vit --experts 8 > mine.yaml\n"
+                           "  shoal new --backbone vit --data cifar --path ~/cifar-10-batches-bin\n"
+                           "  shoal new --backbone gpt2 --experts 8 --data text"));
   command->callback([&code, arguments] { code = new_recipe(*arguments, std::cout); });
 }
 
@@ -300,10 +296,10 @@ void add_runs(CLI::App& app, ExitCode& code) {
   for (const char* other : {"--json", "--columns"}) prunes->excludes(command->get_option(other));
   command->add_flag("--yes", arguments->removes, "with --prune: remove them")->needs(prunes);
   command->footer(
-      "Examples:\n  shoal runs\n"
-      "  shoal runs /scratch/runs --sort -score --filter vit state=done\n"
-      "  shoal runs --columns optimizer.lr,run.seed,score --filter optimizer.name=adamw\n"
-      "  shoal runs --prune --yes");
+      examples("  shoal runs\n"
+               "  shoal runs /scratch/runs --sort -score --filter vit state=done\n"
+               "  shoal runs --columns optimizer.lr,run.seed,score --filter optimizer.name=adamw\n"
+               "  shoal runs --prune --yes"));
   command->callback([&code, arguments] {
     if (read_launch_info(environment_variable).rank == 0) code = runs(*arguments, std::cout);
   });
@@ -324,13 +320,12 @@ void add_predict(CLI::App& app, ExitCode& code) {
   add_model_override(*command, arguments->checkpoint.override_model);
   command->add_flag("--json", arguments->json, "one line of JSON per input");
   command->footer(
-      "Inputs that cannot be read are reported and skipped; the exit code is then 13.\n"
-      "Examples:\n"
-      "  shoal predict runs/quickstart photograph.jpg --top-k 3\n"
-      "  shoal predict runs/vit --best photographs --json > labels.jsonl\n"
-      "  find . -name '*.png' | shoal predict runs/vit -\n"
-      "  shoal predict runs/reviews reviews.txt\n"
-      "  shoal predict runs/denoise noisy --save-images restored");
+      "Inputs that cannot be read are reported and skipped; the exit code is then 13.\n" +
+      examples("  shoal predict runs/quickstart photograph.jpg --top-k 3\n"
+               "  shoal predict runs/vit --best photographs --json > labels.jsonl\n"
+               "  find . -name '*.png' | shoal predict runs/vit -\n"
+               "  shoal predict runs/reviews reviews.txt\n"
+               "  shoal predict runs/denoise noisy --save-images restored"));
   command->callback(
       [&code, arguments] { code = predict(*arguments, environment_variable, std::cout); });
 }
@@ -350,11 +345,10 @@ void add_report(CLI::App& app, ExitCode& code) {
   command->footer(
       "Training writes the same page when it ends. It works offline; without scripts, it shows "
       "only\n"
-      "its tables.\n"
-      "Examples:\n"
-      "  shoal report runs/quickstart\n"
-      "  shoal report runs/a runs/b --out comparison.html\n"
-      "  shoal report runs");
+      "its tables.\n" +
+      examples("  shoal report runs/quickstart\n"
+               "  shoal report runs/a runs/b --out comparison.html\n"
+               "  shoal report runs"));
   command->callback([&code, arguments] { code = report(*arguments, std::cout); });
 }
 
@@ -368,10 +362,9 @@ void add_prepare(CLI::App& data, ExitCode& code) {
   add_value(*command, "--out", arguments->out, "DIR", "folder to unpack the archive to")
       ->capture_default_str();
   command->footer(
-      "Shoal downloads nothing.\n"
-      "Examples:\n"
-      "  shoal data prepare cifar10\n"
-      "  shoal data prepare cifar10 cifar-10-binary.tar.gz --out /data/cifar10");
+      "Shoal downloads nothing.\n" +
+      examples("  shoal data prepare cifar10\n"
+               "  shoal data prepare cifar10 cifar-10-binary.tar.gz --out /data/cifar10"));
   command->callback([&code, arguments] { code = prepare(*arguments, std::cout); });
 }
 
@@ -397,8 +390,8 @@ void add_split(CLI::App& data, ExitCode& code) {
   add_value(*command, "--out", arguments->out, "DIR", "folder to create; default: FOLDER_split");
   add_number(*command, "--seed", arguments->seed, at_least(0), "seed of the random selection");
   command->footer(
-      "Links are hard links, or symbolic links across disks; FOLDER does not change.\n"
-      "Examples:\n  shoal data split photographs --valid 10% --out /data/photographs");
+      "Links are hard links, or symbolic links across disks; FOLDER does not change.\n" +
+      examples("  shoal data split photographs --valid 10% --out /data/photographs"));
   command->callback([&code, arguments] { code = split(*arguments, std::cout); });
 }
 

@@ -77,10 +77,9 @@ void add_check(CLI::App& app, ExitCode& code) {
                     "estimate the memory per rank from two small trial steps; takes some seconds");
   add_json(*command, arguments->json);
   command->footer(
-      "Examples:\n"
-      "  shoal check configs/quickstart.yaml --memory\n"
-      "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
-      "  shoal check RECIPE.yaml --json");
+      examples("  shoal check configs/quickstart.yaml --memory\n"
+               "  shoal check RECIPE.yaml --world 8 parallel.expert_ranks=4\n"
+               "  shoal check RECIPE.yaml --json"));
   command->callback([&code, arguments] { code = check(*arguments, std::cout); });
 }
 
@@ -91,9 +90,8 @@ void add_show(CLI::App& app, ExitCode& code) {
   add_recipe(*command, arguments->source);
   command->add_flag("--minimal", arguments->minimal, "only what differs from the defaults");
   command->footer(
-      "Examples:\n"
-      "  shoal show configs/quickstart.yaml\n"
-      "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'");
+      examples("  shoal show configs/quickstart.yaml\n"
+               "  shoal show RECIPE.yaml --minimal train.batch=64 '~optimizer.weight_decay'"));
   command->callback([&code, arguments] { code = show(*arguments, std::cout); });
 }
 
@@ -102,7 +100,7 @@ void add_recipes(CLI::App& app, ExitCode& code) {
   const auto words = std::make_shared<std::vector<std::string>>();
   add_value(*command, "words", *words, "WORD",
             "only recipes with these words in path or first sentence");
-  command->footer("Examples:\n  shoal recipes\n  shoal recipes vit moe");
+  command->footer(examples("  shoal recipes\n  shoal recipes vit moe"));
   command->callback(
       [&code, words] { code = recipes(find_recipes_folder(own_program()), *words, std::cout); });
 }
@@ -116,13 +114,10 @@ void add_doctor(CLI::App& app, ExitCode& code) {
   command->add_flag("--calibrate", *calibrates,
                     "instead, measure the densities at which sparse products break even, and keep "
                     "them in the user's cache folder for runs with sparsity.execution: auto");
-  command->footer("Examples:\n  shoal doctor\n  mpirun -np 4 shoal doctor --json");
+  command->footer(examples("  shoal doctor\n  mpirun -np 4 shoal doctor --json"));
   command->callback([&code, as_json, calibrates] {
-    if (*calibrates) {
-      code = calibrate(read_launch_info(environment_variable), std::cout);
-      return;
-    }
-    code = doctor(*as_json, read_launch_info(environment_variable), std::cout);
+    const LaunchInfo launch = read_launch_info(environment_variable);
+    code = *calibrates ? calibrate(launch, std::cout) : doctor(*as_json, launch, std::cout);
   });
 }
 
@@ -135,10 +130,9 @@ void add_train(CLI::App& app, ExitCode& code, const std::vector<std::string>& co
                     "resume even if the recipe differs from the checkpoint's, from the newest "
                     "checkpoint that can be read");
   command->footer(
-      "Examples:\n"
-      "  shoal train configs/quickstart.yaml\n"
-      "  launch/run -n 2 train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
-      "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume");
+      examples("  shoal train configs/quickstart.yaml\n"
+               "  launch/run -n 2 train configs/quickstart.yaml run.name=mine train.duration=2ep\n"
+               "  mpirun -np 4 shoal train RECIPE.yaml run.on_existing=resume"));
   command->callback([&code, arguments] {
     std::signal(SIGPIPE, SIG_IGN);  // a console that closes must not end a training
     code = train(*arguments, environment_variable);
@@ -169,13 +163,12 @@ void add_eval(CLI::App& app, ExitCode& code) {
                     "print recall, precision and F1 per class, the confusion matrix and the most "
                     "confident mistakes; also in the run's report");
   command->footer(
-      "Examples:\n"
-      "  shoal eval runs/quickstart\n"
-      "  shoal eval runs/denoise --images pictures\n"
-      "  shoal eval runs/quickstart --confusion --predictions predictions.jsonl\n"
-      "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin\n"
-      "  shoal eval runs/tiny_cifar10 data.source=image_folder data.path=photos\n"
-      "  shoal eval runs/tiny_cifar10 evaluate.samples=2000");
+      examples("  shoal eval runs/quickstart\n"
+               "  shoal eval runs/denoise --images pictures\n"
+               "  shoal eval runs/quickstart --confusion --predictions predictions.jsonl\n"
+               "  shoal eval runs/tiny_cifar10 --best --json data.path=/data/cifar-10-batches-bin\n"
+               "  shoal eval runs/tiny_cifar10 data.source=image_folder data.path=photos\n"
+               "  shoal eval runs/tiny_cifar10 evaluate.samples=2000"));
   command->callback(
       [&code, arguments] { code = eval(*arguments, environment_variable, std::cout); });
 }
@@ -184,11 +177,10 @@ void add_ckpt(CLI::App& app, ExitCode& code) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Verify, list, compare or digest checkpoints");
   ckpt->require_subcommand(1);
   ckpt->footer(
-      "Examples:\n"
-      "  shoal ckpt verify runs/tiny_cifar10\n"
-      "  shoal ckpt ls runs/tiny_cifar10 --json\n"
-      "  shoal ckpt diff runs/a runs/b\n"
-      "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100");
+      examples("  shoal ckpt verify runs/tiny_cifar10\n"
+               "  shoal ckpt ls runs/tiny_cifar10 --json\n"
+               "  shoal ckpt diff runs/a runs/b\n"
+               "  shoal ckpt digest runs/tiny_cifar10/ckpt/step-00000100"));
   struct Subcommand {
     const char *name, *doc;
     ExitCode (*run)(const CheckpointArguments&, std::ostream&);
@@ -231,10 +223,9 @@ void add_import(CLI::App& app, ExitCode& code) {
   add_overrides(*command, arguments->overrides);
   add_json(*command, arguments->json);
   command->footer(
-      "Examples:\n"
-      "  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
-      "  shoal import mixer.safetensors --as timm_mixer mixer model.gelu=tanh\n"
-      "  shoal train RECIPE.yaml model.init_from=vit_small");
+      examples("  shoal import vit_small_patch16_224 --as timm_vit vit_small\n"
+               "  shoal import mixer.safetensors --as timm_mixer mixer model.gelu=tanh\n"
+               "  shoal train RECIPE.yaml model.init_from=vit_small"));
   command->callback(
       [&code, arguments] { code = import_weights(*arguments, environment_variable, std::cout); });
 }
@@ -252,10 +243,9 @@ void add_export(CLI::App& app, ExitCode& code) {
             "float32, float64, bfloat16 or float16; default: the dtype of each tensor");
   add_json(*command, arguments->json);
   command->footer(
-      "Examples:\n"
-      "  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
-      "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16\n"
-      "  shoal export runs/sparse_mlp --to safetensors sparse_mlp");
+      examples("  shoal export runs/mixer_tiny_cifar10 --to timm mixer\n"
+               "  shoal export runs/gpt2 --best --to hf gpt2 --dtype bfloat16\n"
+               "  shoal export runs/sparse_mlp --to safetensors sparse_mlp"));
   command->callback([&code, arguments] { code = export_weights(*arguments, std::cout); });
 }
 
@@ -271,11 +261,10 @@ void add_fold(CLI::App& app, ExitCode& code) {
       "the permutation P. OUT stores S P as its weight, so no inputs have to be moved. Outputs of\n"
       "dense products are bitwise identical; those of sparse kernels are equal up to rounding.\n"
       "The layers before and after do not change. OUT is like a run folder, without optimizer\n"
-      "state.\n"
-      "Examples:\n"
-      "  shoal fold runs/padst folded\n"
-      "  shoal eval folded\n"
-      "  shoal train folded/resolved.yaml model.init_from=folded run.name=tuned");
+      "state.\n" +
+      examples("  shoal fold runs/padst folded\n"
+               "  shoal eval folded\n"
+               "  shoal train folded/resolved.yaml model.init_from=folded run.name=tuned"));
   command->callback([&code, arguments] { code = fold(*arguments, std::cout); });
 }
 
@@ -321,13 +310,14 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
       ->required();
   add_json(*command, arguments->json);
   command->footer(
-      "Each file is encoded separately. Without --documents, nothing is put between files.\n"
-      "Examples:\n"
-      "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
-      "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges merges.txt "
-      "--out ab.bin\n"
-      "  shoal data tokenize pages.jsonl --documents lines --tokenizer gpt2 --vocab vocab.json "
-      "--merges merges.txt --out pages.bin");
+      "Each file is encoded separately. Without --documents, nothing is put between files.\n" +
+      examples(
+          "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
+          "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges "
+          "merges.txt "
+          "--out ab.bin\n"
+          "  shoal data tokenize pages.jsonl --documents lines --tokenizer gpt2 --vocab vocab.json "
+          "--merges merges.txt --out pages.bin"));
   command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });
 }
 
@@ -363,11 +353,10 @@ void add_pack(CLI::App& data, ExitCode& code) {
   command->footer(
       "Samples keep the order of the folder; training shuffles them. The same images give the "
       "same\n"
-      "bytes. If packing is killed, DIR contains no .tar file.\n"
-      "Examples:\n"
-      "  shoal data pack imagenet/train --classes --out shards/train\n"
-      "  shoal data pack imagenet/val --classes-of shards/train --out shards/val\n"
-      "  shoal data pack photographs --out shards/train --shard-size 1GB");
+      "bytes. If packing is killed, DIR contains no .tar file.\n" +
+      examples("  shoal data pack imagenet/train --classes --out shards/train\n"
+               "  shoal data pack imagenet/val --classes-of shards/train --out shards/val\n"
+               "  shoal data pack photographs --out shards/train --shard-size 1GB"));
   command->callback([&code, arguments] { code = pack(*arguments, std::cout); });
 }
 
@@ -380,9 +369,8 @@ void add_verify(CLI::App& data, ExitCode& code) {
   command->add_flag("--decode", arguments->decodes, "also decode every image");
   add_json(*command, arguments->json);
   command->footer(
-      "Examples:\n"
-      "  shoal data verify shards/train shards/val\n"
-      "  shoal data verify shards/train/shard-000000.tar --decode");
+      examples("  shoal data verify shards/train shards/val\n"
+               "  shoal data verify shards/train/shard-000000.tar --decode"));
   command->callback([&code, arguments] { code = verify_data(*arguments, std::cout); });
 }
 

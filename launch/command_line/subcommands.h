@@ -32,6 +32,8 @@ CLI::Option* add_value(CLI::App& command, const char* name, std::vector<std::str
 /// `what`.
 std::function<std::string(const std::string&)> must_name(const std::string& what,
                                                          const std::string& ending = "");
+/// Returns the part of a command's help with examples of its use: `lines`, each indented.
+inline std::string examples(const std::string& lines) { return "Examples:\n" + lines; }
 /// Adds the word PATH: the folder of a checkpoint, or of a run, whose newest checkpoint is used.
 void add_checkpoint_path(CLI::App& command, std::string& path);
 /// Adds the words and options that choose the checkpoint whose weights a command uses.

@@ -49,11 +49,10 @@ void add_generate(CLI::App& app, ExitCode& code) {
       "one JSON object on stdout: prompt, text, tokens (IDs), stop; for several texts "
       "a list of them, sequences");
   command->footer(
-      "Examples:\n"
-      "  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
-      "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
-      "  printf 'Once' | shoal generate runs/tiny\n"
-      "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7");
+      examples("  shoal generate runs/tiny --prompt 'The ' --temperature 0.8 --top-k 40\n"
+               "  shoal generate runs/tiny --best --prompt-file start.txt --tokens 500 --json\n"
+               "  printf 'Once' | shoal generate runs/tiny\n"
+               "  mpirun -np 4 shoal generate runs/moe --prompt 'Once' --samples 8 --seed 7"));
   command->callback(
       [&code, arguments] { code = generate(*arguments, environment_variable, std::cout); });
 }
@@ -72,10 +71,10 @@ void add_score(CLI::App& app, ExitCode& code) {
       "A line is {\"context\": ..., \"continuation\": ...}, two texts or two lists of token IDs. "
       "The\n"
       "output has its other fields, logprob (of the continuation, in nats), greedy (whether each\n"
-      "of its tokens is the most probable one) and tokens (their number).\n"
-      "Examples:\n"
-      "  shoal score runs/tiny questions.jsonl --out scores.jsonl\n"
-      "  printf '{\"context\": \"2 + 2 =\", \"continuation\": \" 4\"}' | shoal score runs/tiny -");
+      "of its tokens is the most probable one) and tokens (their number).\n" +
+      examples("  shoal score runs/tiny questions.jsonl --out scores.jsonl\n"
+               "  printf '{\"context\": \"2 + 2 =\", \"continuation\": \" 4\"}' | shoal score "
+               "runs/tiny -"));
   command->callback(
       [&code, arguments] { code = score(*arguments, environment_variable, std::cout); });
 }

@@ -46,10 +46,7 @@ bool sets(const std::vector<std::string>& overrides, const std::string& key) {
   });
 }
 
-bool is_float(Dtype dtype) {
-  return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
-         dtype == Dtype::kBF16;
-}
+bool is_float(Dtype dtype) { return at::isFloatingType(scalar_type(dtype)); }
 
 bool are_all_float64(const ForeignWeights& weights) {
   return std::ranges::all_of(weights.tensors(), [](const auto& item) {

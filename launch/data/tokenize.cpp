@@ -58,17 +58,9 @@ TokenizeOptions read_options(const TokenizeArguments& arguments) {
   return options;
 }
 
-/// Throws if a file is a token cache, which has no text to encode.
-void check_files(const std::vector<std::string>& files) {
-  for (const std::string& file : files) {
-    if (!is_token_cache(file)) continue;
-    throw Error(ExitCode::kUsage, "'" + file + "' is a token cache, not text",
-                "name it in data.train.files or data.valid.files as it is");
-  }
-}
-
-/// Throws if the output would replace an input, or a file that is not a cache.
-void check_out(const std::string& out, const std::vector<std::string>& files) {
+/// Throws if the output would replace an input, or a file that is not a cache; then if an input is
+/// a token cache, which has no text to encode.
+void check_paths(const std::string& out, const std::vector<std::string>& files) {
   if (!out.ends_with(kTokenFileEnding)) {
     throw Error(ExitCode::kUsage, "--out: '" + out + "' does not end in .bin",
                 "recipes tell token caches from text by this ending");
@@ -89,13 +81,17 @@ void check_out(const std::string& out, const std::vector<std::string>& files) {
   };
   refuse_other(out, is_token_cache(out), "a token cache");
   refuse_other(side, is_token_info(side), "a token cache's side file");
+  for (const std::string& file : files) {
+    if (!is_token_cache(file)) continue;
+    throw Error(ExitCode::kUsage, "'" + file + "' is a token cache, not text",
+                "name it in data.train.files or data.valid.files as it is");
+  }
 }
 
 }  // namespace
 
 ExitCode tokenize(const TokenizeArguments& arguments, std::ostream& out) {
-  check_out(arguments.out, arguments.files);
-  check_files(arguments.files);
+  check_paths(arguments.out, arguments.files);
   const TokenizeOptions options = read_options(arguments);
   const auto tokenizer = Registry<Tokenizer>::create(
       options.tokenizer, {.special_tokens = options.format.special_tokens});

@@ -134,7 +134,8 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
   RankGrid& grid = opened.grid;
   const auto [data, sets] = open_eval_data(opened, launch, environment);
   const BuiltModel model = build_model(recipe, data.source->shape(), {&grid, grid.device});
-  const int64_t num_by_kernels = load_model(opened, model);
+  EvalResult result;
+  result.num_by_kernels = load_model(opened, model);
   Console console = make_console(launch.columns);
   EvaluationParts parts{*model.task, recipe, data, grid};
   if (grid.world->rank() == 0) {
@@ -142,9 +143,7 @@ EvalResult eval_on_ranks(const EvalArguments& arguments, const LaunchInfo& launc
       console.pulse([&](int64_t) { return share_done(what, done, total); });
     };
   }
-  EvalResult result;
   result.checkpoint = opened.path;
-  result.num_by_kernels = num_by_kernels;
   result.step = opened.manifest.step;
   result.is_averaged = has_averages(opened.manifest) && !arguments.checkpoint.raw_weights;
   if (!arguments.images.folder.empty()) {

@@ -28,10 +28,8 @@ namespace {
 std::vector<double> load_shares(const MoeReport& layer) {
   const auto total =
       static_cast<double>(std::accumulate(layer.load_U.begin(), layer.load_U.end(), int64_t{0}));
-  std::vector<double> shares;
-  for (const int64_t load : layer.load_U) {
-    shares.push_back(total > 0 ? static_cast<double>(load) / total : 0.0);
-  }
+  std::vector<double> shares(layer.load_U.begin(), layer.load_U.end());
+  for (double& share : shares) share = total > 0 ? share / total : 0.0;
   return shares;
 }
 
@@ -112,11 +110,9 @@ std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, torch::Te
     if (parts.progress) parts.progress("evaluation", ++batches, loader.num_batches());
   }
   parts.grid.throw_if_failed();
-  const RouterAgreement::Counts own =
-      agreement != nullptr ? agreement->counts() : RouterAgreement::Counts{};
   // Summed in the same all-reduce, then removed.
   totals.push_back({"samples", static_cast<double>(samples)});
-  totals.push_back({"agreement", static_cast<double>(own.same), static_cast<double>(own.compared)});
+  totals.push_back(agreement != nullptr ? agreement->counts() : NamedSum{});
   std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
   const NamedSum same = totals.back();
   totals.pop_back();
@@ -195,9 +191,8 @@ std::vector<PictureColumn> gather_pictures(const EvaluationParts& parts, const B
 }
 
 double Evaluation::value(std::string_view name) const {
-  for (const Metric& metric : metrics) {
-    if (metric.name == name) return metric.value;
-  }
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  if (found != metrics.end()) return found->value;
   throw DataError(fmt::format("the evaluated samples do not give the metric '{}'", name),
                   "set evaluate.score to another metric");
 }
@@ -216,11 +211,8 @@ std::string to_text(const Metric& metric) {
 
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json) {
   for (const Metric& metric : metrics) {
-    if (metric.kind == Metric::Kind::kCount) {
-      json[metric.name] = std::llround(metric.value);
-    } else {
-      json[metric.name] = metric.value;
-    }
+    json[metric.name] = metric.value;
+    if (metric.kind == Metric::Kind::kCount) json[metric.name] = std::llround(metric.value);
   }
 }
 

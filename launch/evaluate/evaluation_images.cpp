@@ -37,13 +37,10 @@ void write_images(FileSystem& files, const std::string& folder,
 DrawnImages draw_evaluation_images(const ImagesRequest& request, const EvaluationParts& parts,
                                    int64_t step, FileSystem& files) {
   Communicator& world = *parts.grid.world;
-  const auto on_first_rank = [&](const auto& work) {
-    on_rank_zero(world, [&] {
-      work();
-      return std::string();
-    });
-  };
-  on_first_rank([&] { require_free_folder("--images", request.folder); });
+  on_rank_zero(world, [&] {
+    require_free_folder("--images", request.folder);
+    return "";
+  });
   EvalLoader loader(*parts.data.samples, loader_settings(parts.recipe, parts.data, parts.grid));
   DrawnImages drawn;
   std::vector<Picture> strips;
@@ -70,8 +67,9 @@ DrawnImages draw_evaluation_images(const ImagesRequest& request, const Evaluatio
     drawn.count += count;
   }
   parts.grid.throw_if_failed();
-  on_first_rank([&] {
+  on_rank_zero(world, [&] {
     fill_folder(files, request.folder, [&] { write_images(files, request.folder, strips); });
+    return "";
   });
   return drawn;
 }

@@ -38,10 +38,10 @@ void RouterAgreement::add(const std::vector<MoeStats>& layers) {
   }
 }
 
-RouterAgreement::Counts RouterAgreement::counts() const {
-  if (!counts_.defined()) return {};
+NamedSum RouterAgreement::counts() const {
+  if (!counts_.defined()) return {"agreement"};
   const torch::Tensor host = counts_.to(torch::kCPU);
-  return {host[0].item<int64_t>(), host[1].item<int64_t>()};
+  return {"agreement", host[0].item<double>(), host[1].item<double>()};
 }
 
 }  // namespace shoal

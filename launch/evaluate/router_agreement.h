@@ -2,9 +2,9 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
 #include <vector>
 
+#include "models/task.h"
 #include "moe/moe_stats.h"
 
 namespace shoal {
@@ -15,16 +15,13 @@ namespace shoal {
 /// integer per token and layer, in memory only: after a resume the first evaluation compares none.
 class RouterAgreement {
  public:
-  struct Counts {
-    int64_t same = 0;      ///< tokens whose first expert is as before, summed over layers
-    int64_t compared = 0;  ///< tokens with an expert now or before; 0 in the first evaluation
-  };
   void begin_evaluation();
   /// Adds the next batch: the statistics of its MoE layers. Skips layers without first experts.
   /// TORCH_CHECK that this batch had as many tokens in the previous evaluation.
   void add(const std::vector<MoeStats>& layers);
-  /// Counts since begin_evaluation().
-  Counts counts() const;
+  /// Since begin_evaluation(), over all layers: `sum`, tokens whose first expert is as before, and
+  /// `weight`, tokens with an expert now or before, 0 in the first evaluation.
+  NamedSum counts() const;
 
  private:
   std::vector<torch::Tensor> unit_T_;  ///< first experts of a batch's T tokens, by batch and layer

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <string_view>
-#include <utility>
 
 #include "launch/job/launch_info.h"
 #include "models/backbone.h"
@@ -55,9 +54,7 @@ struct RecipePlan {
   bool has_large_images() const { return is_of_images() && image_size() > kSmallSide; }
   bool is_denoiser() const { return backbone.sketch.task == "denoise"; }
   /// True if the recipe adds experts to a backbone that can do without them.
-  bool adds_experts() const {
-    return experts > 0 && backbone.sketch.experts == Backbone::Sketch::Experts::kMay;
-  }
+  bool adds_experts() const { return experts > 0 && backbone.sketch.experts == Experts::kMay; }
   std::string task() const {
     if (is_of_images()) return std::string(backbone.sketch.task);
     return source.sketch.has_classes ? "classify" : "lm";

@@ -77,9 +77,8 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
 
 /// Lines of at most `columns` where blanks allow; what follows a cut is indented.
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent_by = 4) {
-  std::istringstream lines(text);
   std::string result;
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line : split(text, '\n')) {
     const std::size_t own = std::min(line.find_first_not_of(' '), line.size());
     const std::string indent(own + indent_by, ' ');
     while (line.size() > columns) {
@@ -93,12 +92,6 @@ std::string wrapped(const std::string& text, std::size_t columns, std::size_t in
     result += line + "\n";
   }
   return result;
-}
-
-void print_hints(std::ostream& out) {
-  out << "\nshoal keys NAME              documents a section or a key: train.batch, router\n"
-         "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
-         "shoal keys --all             documents every key\n";
 }
 
 void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostream& out) {
@@ -121,8 +114,10 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
   }
   std::ostringstream overview;
   config::print_overview(all, overview);
-  out << wrapped(overview.str(), columns, config::kNameWidth);
-  print_hints(out);
+  out << wrapped(overview.str(), columns, config::kNameWidth)
+      << "\nshoal keys NAME              documents a section or a key: train.batch, router\n"
+         "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
+         "shoal keys --all             documents every key\n";
 }
 
 }  // namespace

@@ -96,11 +96,9 @@ void read_records(const std::string& attempt, int64_t changed, Json& run) {
   if (!problems.empty()) run["note"] = join_words(problems, "; ");
 }
 
-/// Size in bytes, times in seconds since 1970, and the name of the newest checkpoint, which may be
-/// damaged or set aside.
+/// Size in bytes, and times in seconds since 1970.
 struct RunFiles {
   int64_t size = 0, begun = 0, changed = 0;
-  std::string checkpoint = {};
 };
 
 /// The name of the run's newest checkpoint, which may be damaged or set aside; "" without one, "?"
@@ -132,7 +130,6 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
     files.size += info.st_size;
     files.changed = std::max<int64_t>(files.changed, info.st_mtime);
   }
-  by_attempt[""].checkpoint = newest_checkpoint_of(folder);
   // A training that goes on removes files meanwhile.
   const bool is_readable = !failed || failed == std::errc::no_such_file_or_directory;
   for (const auto& [attempt, files] : by_attempt) {
@@ -144,7 +141,7 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
     run["state"] = "?";
     run["size"] = files.size;
     run["change"] = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(files.changed));
-    run["checkpoint"] = files.checkpoint;
+    run["checkpoint"] = attempt.empty() ? newest_checkpoint_of(folder) : "";
     run["note"] = is_readable ? "" : failed.message();
     if (files.begun > 0) run["time"] = files.changed - files.begun;
     if (is_readable) read_records(attempt, files.changed, run);

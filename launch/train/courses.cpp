@@ -49,23 +49,18 @@ std::vector<Course> courses_of(const Recipe& recipe, const StepRules& rules,
   return courses;
 }
 
-using Percentages = std::vector<std::pair<std::string, Duration>>;
-
-/// Adds a recipe's percentages and keys, without the schedule's: the learning rate shows those.
-void find_percentages(const Recipe& recipe, const config::Node& node, const std::string& key,
-                      Percentages& found) {
-  const auto duration = parse_duration(node.text);
-  const bool is_course = rules_of_key(recipe, key).resume.on_resume != OnResume::kFree &&
-                         !config::is_at_or_below(key, "schedule");
-  if (is_course && duration && duration->unit == DurationUnit::kPercent) {
-    found.emplace_back(key, *duration);
-  }
-  for (const auto& entry : node.entries) {
-    find_percentages(recipe, entry.value, config::join_path(key, entry.key), found);
-  }
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
-    find_percentages(recipe, node.items[i], fmt::format("{}[{}]", key, i), found);
-  }
+/// A recipe's keys in percent, without the schedule's: the learning rate shows those.
+std::vector<std::pair<std::string, Duration>> find_percentages(const Recipe& recipe) {
+  std::vector<std::pair<std::string, Duration>> found;
+  visit_nodes(config::to_node(recipe), "", [&](const config::Node& node, const std::string& key) {
+    const auto duration = parse_duration(node.text);
+    const bool is_course = rules_of_key(recipe, key).resume.on_resume != OnResume::kFree &&
+                           !config::is_at_or_below(key, "schedule");
+    if (is_course && duration && duration->unit == DurationUnit::kPercent) {
+      found.emplace_back(key, *duration);
+    }
+  });
+  return found;
 }
 
 int64_t rests_from(const Recipe& recipe, const StepScale& scale) {
@@ -100,9 +95,7 @@ std::vector<std::string> describe_course_changes(const Recipe& before, const Rec
       break;
     }
   }
-  Percentages places;
-  find_percentages(now, config::to_node(now), "", places);
-  for (const auto& [key, share] : places) {
+  for (const auto& [key, share] : find_percentages(now)) {
     const int64_t was = to_steps(share, old_scale), is = to_steps(share, new_scale);
     if (was == is || std::max(was, is) <= steps_done) continue;
     lines.push_back(

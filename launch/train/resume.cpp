@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "launch/job/launch_info.h"
@@ -55,8 +54,7 @@ std::string overridden_keys(const Manifest& manifest, const std::vector<ChangedK
   std::set<std::string> keys;
   const auto before = manifest.written_by.find(kOverridden);
   if (before != manifest.written_by.end()) {
-    std::istringstream words(before->second);
-    for (std::string key; words >> key;) keys.insert(key);
+    for (const std::string& key : split(before->second, ' ')) keys.insert(key);
   }
   for (const ChangedKey& key : differences) {
     if (key.rules.resume.on_resume == OnResume::kFixed) keys.insert(key.path);

@@ -188,16 +188,6 @@ void log_layout(const RunStart& start, Log& log) {
   }
 }
 
-/// Logs where the training begins and ends; warns if it is past its end, as it then trains nothing.
-void log_course(const RunStart& start, Log& log) {
-  const Session& session = start.session;
-  if (!start.weights.empty()) log.info("weights start from " + start.weights);
-  if (session.steps_done() > session.total_steps()) {
-    log.warn(past_end_warning(session.total_steps(), session.steps_done()));
-  }
-  for (const std::string& line : schedule_warnings(start.checked, session.scale())) log.warn(line);
-}
-
 /// Logs corrupt samples, and that there are fewer samples than a step takes.
 void log_data(const Recipe& recipe, const JobData& data, Log& log) {
   log_split("data.train", *data.train.samples, log);
@@ -267,8 +257,13 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
 }
 
 void log_start(const RunStart& start, Log& log) {
+  const Session& session = start.session;
   log_layout(start, log);
-  log_course(start, log);
+  if (!start.weights.empty()) log.info("weights start from " + start.weights);
+  if (session.steps_done() > session.total_steps()) {
+    log.warn(past_end_warning(session.total_steps(), session.steps_done()));
+  }
+  for (const std::string& line : schedule_warnings(start.checked, session.scale())) log.warn(line);
   log_data(start.checked.loaded.options, start.data, log);
 }
 

@@ -57,20 +57,16 @@ double max_over_mean(const MoeReport& layer) {
 std::string expert_table(const std::vector<MoeReport>& layers) {
   const bool has_memory = std::ranges::any_of(
       layers, [](const MoeReport& layer) { return layer.num_memory_units > 0; });
-  std::vector<std::vector<std::string>> rows{{"MoE layer", "experts"}};
-  if (has_memory) rows[0].push_back("memory units");
-  for (const char* name : {"load max/mean", "load CV", "entropy", "dead", "dropped"}) {
-    rows[0].push_back(name);
-  }
+  std::vector<std::vector<std::string>> rows{
+      {"MoE layer", "experts", "load max/mean", "load CV", "entropy", "dead", "dropped"}};
+  if (has_memory) rows[0].insert(rows[0].begin() + 2, "memory units");
   for (const MoeReport& layer : layers) {
-    std::vector<std::string>& row = rows.emplace_back();
-    row = {layer.layer, std::to_string(layer.num_experts())};
-    if (has_memory) row.push_back(std::to_string(layer.num_memory_units));
-    row.push_back(fmt::format("{:.2f}", max_over_mean(layer)));
-    row.push_back(fmt::format("{:.2f}", layer.load_cv));
-    row.push_back(fmt::format("{:.3f}", layer.load_entropy));
-    row.push_back(std::to_string(layer.dead_units));
-    row.push_back(fmt::format("{:.1f}%", 100 * layer.dropped));
+    rows.push_back({layer.layer, std::to_string(layer.num_experts()),
+                    fmt::format("{:.2f}", max_over_mean(layer)),
+                    fmt::format("{:.2f}", layer.load_cv), fmt::format("{:.3f}", layer.load_entropy),
+                    std::to_string(layer.dead_units), fmt::format("{:.1f}%", 100 * layer.dropped)});
+    if (!has_memory) continue;
+    rows.back().insert(rows.back().begin() + 2, std::to_string(layer.num_memory_units));
   }
   return text_table(rows);
 }

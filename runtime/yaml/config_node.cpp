@@ -92,6 +92,17 @@ const Node* find_node(const Node& root, std::string_view path) {
   return found.is_whole ? found.node : nullptr;
 }
 
+void visit_nodes(const Node& node, const std::string& path,
+                 const std::function<void(const Node& node, const std::string& path)>& visit) {
+  visit(node, path);
+  for (const Entry& entry : node.entries) {
+    visit_nodes(entry.value, join_path(path, entry.key), visit);
+  }
+  for (std::size_t i = 0; i < node.items.size(); ++i) {
+    visit_nodes(node.items[i], path + "[" + std::to_string(i) + "]", visit);
+  }
+}
+
 std::string describe(const Node& node) {
   switch (node.kind) {
     case Node::Kind::kNull:

@@ -67,6 +67,10 @@ Position find_position(const Node& root, std::string_view path);
 /// The value at a dotted path; nullptr if no file sets it.
 const Node* find_node(const Node& root, std::string_view path);
 
+/// Calls `visit` with `node`, which is at `path`, and every value below, each with its dotted path.
+void visit_nodes(const Node& node, const std::string& path,
+                 const std::function<void(const Node& node, const std::string& path)>& visit);
+
 /// A value in words, for errors: `a list`, `'abc'`, `the quoted text "12"`. Long texts are cut.
 std::string describe(const Node& node);
 

@@ -19,9 +19,9 @@ TEST(RouterAgreement, CountsTokensThatKeepTheirFirstUnitSinceTheLastEvaluation) 
   const auto evaluate = [&](const std::vector<std::vector<MoeStats>>& batches) {
     agreement.begin_evaluation();
     for (const auto& layers : batches) agreement.add(layers);
-    return std::pair{agreement.counts().same, agreement.counts().compared};
+    return std::pair{agreement.counts().sum, agreement.counts().weight};
   };
-  using Counts = std::pair<int64_t, int64_t>;
+  using Counts = std::pair<double, double>;
   EXPECT_EQ(evaluate({{layer_of({0, 1, 2}), layer_of({3, 3})}, {layer_of({1}), layer_of({})}}),
             (Counts{0, 0}));
   // The first layer changes one token of each batch, the second one of its two; -1 is no unit.
@@ -37,7 +37,7 @@ TEST(RouterAgreement, TellsApartAsManyUnitsAsThereAre) {
     agreement.add({layer_of({0, num_units - 1, -1}, num_units)});
     agreement.begin_evaluation();
     agreement.add({layer_of({num_units - 1, num_units - 1, -1}, num_units)});
-    EXPECT_EQ(agreement.counts().same, 1) << num_units;
+    EXPECT_EQ(agreement.counts().sum, 1) << num_units;
   }
 }
 
@@ -47,7 +47,7 @@ TEST(RouterAgreement, PassesOverLayersWithoutFirstUnits) {
   agreement.add(layers);
   agreement.begin_evaluation();
   agreement.add(layers);
-  EXPECT_EQ(agreement.counts().compared, 1);
+  EXPECT_EQ(agreement.counts().weight, 1);
 }
 
 TEST(RouterAgreement, RefusesOtherSamples) {
