@@ -313,9 +313,8 @@ void add_tokenize(CLI::App& data, ExitCode& code) {
       "Each file is encoded separately. Without --documents, nothing is put between files.\n" +
       examples(
           "  shoal data tokenize wiki.train.tokens --tokenizer bytes --out train.bin\n"
-          "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json --merges "
-          "merges.txt "
-          "--out ab.bin\n"
+          "  shoal data tokenize a.txt b.txt --tokenizer gpt2 --vocab vocab.json "
+          "--merges merges.txt --out ab.bin\n"
           "  shoal data tokenize pages.jsonl --documents lines --tokenizer gpt2 --vocab vocab.json "
           "--merges merges.txt --out pages.bin"));
   command->callback([&code, arguments] { code = tokenize(*arguments, std::cout); });

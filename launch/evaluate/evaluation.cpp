@@ -112,7 +112,7 @@ std::optional<Evaluation> evaluate_split(const EvaluationParts& parts, torch::Te
   parts.grid.throw_if_failed();
   // Summed in the same all-reduce, then removed.
   totals.push_back({"samples", static_cast<double>(samples)});
-  totals.push_back(agreement != nullptr ? agreement->counts() : NamedSum{});
+  totals.push_back(agreement != nullptr ? agreement->counts() : NamedSum{"agreement"});
   std::vector<MoeReport> routing = sum_over_ranks(totals, layers, *parts.grid.world);
   const NamedSum same = totals.back();
   totals.pop_back();
