@@ -121,10 +121,12 @@ int64_t exchange_bytes(const CheckedRecipe& checked, int64_t samples) {
 int64_t mapped_bytes(const DataSource& source) {
   if (source.shape().sequence == 0) return 0;
   int64_t bytes = 0;
-  for (const std::string& file : source.files()) {
-    std::error_code failed;
-    const auto size = std::filesystem::file_size(file, failed);
-    if (!failed) bytes += static_cast<int64_t>(size);
+  for (const Split split : {Split::kTrain, Split::kValid}) {
+    for (const std::string& file : source.files(split)) {
+      std::error_code failed;
+      const auto size = std::filesystem::file_size(file, failed);
+      if (!failed) bytes += static_cast<int64_t>(size);
+    }
   }
   return bytes;
 }

@@ -373,8 +373,8 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
         fmt::format("{}: {} is not set", path, node.text.substr(begin, end + 1 - begin)));
   });
   std::set<std::string> told;
-  const auto tell_missing = [&](const std::string& key, const DataSource& source) {
-    for (const std::string& file : source.files()) {
+  const auto tell_missing = [&](const std::string& key, const DataSource& source, Split split) {
+    for (const std::string& file : source.files(split)) {
       const bool is_there = exists_here(file), is_empty = is_there && is_empty_here(file);
       if (file.find("${env:") != std::string::npos || (is_there && !is_empty)) continue;
       const fs::path folder = fs::path(file).parent_path();
@@ -387,8 +387,11 @@ std::vector<std::string> missing_inputs(const CheckedRecipe& checked) {
       lines.push_back(fmt::format("{}: {}: {}{}", key, missing, what, base_of(missing)));
     }
   };
-  tell_missing("data", *checked.source);
-  for (const SetSource& set : checked.sets) tell_missing("evaluate.sets." + set.name, *set.source);
+  tell_missing("data", *checked.source, Split::kTrain);
+  tell_missing("data", *checked.source, Split::kValid);
+  for (const SetSource& set : checked.sets) {
+    tell_missing("evaluate.sets." + set.name, *set.source, Split::kValid);
+  }
   const std::optional<InitFrom>& start = checked.loaded.options.model.init_from;
   if (start && start->from.find("${env:") == std::string::npos && !exists_here(start->from)) {
     lines.push_back(fmt::format("model.init_from: {}: no such file or folder{}", start->from,

@@ -60,12 +60,14 @@ ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
                 "choose a folder beside it");
   }
   NewFolder made(given);
+  int64_t num_classes = 0;
   std::map<std::string, int64_t> num_files;  // by part
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path name = entry.path().filename();
     if (!entry.is_directory() || name.string().starts_with('.')) continue;
     const auto files = drawn_files(entry.path(), arguments.seed);
     const int64_t count = std::ssize(files);
+    ++num_classes;
     int64_t valid = std::clamp<int64_t>(
         std::llround(arguments.valid_percent / 100 * static_cast<double>(count)), 1, count - 1);
     for (const auto& [draw, file] : files) {
@@ -78,8 +80,10 @@ ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
       ++num_files[part];
     }
   }
-  if (num_files.empty()) {
-    throw DataError(folder.string() + ": holds no folder, and a class is a folder of files");
+  if (num_classes < 2) {
+    throw DataError(fmt::format("{}: holds {}, and each class is a folder of files",
+                                folder.string(), counted(num_classes, "folder")),
+                    "name the folder that holds a folder of images for each class");
   }
   made.commit();
   out << fmt::format(

@@ -20,6 +20,7 @@
 #include "runtime/base/text.h"
 #include "runtime/files/data_file.h"
 #include "runtime/records/flat_record.h"
+#include "runtime/yaml/yaml_reader.h"
 
 namespace shoal {
 namespace {
@@ -71,7 +72,9 @@ void read_records(const std::string& attempt, int64_t changed, Json& run) {
   run["total_steps"] = value_at(start, "total_steps");
   run["metric"] = value_at(start, "score");
   run["ranks"] = value_at(env, "world");
-  run["folder"] = value_at(start, "folder");
+  if (has_start) {
+    for (const Json& one : starts) run["folders"].push_back(value_at(one, "folder"));
+  }
   read_end_of_metrics(path + "/metrics.jsonl" + attempt, run);
   const Json steps = value_at(summary, "steps"), exit_code = value_at(summary, "exit_code");
   const bool has_records = !env.empty() || !run["step"].is_null();
@@ -135,7 +138,7 @@ void add_run(const fs::path& folder, const fs::path& name, std::vector<Json>& ru
   for (const auto& [attempt, files] : by_attempt) {
     Json run;
     for (const std::string& key : kColumns) run[key] = {};
-    run["folder"] = {};
+    run["folders"] = Json::array();
     run["name"] = (name.empty() ? folder : name).string() + attempt;
     run["path"] = folder.string();
     run["state"] = "?";
@@ -202,7 +205,7 @@ bool fits(const Json& run, const std::string& word) {
 /// Gives the runs the values of recipes' keys that are asked for, null where resolved.yaml has
 /// none. Throws Error (exit 2) for a key that no run has.
 void add_recipe_values(std::vector<std::string> asked, std::vector<Json>& runs) {
-  std::set<std::string> known{"path", "checkpoint", "folder"};
+  std::set<std::string> known{"path", "checkpoint", "folders"};
   known.insert(kColumns.begin(), kColumns.end());
   std::erase_if(asked, [&known](const std::string& key) { return known.contains(key); });
   if (asked.empty() || runs.empty()) return;
@@ -251,19 +254,30 @@ void remove_listed(const std::string& path, const std::string& attempt) {
   if (attempt.empty()) fs::remove(path);  // unless a job has begun to use it
 }
 
+/// The path that a recipe's model.init_from names; "" without one.
+std::string first_weights_of(const std::string& recipe) {
+  config::Diagnostics mistakes;
+  const config::Position start{std::make_shared<const config::Source>(), 1, 1};
+  const auto root = config::read_yaml(text_of_file(recipe), start, "", mistakes);
+  if (!root) return "";
+  const config::Node* from = config::find_node(*root, "model.init_from.from");
+  if (from == nullptr) from = config::find_node(*root, "model.init_from");
+  return from == nullptr ? "" : from->text;
+}
+
 /// The name of a run whose model.init_from names the run at `path`; "" without one.
 std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
   const std::string folder = fs::weakly_canonical(path).string() + "/";
   for (const Json& run : runs) {
-    for (const RecipeValue& value :
-         recipe_values(text_of_file(cell(run, "path") + "/resolved.yaml"))) {
-      const bool names_weights =
-          value.path == "model.init_from" || value.path == "model.init_from.from";
-      if (!names_weights) continue;
-      // Relative to where the training was started.
-      const std::string start = run["folder"].is_string() ? run["folder"] : Json("");
-      const fs::path from = fs::path(start) / value.text;
-      if ((fs::weakly_canonical(from).string() + "/").starts_with(folder)) return cell(run, "name");
+    const std::string weights = first_weights_of(cell(run, "path") + "/resolved.yaml");
+    std::vector<fs::path> started_in{""};
+    for (const Json& start : run["folders"]) {
+      if (start.is_string()) started_in.emplace_back(start);
+    }
+    for (const fs::path& start : started_in) {
+      if (weights.empty()) continue;
+      const std::string from = fs::weakly_canonical(start / weights).string() + "/";
+      if (from.starts_with(folder)) return cell(run, "name");
     }
   }
   return "";

@@ -31,8 +31,10 @@ torch::Tensor summed_cross_entropy(const torch::Tensor& logits_bN, const torch::
 Classify::Classify(const Options& options, const Context& context, const Kind& kind)
     : options_(options) {
   if (context.data.classes == 0) {
-    throw ConfigError(fmt::format("task.name: {} needs labels, data.source {} gives {}", kind.name,
-                                  context.data.source, context.data.text()));
+    throw ConfigError(fmt::format(
+        "task.name: {} needs labels, data.source {} gives {}; data.classes=N numbers the classes "
+        "of samples that have labels without names",
+        kind.name, context.data.source, context.data.text()));
   }
   const bool reads_last = options.pool == TokenPool::kLast;
   if (reads_last && context.data.sequence == 0) {

@@ -116,8 +116,8 @@ class DataSource {
   virtual std::optional<Sample> sample_of_line(std::string_view /*line*/) const { return {}; }
   /// Reports overlap of training and validation data at keys of `data`. Called before training.
   virtual void check_training(Problems&) const {}
-  /// All files and folders of the splits and of the tokenizer, existing or not.
-  virtual std::vector<std::string> files() const { return {}; }
+  /// All files and folders of a split and of the tokenizer, existing or not.
+  virtual std::vector<std::string> files(Split /*split*/) const { return {}; }
   /// Opens the files of one split. Throws: DataError if they are missing or wrong.
   virtual std::unique_ptr<SampleSet> open(Split split) const = 0;
 };

@@ -48,9 +48,7 @@ class FilesSource : public DataSource {
   void check_training(Problems& problems) const override {
     refuse_shared(options_.paths(Split::kTrain), options_.paths(Split::kValid), problems);
   }
-  std::vector<std::string> files() const override {
-    return both(options_.paths(Split::kTrain), options_.paths(Split::kValid));
-  }
+  std::vector<std::string> files(Split split) const override { return options_.paths(split); }
 
  protected:
   Options options_;

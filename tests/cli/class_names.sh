@@ -87,6 +87,18 @@ expect 0 train tar_shards shards run.on_existing=resume train.duration=30step
 shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
+expect 10 answered eval run 'data.class_names=[blue, green, red, yellow]'
+shows 'data.class_names: the checkpoint numbers these classes in another order; leave it out'
+
+# A set is evaluated only, so that it needs no training images.
+mkdir only && cp -r folder/val only/val
+with_set() { answered check "$tiny" "$(data image_folder folder)" "evaluate.sets={only: {path: $1}}"; }
+expect 0 with_set only
+[ "$(tail -n 1 output)" = good ] || fail "$(cat output)"
+expect 0 with_set none
+shows 'evaluate.sets.only: none: no such folder'
+rm -r only
+
 # A run that starts from its head labels by its order, or is told that the classes are others.
 start() { # start NAME KEY=VALUE…
   train image_folder folder model.init_from=run train.duration=1step run.name="$@"

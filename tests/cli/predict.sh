@@ -169,6 +169,8 @@ expect 2 "$program" predict run - </dev/null
 expect 13 "$program" predict run - <.
 grep -q '^left out: -: cannot be read' output || fail "$(cat output)"
 expect 2 "$program" predict run val/red/1.png --top-k 0
+expect 2 answered predict run val/red/1.png --topk 2
+grep -q "; did you mean '--top-k'?" output || fail "$(cat output)"
 expect 10 "$program" predict run val/red/1.png data.imagesize=4
 expect 10 "$program" predict run val/red/1.png --save-images restored
 grep -q 'a task that restores images, and classify does not' output || fail "$(cat output)"

@@ -80,8 +80,20 @@ expect 0 answered runs --prune --yes --filter source
 grep -qE '^kept +source \(crashed, .*\): model.init_from of tuned names it$' output || fail "$(cat output)"
 [ -s runs/source/env.json ] || fail "removed weights that a run started from"
 here=$PWD
+python3 - <<'END'
+import json
+env = json.load(open("runs/tuned/env.json"))
+env["starts"].append({**env["starts"][0], "folder": "/"})
+json.dump(env, open("runs/tuned/env.json", "w"))
+END
 (cd / && "$program" runs "$here/runs" --prune --yes --filter source) >output
-grep -q '^kept ' output || fail "elsewhere, paths of recipes lead to nothing: $(cat output)"
+grep -q '^kept ' output || fail "started elsewhere, then resumed in /: $(cat output)"
+cp runs/tuned/resolved.yaml tuned.yaml
+sed -i -E "s#(from: +)runs/source#\1\"runs/that's it\"#" runs/tuned/resolved.yaml
+mv runs/source "runs/that's it"
+expect 0 answered runs --prune --yes --filter that
+grep -q '^kept ' output || fail "a path in quotes leads to nothing: $(cat output)"
+mv "runs/that's it" runs/source && mv tuned.yaml runs/tuned/resolved.yaml
 expect 0 answered runs --prune --yes
 [ ! -e runs/gone ] && [ "$(names)" = "group/two one source tuned " ] || fail "$(cat output; names)"
 rm -r runs/source runs/tuned

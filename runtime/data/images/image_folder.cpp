@@ -169,13 +169,10 @@ class ImageFolderSource : public DataSource {
     problems.add(options_.valid.list ? "valid.list" : "valid.folder",
                  "these images are trained on as well; name others");
   }
-  std::vector<std::string> files() const override {
-    std::vector<std::string> files;
-    for (const Split split : {Split::kTrain, Split::kValid}) {
-      const SplitPlace place = place_of(options_, split);
-      files.push_back(place.folder);
-      if (place.list) files.push_back(*place.list);
-    }
+  std::vector<std::string> files(Split split) const override {
+    const SplitPlace place = place_of(options_, split);
+    std::vector<std::string> files{place.folder};
+    if (place.list) files.push_back(*place.list);
     return files;
   }
   /// Lists the images without opening them.

@@ -126,7 +126,7 @@ class PixelsSource : public DataSource {
     ImageProblems image_problems(problems);
     images_->check_training(image_problems);
   }
-  std::vector<std::string> files() const override { return images_->files(); }
+  std::vector<std::string> files(Split split) const override { return images_->files(split); }
   std::unique_ptr<SampleSet> open(Split split) const override {
     return std::make_unique<PixelsSet>(images_->open(split));
   }

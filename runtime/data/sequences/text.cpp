@@ -297,9 +297,9 @@ DataShape TextSource::shape() const {
 
 std::shared_ptr<const Tokenizer> TextSource::tokenizer() const { return make_tokenizer(options_); }
 
-std::vector<std::string> TextSource::files() const {
+std::vector<std::string> TextSource::files(Split split) const {
   const auto tokenizer = Registry<Tokenizer>::create(options_.tokenizer, {.reads_files = false});
-  return both(FilesSource::files(), tokenizer->files());
+  return both(FilesSource::files(split), tokenizer->files());
 }
 
 std::unique_ptr<SampleSet> TextSource::open(Split split) const {

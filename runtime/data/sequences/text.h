@@ -76,7 +76,7 @@ class TextSource : public FilesSource<TextOptions> {
   DataShape shape() const override;
   bool has_windows() const override { return true; }
   std::shared_ptr<const Tokenizer> tokenizer() const override;
-  std::vector<std::string> files() const override;
+  std::vector<std::string> files(Split split) const override;
   std::unique_ptr<SampleSet> open(Split split) const override;
 
  private:

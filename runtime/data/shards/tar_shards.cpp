@@ -225,13 +225,13 @@ class TarShardsSource : public DataSource {
     refuse_shared(without_shard_links(options_, Split::kTrain),
                   without_shard_links(options_, Split::kValid), problems, "shards");
   }
-  std::vector<std::string> files() const override {
-    const auto files = [this](const auto& split) {
-      if (split.shards) return paths_in(options_.path, *split.shards);
-      const std::string folder = paths_in(options_.path, {split.kFolder}).front();
+  std::vector<std::string> files(Split split) const override {
+    const auto files = [this](const auto& chosen) {
+      if (chosen.shards) return paths_in(options_.path, *chosen.shards);
+      const std::string folder = paths_in(options_.path, {chosen.kFolder}).front();
       return std::vector{holds_no_shard(folder) ? folder + "/*.tar" : folder};
     };
-    return both(files(options_.train), files(options_.valid));
+    return split == Split::kTrain ? files(options_.train) : files(options_.valid);
   }
   /// Reads the shards' indices or, where one is missing, all headers; decodes no image.
   std::unique_ptr<SampleSet> open(Split split) const override {

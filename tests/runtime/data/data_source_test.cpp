@@ -35,9 +35,9 @@ TEST(DataOptions, HoldTheSourcesKeysBesideTheirOwn) {
       "augment: {crop_padding: 4, flip: true}\n"
       "normalise: {mean: [0.5, 0.5, 0.5]}\n");
   const auto cifar = Registry<DataSource>::create(options.source, {});
-  EXPECT_THAT(cifar->files(),
-              ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin",
-                          "some/folder/data_batch_5.bin"));
+  EXPECT_THAT(cifar->files(Split::kTrain),
+              ElementsAre("some/folder/data_batch_1.bin", "some/folder/data_batch_2.bin"));
+  EXPECT_THAT(cifar->files(Split::kValid), ElementsAre("some/folder/data_batch_5.bin"));
   const ImageTransform images = cifar->image_transform().value();
   EXPECT_EQ(images.augment.crop_padding, 4);
   EXPECT_TRUE(images.augment.flip);

@@ -266,8 +266,8 @@ TEST_F(Cifar, ReplacesCorruptRecordsByTheNextGoodOnesWhenTold) {
 }
 
 TEST(CifarOptions, DefaultToTheArchivesFolder) {
-  EXPECT_EQ(cifar({})->files().back(), "cifar-10-batches-bin/test_batch.bin");
-  EXPECT_EQ(cifar({"classes=100"})->files().front(), "cifar-100-binary/train.bin");
+  EXPECT_EQ(cifar({})->files(Split::kValid).back(), "cifar-10-batches-bin/test_batch.bin");
+  EXPECT_EQ(cifar({"classes=100"})->files(Split::kTrain).front(), "cifar-100-binary/train.bin");
 }
 
 TEST(CifarOptions, AllowAFileInBothSplitsButForTraining) {
