@@ -22,6 +22,7 @@
 #include "moe/moe_layer.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
+#include "runtime/data/class_options.h"
 
 namespace shoal {
 namespace {
