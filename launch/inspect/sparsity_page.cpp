@@ -105,7 +105,8 @@ void add_permutation(Page& page, const SparseLayerHistory& layer) {
   const std::string state = hard.value == 0 ? fmt::format("hard from step {} on", hard.step)
                                             : "soft at the last logged step";
   add_curves(page,
-             {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
+             {.key = "",
+              .info = {fmt::format("Permutation of {}, {}", layer.layer, state)},
               .lines = {{"distance", distance}, {"penalty", penalty}}},
              Curve::kMostBuckets);
 }

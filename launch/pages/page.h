@@ -14,10 +14,13 @@ namespace shoal {
 /// Escapes `text` for HTML and XML, and replaces control characters by blanks.
 std::string xml_text(const std::string& text);
 
+/// Rows of cells.
+using TableRows = std::vector<std::vector<std::string>>;
+
 /// A table for text or a page; the first of `rows` is its head.
 struct CaptionedTable {
   std::string caption;
-  std::vector<std::vector<std::string>> rows;
+  TableRows rows;
 };
 
 /// A page of the report or of `shoal inspect`: data in sections of blocks, and the HTML document

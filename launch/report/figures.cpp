@@ -50,7 +50,7 @@ const char* name_of(Quantity quantity) {
   return quantity == Quantity::kShare ? "share" : "bytes";
 }
 
-Json table_json(const std::string& title, const std::vector<std::vector<std::string>>& rows) {
+Json table_json(const std::string& title, const TableRows& rows) {
   return {{"caption", title + " in numbers"}, {"rows", rows}, {"folded", true}};
 }
 
@@ -66,6 +66,21 @@ std::vector<std::string> table_row(const HeatRow& row, Quantity quantity) {
 
 }  // namespace
 
+bool CurveFigure::is_constant() const {
+  const double value = lines.front().curve->last().value;
+  return std::ranges::all_of(lines, [value](const FigureLine& line) {
+    return line.curve->is_constant() && line.curve->last().value == value;
+  });
+}
+
+void add_line(std::vector<CurveFigure>& figures, const FigureLine& line) {
+  if (line.curve->num_finite() == 0) return;
+  const std::string& key = line.curve->key();
+  auto figure = std::ranges::find(figures, key, &CurveFigure::key);
+  if (figure == figures.end()) figure = figures.insert(figure, {key, metric_info(key)});
+  figure->lines.push_back(line);
+}
+
 std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most) {
   const size_t each = (buckets.size() + most - 1) / most;
   std::vector<Curve::Bucket> result;
@@ -80,28 +95,27 @@ std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buck
 }
 
 void add_curves(Page& page, const CurveFigure& figure, size_t most_points) {
-  std::vector<std::vector<std::string>> rows{
-      {"curve", "values", "first", "lowest", "highest", "last", "not finite"}};
+  const Quantity quantity = figure.info.quantity;
+  TableRows rows{{"curve", "values", "first", "lowest", "highest", "last", "not finite"}};
   Json lines = Json::array();
   for (const FigureLine& line : figure.lines) {
     const Curve& curve = *line.curve;
     lines.push_back(line_json(page, line, most_points));
-    rows.push_back(
-        {line.name, grouped(static_cast<double>(curve.num_finite())),
-         at_step(curve.first(), figure.quantity), at_step(curve.lowest(), figure.quantity),
-         at_step(curve.highest(), figure.quantity), at_step(curve.last(), figure.quantity),
-         grouped(static_cast<double>(curve.num_not_finite()))});
+    rows.push_back({line.name, grouped(static_cast<double>(curve.num_finite())),
+                    at_step(curve.first(), quantity), at_step(curve.lowest(), quantity),
+                    at_step(curve.highest(), quantity), at_step(curve.last(), quantity),
+                    grouped(static_cast<double>(curve.num_not_finite()))});
   }
   page.add({{"curves",
-             {{"title", figure.title},
-              {"quantity", name_of(figure.quantity)},
+             {{"title", figure.info.label},
+              {"quantity", name_of(quantity)},
               {"by_run", figure.is_by_run},
               {"lines", lines}}},
-            {"table", table_json(figure.title, rows)}});
+            {"table", table_json(figure.info.label, rows)}});
 }
 
 void add_heat(Page& page, const HeatFigure& figure) {
-  std::vector<std::vector<std::string>> rows{{"row", "first", "lowest", "highest", "last"}};
+  TableRows rows{{"row", "first", "lowest", "highest", "last"}};
   Json drawn = Json::array();
   for (const HeatRow& row : figure.rows) {
     rows.push_back(table_row(row, figure.quantity));
