@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The value with as many digits as a picture shows.
+/// The value with as many digits as a picture shows. JSON has null for one that is not finite.
 double rounded(double value, int digits) {
   return std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }
@@ -32,14 +32,10 @@ Json line_json(Page& page, const FigureLine& line, size_t most_points) {
        is_whole ? curve.buckets()
                 : joined_buckets(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
     steps.push_back(is_whole ? bucket.last_step : (bucket.first_step + bucket.last_step) / 2);
-    const bool has_value = bucket.count > 0;
-    if (is_whole) {
-      json["y"].push_back(has_value ? Json(bucket.sum) : Json());
-      continue;
-    }
-    json["y"].push_back(has_value ? Json(rounded(bucket.mean(), 6)) : Json());
-    json["low"].push_back(has_value ? Json(rounded(bucket.low, 6)) : Json());
-    json["high"].push_back(has_value ? Json(rounded(bucket.high, 6)) : Json());
+    json["y"].push_back(is_whole ? bucket.mean() : rounded(bucket.mean(), 6));
+    if (is_whole) continue;
+    json["low"].push_back(rounded(bucket.low, 6));
+    json["high"].push_back(rounded(bucket.high, 6));
   }
   json["steps"] = page.steps_index(steps);
   return json;
@@ -120,9 +116,7 @@ void add_heat(Page& page, const HeatFigure& figure) {
   for (const HeatRow& row : figure.rows) {
     rows.push_back(table_row(row, figure.quantity));
     Json values = Json::array();
-    for (const double value : row.value) {
-      values.push_back(std::isfinite(value) ? Json(rounded(value, 4)) : Json());
-    }
+    for (const double value : row.value) values.push_back(rounded(value, 4));
     drawn.push_back({{"label", row.label},
                      {"name", row.name},
                      {"begins", page.steps_index(row.begin)},
