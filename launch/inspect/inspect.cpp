@@ -9,7 +9,6 @@
 #include "launch/inspect/sparsity_maps.h"
 #include "launch/inspect/tensor_summary.h"
 #include "launch/maps/activation_maps.h"
-#include "launch/maps/expert_maps.h"
 #include "launch/maps/gate_maps.h"
 #include "launch/report/load_map.h"
 #include "launch/runs/expert_records.h"

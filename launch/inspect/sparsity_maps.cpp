@@ -20,8 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json or_nothing(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
-
 Json moment_json(const SparseMoment& moment) {
   const MaskNumbers& mask = moment.mask;
   Json json{
@@ -29,15 +27,15 @@ Json moment_json(const SparseMoment& moment) {
       {"chosen", mask.is_chosen},
       {"weights", mask.weights},
       {"density", mask.density},
-      {"changed", or_nothing(mask.changed)},
+      {"changed", or_null<Json>(mask.changed)},
       {"empty_rows", mask.empty_rows},
       {"fan_out",
        {{"min", mask.least_fan_out}, {"median", mask.median_fan_out}, {"max", mask.most_fan_out}}},
       {"permutation", nullptr}};
   if (moment.permutation) {
     json["permutation"] = Json{{"soft", moment.permutation->is_soft},
-                               {"distance", or_nothing(moment.permutation->distance)},
-                               {"penalty", or_nothing(moment.permutation->penalty)}};
+                               {"distance", or_null<Json>(moment.permutation->distance)},
+                               {"penalty", or_null<Json>(moment.permutation->penalty)}};
   }
   return json;
 }

@@ -28,11 +28,8 @@ Json image_of(const ShrunkMatrix& matrix, const std::string& name) {
   // An integer number of page pixels per pixel of the picture.
   const int64_t scale =
       std::max<int64_t>(1, kMostDrawnSide / std::max(matrix.width, matrix.height));
-  Picture picture{matrix.width, matrix.height, {}};
-  const double largest = std::ranges::max(matrix.mean);
-  for (const double mean : matrix.mean) {
-    picture.pixels.push_back(viridis(largest > 0 ? mean / largest : 0.0));
-  }
+  const Picture picture =
+      viridis_picture(matrix.width, matrix.height, matrix.mean, std::ranges::max(matrix.mean));
   return {{"src", png_address(picture)}, {"alt", name}, {"width", matrix.width * scale}};
 }
 
@@ -105,7 +102,8 @@ void add_permutation(Page& page, const SparseLayerHistory& layer) {
   const std::string state = hard.value == 0 ? fmt::format("hard from step {} on", hard.step)
                                             : "soft at the last logged step";
   add_curves(page,
-             {.title = fmt::format("Permutation of {}, {}", layer.layer, state),
+             {.key = "",
+              .info = {fmt::format("Permutation of {}, {}", layer.layer, state)},
               .lines = {{"distance", distance}, {"penalty", penalty}}},
              Curve::kMostBuckets);
 }

@@ -68,24 +68,19 @@ ActivationMaps collect(const ImageModel& opened, int64_t num_images) {
   return maps;
 }
 
-Json entropy_json(const std::vector<std::optional<ActivationMap>>& maps) {
-  const std::optional<double> entropy = mean_entropy(maps);
-  return entropy ? Json(*entropy) : Json();
-}
-
 Json maps_json(const LayerMaps& layer, const std::vector<std::string>& labels) {
   Json images = Json::array();
   for (size_t i = 0; i < layer.memory.size(); ++i) {
     images.push_back({{"image", i},
                       {"label", labels[i].empty() ? Json() : Json(labels[i])},
-                      {"memory_entropy", entropy_json({layer.memory[i]})},
-                      {"expert_entropy", entropy_json({layer.experts[i]})}});
+                      {"memory_entropy", or_null<Json>(mean_entropy({layer.memory[i]}))},
+                      {"expert_entropy", or_null<Json>(mean_entropy({layer.experts[i]}))}});
   }
   return {{"layer", layer.layer},
           {"rows", layer.rows},
           {"columns", layer.columns},
-          {"memory_entropy", entropy_json(layer.memory)},
-          {"expert_entropy", entropy_json(layer.experts)},
+          {"memory_entropy", or_null<Json>(mean_entropy(layer.memory))},
+          {"expert_entropy", or_null<Json>(mean_entropy(layer.experts))},
           {"images", images}};
 }
 

@@ -1,5 +1,3 @@
-#include "launch/maps/expert_maps.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "launch/maps/expert_page.h"
+#include "launch/maps/image_maps.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
 #include "runtime/files/new_folder.h"
@@ -17,6 +16,9 @@ namespace shoal {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// Minimum number of images that are measured, if the split has as many.
+constexpr int64_t kMeasuredImages = 512;
 
 /// A layer that cannot be drawn, with the reason.
 struct LeftOut {
@@ -129,11 +131,8 @@ Json region_json(const RegionFeatures& mean, const RegionFeatures& other, const 
 Json layer_regions(const ExpertMap& layer) {
   const RegionTable& regions = layer.regions;
   Json units = Json::array();
-  for (size_t u = 0; u < regions.units.size(); ++u) {
-    const RegionTable::Unit& unit = regions.units[u];
-    const bool is_none = u + 1 == regions.units.size();
-    if (is_none && unit.patches == 0) continue;
-    Json item{{"unit", is_none ? Json() : Json(u)},
+  for (const RegionTable::Unit& unit : regions.units) {
+    Json item{{"unit", unit.id < 0 ? Json() : Json(unit.id)},
               {"patches", unit.patches},
               {"share", regions.share(unit)}};
     if (unit.patches > 0) item.update(region_json(unit.mean, unit.difference, "difference"));
@@ -147,30 +146,14 @@ Json layer_regions(const ExpertMap& layer) {
           {"units", units}};
 }
 
-std::string regions_text(const Json& drawn) {
-  std::vector<std::vector<std::string>> rows{{"MoE layer", "unit", "share"}};
-  rows[0].insert(rows[0].end(), kRegionFeatures.begin(), kRegionFeatures.end());
-  const auto add = [&](const std::string& layer, const std::string& unit, const std::string& share,
-                       const Json& numbers) {
-    std::vector<std::string>& row = rows.emplace_back(std::vector{layer, unit, share});
-    for (const char* feature : kRegionFeatures) {
-      if (!numbers.contains(feature)) {
-        row.push_back("-");
-        continue;
-      }
-      const Json& own = numbers[feature];
-      const auto mean = own["mean"].get<double>();
-      row.push_back(own.contains("difference")
-                        ? fmt::format("{:.3f} ({:+.2f})", mean, own["difference"].get<double>())
-                        : fmt::format("{:.3f} ±{:.3f}", mean, own["deviation"].get<double>()));
-    }
-  };
-  for (const Json& layer : drawn["layers"]) {
-    add(layer["layer"].get<std::string>(), "all", "100.0%", layer["all"]);
-    for (const Json& unit : layer["units"]) {
-      add("", unit["unit"].is_null() ? "none" : unit["unit"].dump(),
-          fmt::format("{:.1f}%", 100 * unit["share"].get<double>()), unit);
-    }
+std::string regions_text(const Json& drawn, const std::vector<ExpertMap>& layers) {
+  TableRows rows;
+  for (const ExpertMap& layer : layers) {
+    TableRows own = region_rows(layer.regions);
+    own[0].insert(own[0].begin(), "MoE layer");
+    own[1].insert(own[1].begin(), layer.layer);
+    for (size_t i = 2; i < own.size(); ++i) own[i].insert(own[i].begin(), "");
+    rows.insert(rows.end(), own.begin() + (rows.empty() ? 0 : 1), own.end());
   }
   std::string left_out;
   for (const Json& layer : drawn["left_out"]) {
@@ -219,7 +202,7 @@ ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment
                    {"measured_images", maps.measured_images},
                    {"layers", layers},
                    {"left_out", missing}};
-  out << (arguments.json ? json_text(drawn) + "\n" : regions_text(drawn));
+  out << (arguments.json ? json_text(drawn) + "\n" : regions_text(drawn, maps.layers));
   return ExitCode::kOk;
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/pages/page.h"
-
 // N patches of an image
 namespace shoal {
 namespace {
@@ -40,32 +38,16 @@ constexpr const char* kExpertText =
     "unit's patches of brightness, contrast (standard deviation within the patch), edges (mean "
     "gradient per pixel), all of the mean of the channels in [0, 1], and of the vertical position "
     "(0 = top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
-    "deviations of all patches.";
+    "deviations of all patches, which that row has behind ±.";
 
 constexpr int64_t kImageSide = 144;
 
-/// Rows of all patches, of each unit's, and of those without a unit.
-Json region_rows(const RegionTable& regions) {
-  Json head{"routed to first", "share"}, all{"all patches", "100.0 %"};
-  for (size_t i = 0; i < kRegionFeatures.size(); ++i) {
-    head.push_back(kRegionFeatures[i]);
-    all.push_back(fmt::format("{:.3f}", regions.mean[i]));
-  }
-  Json rows = Json::array({head, all});
+/// The table, with the units' colours.
+Json legend_rows(const RegionTable& regions) {
+  Json rows = region_rows(regions);
   for (size_t u = 0; u < regions.units.size(); ++u) {
-    const RegionTable::Unit& unit = regions.units[u];
-    const bool is_none = u + 1 == regions.units.size();
-    if (is_none && unit.patches == 0) continue;
-    const Rgb colour = is_none ? Rgb{128, 128, 128} : unit_colour(static_cast<int64_t>(u));
-    const std::string name = is_none ? "no unit" : fmt::format("unit {}", u);
-    Json& row = rows.emplace_back(Json::array());
-    row.push_back({{"text", name}, {"colour", hex_colour(colour)}});
-    row.push_back(fmt::format("{:.1f} %", 100 * regions.share(unit)));
-    for (size_t i = 0; i < unit.mean.size(); ++i) {
-      row.push_back(unit.patches == 0
-                        ? "-"
-                        : fmt::format("{:.3f} ({:+.2f})", unit.mean[i], unit.difference[i]));
-    }
+    Json& name = rows[u + 2][0];
+    name = {{"text", name}, {"colour", hex_colour(unit_colour(regions.units[u].id))}};
   }
   return rows;
 }
@@ -73,6 +55,7 @@ Json region_rows(const RegionTable& regions) {
 }  // namespace
 
 Rgb unit_colour(int64_t unit) {
+  if (unit < 0) return {128, 128, 128};
   if (unit < std::ssize(kUnitColours)) {
     return kUnitColours[static_cast<size_t>(unit)];
   }
@@ -106,6 +89,25 @@ Picture tinted(const Picture& image, const ExpertMap& map, const std::vector<int
   return result;
 }
 
+TableRows region_rows(const RegionTable& regions) {
+  TableRows rows{{"routed to first", "share"}, {"all patches", "100.0 %"}};
+  for (size_t i = 0; i < kRegionFeatures.size(); ++i) {
+    rows[0].emplace_back(kRegionFeatures[i]);
+    rows[1].push_back(fmt::format("{:.3f} ±{:.3f}", regions.mean[i], regions.deviation[i]));
+  }
+  for (const RegionTable::Unit& unit : regions.units) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(unit.id < 0 ? "no unit" : fmt::format("unit {}", unit.id));
+    row.push_back(fmt::format("{:.1f} %", 100 * regions.share(unit)));
+    for (size_t i = 0; i < unit.mean.size(); ++i) {
+      row.push_back(unit.patches == 0
+                        ? "-"
+                        : fmt::format("{:.3f} ({:+.2f})", unit.mean[i], unit.difference[i]));
+    }
+  }
+  return rows;
+}
+
 void write_expert_page(FileSystem& files, const std::string& folder, const std::string& title,
                        const ExpertMaps& maps) {
   Page page(title);
@@ -119,7 +121,7 @@ void write_expert_page(FileSystem& files, const std::string& folder, const std::
     page.begin_section(layer.layer, layer.layer);
     page.add({{"paragraph", fmt::format("{} x {} patches", layer.rows, layer.columns)}});
     page.add({{"table",
-               {{"caption", "Regions of " + layer.layer}, {"rows", region_rows(layer.regions)}}}});
+               {{"caption", "Regions of " + layer.layer}, {"rows", legend_rows(layer.regions)}}}});
     Json pictures = Json::array();
     for (size_t i = 0; i < maps.images.size(); ++i) {
       Json images = Json::array(

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "launch/pages/image_regions.h"
-#include "launch/pages/picture.h"
-#include "runtime/files/file_system.h"
+#include "launch/pages/page.h"
 
 // N patches of an image
 namespace shoal {
@@ -29,11 +28,15 @@ struct ExpertMaps {
   std::vector<ExpertMap> layers;
 };
 
-/// Colour of the expert with this id, clearly different from those of its neighbours.
+/// Colour of the expert with this id, clearly different from those of its neighbours; grey for -1.
 Rgb unit_colour(int64_t unit);
 
 /// The image in grey, each patch tinted with its expert's colour; unrouted patches stay grey.
 Picture tinted(const Picture& image, const ExpertMap& map, const std::vector<int64_t>& unit_N);
+
+/// Table of the features, with a head: a row for all patches with deviations, one for each expert
+/// with differences from all patches, one for patches not routed, if there are some.
+TableRows region_rows(const RegionTable& regions);
 
 /// Writes `index.html` into an existing folder, with a PNG for each image and map. The page shows
 /// these with a legend, the experts' shares of patches, and `regions`. Throws StorageError.

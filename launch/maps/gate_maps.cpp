@@ -135,19 +135,14 @@ std::vector<GatedSample> prompt_sample(const GatedModel& opened, const std::stri
   return samples;
 }
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
 Json numbers_json(const std::string& layer, const GateNumbers& numbers) {
   Json bins = Json::array();
-  for (const auto& share : numbers.rate_by_position) bins.push_back(or_null(share));
+  for (const auto& share : numbers.rate_by_position) bins.push_back(or_null<Json>(share));
   return {{"layer", layer},
           {"rate", numbers.rate},
-          {"recall", or_null(numbers.labelled_rate)},
+          {"recall", or_null<Json>(numbers.labelled_rate)},
           {"token_information", numbers.token_information},
-          {"label_information", or_null(numbers.label_information)},
+          {"label_information", or_null<Json>(numbers.label_information)},
           {"rate_by_position", bins}};
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,17 @@ struct ImageMapsArguments {
   int64_t images = 8;       ///< number of images, from the start of the validation split
   bool json = false;
 };
+
+/// `shoal inspect PATH --expert-maps FOLDER [--images N] [key=value …]`: shows what experts
+/// specialise in. Writes a page into the folder with pictures of N validation images: for each MoE
+/// layer whose tokens are patches (a class token may come first), the first expert that each patch
+/// is routed to. Prints to `out`, as a table or one JSON object, features of the image regions that
+/// each expert gets (brightness, contrast, edges, position), measured over the first 512 images, or
+/// N if that is more, before a task adds noise. Runs in one process. Throws Error (exit 2) for a
+/// model without such layers and for a folder that is not empty.
+/// Source: "Adaptive Sparse Attention MoE Architecture" (the denoiser), section 5.
+ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment& environment,
+                          std::ostream& out);
 
 /// A checkpoint's model of images, which these two functions run in one process. The caller loads
 /// its weights (load_model). Not copyable or movable, since `model` points into `checkpoint`.

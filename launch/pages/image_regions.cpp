@@ -81,8 +81,12 @@ RegionTable RegionCounter::table() const {
       table.deviation[i] = std::sqrt(all_.square[i] / static_cast<double>(all_.count));
     }
   }
-  for (const Moments& unit : unit_) {
-    RegionTable::Unit& own = table.units.emplace_back(RegionTable::Unit{unit.count, unit.mean, {}});
+  for (int64_t u = 0; u < std::ssize(unit_); ++u) {
+    const Moments& unit = unit_[static_cast<size_t>(u)];
+    const bool is_none = u + 1 == std::ssize(unit_);
+    if (is_none && unit.count == 0) continue;
+    RegionTable::Unit& own =
+        table.units.emplace_back(RegionTable::Unit{is_none ? -1 : u, unit.count, unit.mean, {}});
     for (size_t i = 0; i < own.difference.size(); ++i) {
       if (unit.count == 0 || table.deviation[i] == 0) continue;
       own.difference[i] = (unit.mean[i] - table.mean[i]) / table.deviation[i];

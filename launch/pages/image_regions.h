@@ -21,6 +21,7 @@ std::vector<RegionFeatures> region_features(const Picture& image, int64_t rows, 
 /// Features of the image patches that a layer routes to each of its units (experts).
 struct RegionTable {
   struct Unit {
+    int64_t id = -1;  ///< -1: patches not routed
     int64_t patches = 0;
     RegionFeatures mean{};
     /// Mean minus the mean of all patches, in standard deviations of all patches; 0 if these are 0.
@@ -28,7 +29,7 @@ struct RegionTable {
   };
   int64_t patches = 0;
   RegionFeatures mean{}, deviation{};  ///< over all patches
-  std::vector<Unit> units;             ///< the last entry: patches not routed
+  std::vector<Unit> units;             ///< then patches not routed, if there are some
 
   /// Share of the patches that are routed to a unit; 0 without patches.
   double share(const Unit& unit) const;

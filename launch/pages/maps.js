@@ -8,15 +8,13 @@ const heatFooter = 22;
 function spans(begins, ends) {
   const gaps = begins.map((begin, i) => begin - (i > 0 ? ends[i - 1] : 0));
   return begins.map((begin, i) => {
-    const beside = [gaps[i - 1], gaps[i + 1]].filter((gap) => gap !== undefined);
-    const most = beside.length > 0 ? Math.max(...beside) : gaps[i];
+    const most = Math.max(gaps[i - 1] ?? 0, gaps[i + 1] ?? 0) || gaps[i];
     return [begin - Math.min(gaps[i], most), ends[i]];
   });
 }
 
 class HeatFigure {
   constructor(place, data) {
-    this.place = place;
     this.data = data;
     this.rowHeight = Math.min(16, Math.max(1.5, 150 / data.rows.length));
     this.height = Math.round(this.rowHeight * data.rows.length);
@@ -34,8 +32,6 @@ class HeatFigure {
     this.canvas.addEventListener("mousemove", (event) => this.showValue(event));
     this.canvas.addEventListener("mouseleave", () => { this.where.textContent = data.note; });
   }
-
-  chooseLines() {}
 
   moveWindow() { this.draw(); }
 
@@ -124,10 +120,6 @@ class TokenFigure {
     this.data = data;
     place.append(this.list);
   }
-
-  chooseLines() {}
-
-  moveWindow() {}
 
   draw() {
     const labelled = new Set(this.data.labelled);

@@ -214,16 +214,13 @@ Json page_image(FileSystem& files, const std::string& folder, const std::string&
   return {{"src", name}, {"alt", name}};
 }
 
-std::string xml_text(const std::string& text) {
-  static const std::map<char, std::string> kMarkup{
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
-  std::string result;
-  for (const char c : text) {
-    const auto markup = kMarkup.find(c);
-    const char shown = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    result += markup == kMarkup.end() ? std::string(1, shown) : markup->second;
+std::string xml_text(std::string text) {
+  for (const auto& [sign, markup] :
+       {std::pair{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}}) {
+    text = replaced(std::move(text), sign, markup);
   }
-  return result;
+  for (char& c : text) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  return text;
 }
 
 }  // namespace shoal

@@ -12,12 +12,15 @@
 namespace shoal {
 
 /// Escapes `text` for HTML and XML, and replaces control characters by blanks.
-std::string xml_text(const std::string& text);
+std::string xml_text(std::string text);
+
+/// Rows of cells.
+using TableRows = std::vector<std::vector<std::string>>;
 
 /// A table for text or a page; the first of `rows` is its head.
 struct CaptionedTable {
   std::string caption;
-  std::vector<std::vector<std::string>> rows;
+  TableRows rows;
 };
 
 /// A page of the report or of `shoal inspect`: data in sections of blocks, and the HTML document
@@ -39,9 +42,8 @@ class Page {
   ///   {"text", "colour"}; a folded table is opened by a click.
   /// - "pictures": list of {"images", "caption"}; an image has "src", "alt", and optionally
   ///   "width". With "heads", titles of equal parts of the image stand above it, "gap" % apart
-  /// - "curves", "heat", "tokens": a figure as page.js or maps.js draws it, with its "title";
-  /// "table" beside
-  ///   it has its numbers
+  /// - "curves", "heat", "tokens": a figure as page.js or maps.js draws it, with its "title"; the
+  ///   "table" beside it has its numbers
   void add(Json block);
   void add_table(const CaptionedTable& table, bool is_folded = false);
 

@@ -16,12 +16,8 @@ const grouped = (value) => Math.round(value).toLocaleString("en-US");
 
 function bytesText(bytes, digits) {
   const names = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let power = 0;
-  while (Math.abs(bytes) >= 1024 && power < names.length - 1) {
-    bytes /= 1024;
-    ++power;
-  }
-  return `${Number(bytes.toPrecision(Math.max(3, digits)))} ${names[power]}`;
+  const power = Math.min(names.length - 1, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10));
+  return `${Number((bytes / 1024 ** power).toPrecision(Math.max(3, digits)))} ${names[power]}`;
 }
 
 // A value in few digits, as value_text (known_metrics.h) formats it.
@@ -105,7 +101,8 @@ function ticks([low, high], count) {
 // Elements
 
 function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const kind = ["svg", "path", "circle"].includes(name) ? "2000/svg" : "1999/xhtml";
+  const made = document.createElementNS(`http://www.w3.org/${kind}`, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
@@ -115,17 +112,11 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 // A sample of the line that is drawn in a slot: its colour, its dashes, and a dot if it has points.
 function lineKey(slot, hasPoints) {
-  const make = (name, attributes) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  };
-  const key = make("svg", {class: "key", viewBox: "0 0 28 8", "aria-hidden": "true"});
   const style = `stroke: var(--c${slot}); fill: var(--c${slot})`;
-  key.append(make("path", {d: "M0 4H28", style, "stroke-width": 2.5,
-                           "stroke-dasharray": dashes[slot].join(" ")}));
-  if (hasPoints) key.append(make("circle", {cx: 14, cy: 4, r: 3.5, style}));
-  return key;
+  const line = element("path", {d: "M0 4H28", style, "stroke-width": 2.5,
+                                "stroke-dasharray": dashes[slot].join(" ")});
+  const dots = hasPoints ? [element("circle", {cx: 14, cy: 4, r: 3.5, style})] : [];
+  return element("svg", {class: "key", viewBox: "0 0 28 8", "aria-hidden": "true"}, line, ...dots);
 }
 
 // Curves
@@ -147,7 +138,6 @@ function smooth(values) {
 
 class CurveFigure {
   constructor(place, data) {
-    this.place = place;
     this.data = data;
     this.isByRun = isComparison && data.by_run;
     this.hidden = new Set();
@@ -329,11 +319,10 @@ const form = document.getElementById("controls");
 // Shows a range of the horizontal axis in all figures; null: all of it.
 function chooseWindow(range, from = null) {
   view.window = range;
-  const [low, high] = range || ["", ""];
-  form.from.value = low === "" ? "" : Number(low.toPrecision(6));
-  form.to.value = high === "" ? "" : Number(high.toPrecision(6));
+  const ends = range ? range.map((end) => Number(end.toPrecision(6))) : ["", ""];
+  [form.from.value, form.to.value] = ends;
   if (range === null) redraw();
-  else redraw((figure) => figure.moveWindow(), from);
+  else redraw((figure) => figure.moveWindow?.(), from);
 }
 
 function chooseRun(run, isWanted) {
@@ -355,7 +344,7 @@ function makeRunChoice() {
     box.addEventListener("change", () => {
       chooseRun(i, box.checked);
       update();
-      for (const figure of figures) figure.chooseLines();
+      for (const figure of figures) figure.chooseLines?.();
       redraw();
     });
     form.runs.append(element("label", {}, box, element("span"), run.name));
@@ -393,8 +382,7 @@ function makeControls() {
   for (const end of [form.from, form.to]) {
     end.addEventListener("change", () => {
       const [low, high] = shownWindow();
-      const range = [form.from.value === "" ? low : Number(form.from.value),
-                     form.to.value === "" ? high : Number(form.to.value)];
+      const range = [Number(form.from.value || low), Number(form.to.value || high)];
       if (range[0] < range[1]) chooseWindow(range);
     });
   }

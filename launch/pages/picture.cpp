@@ -116,6 +116,15 @@ Picture picture_of(const torch::Tensor& pixel_CHW) {
   return picture;
 }
 
+Picture viridis_picture(int64_t width, int64_t height, const std::vector<double>& values,
+                        double most) {
+  Picture picture{width, height, {}};
+  for (const double value : values) {
+    picture.pixels.push_back(viridis(most > 0 ? value / most : 0.0));
+  }
+  return picture;
+}
+
 Picture enlarge(const Picture& picture, int64_t factor) {
   Picture result{picture.width * factor, picture.height * factor, {}};
   result.pixels.reserve(static_cast<size_t>(result.width * result.height));

@@ -34,6 +34,10 @@ struct Picture {
 /// Converts [C, H, W] in [0, 1]: three channels in colour, else the first in grey. NaN is black.
 Picture picture_of(const torch::Tensor& pixel_CHW);
 
+/// Picture of width * height values in the colours of viridis, from 0 to `most`.
+Picture viridis_picture(int64_t width, int64_t height, const std::vector<double>& values,
+                        double most);
+
 /// Magnifies a picture by an integer `factor`.
 Picture enlarge(const Picture& picture, int64_t factor);
 

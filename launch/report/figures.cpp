@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The value with as many digits as a picture shows.
+/// The value with as many digits as a picture shows. JSON has null for one that is not finite.
 double rounded(double value, int digits) {
   return std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }
@@ -32,14 +32,10 @@ Json line_json(Page& page, const FigureLine& line, size_t most_points) {
        is_whole ? curve.buckets()
                 : joined_buckets(curve.buckets(), std::max<size_t>(1, most_points / 3))) {
     steps.push_back(is_whole ? bucket.last_step : (bucket.first_step + bucket.last_step) / 2);
-    const bool has_value = bucket.count > 0;
-    if (is_whole) {
-      json["y"].push_back(has_value ? Json(bucket.sum) : Json());
-      continue;
-    }
-    json["y"].push_back(has_value ? Json(rounded(bucket.mean(), 6)) : Json());
-    json["low"].push_back(has_value ? Json(rounded(bucket.low, 6)) : Json());
-    json["high"].push_back(has_value ? Json(rounded(bucket.high, 6)) : Json());
+    json["y"].push_back(is_whole ? bucket.mean() : rounded(bucket.mean(), 6));
+    if (is_whole) continue;
+    json["low"].push_back(rounded(bucket.low, 6));
+    json["high"].push_back(rounded(bucket.high, 6));
   }
   json["steps"] = page.steps_index(steps);
   return json;
@@ -50,7 +46,7 @@ const char* name_of(Quantity quantity) {
   return quantity == Quantity::kShare ? "share" : "bytes";
 }
 
-Json table_json(const std::string& title, const std::vector<std::vector<std::string>>& rows) {
+Json table_json(const std::string& title, const TableRows& rows) {
   return {{"caption", title + " in numbers"}, {"rows", rows}, {"folded", true}};
 }
 
@@ -66,6 +62,21 @@ std::vector<std::string> table_row(const HeatRow& row, Quantity quantity) {
 
 }  // namespace
 
+bool CurveFigure::is_constant() const {
+  const double value = lines.front().curve->last().value;
+  return std::ranges::all_of(lines, [value](const FigureLine& line) {
+    return line.curve->is_constant() && line.curve->last().value == value;
+  });
+}
+
+void add_line(std::vector<CurveFigure>& figures, const FigureLine& line) {
+  if (line.curve->num_finite() == 0) return;
+  const std::string& key = line.curve->key();
+  auto figure = std::ranges::find(figures, key, &CurveFigure::key);
+  if (figure == figures.end()) figure = figures.insert(figure, {key, metric_info(key)});
+  figure->lines.push_back(line);
+}
+
 std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most) {
   const size_t each = (buckets.size() + most - 1) / most;
   std::vector<Curve::Bucket> result;
@@ -80,35 +91,32 @@ std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buck
 }
 
 void add_curves(Page& page, const CurveFigure& figure, size_t most_points) {
-  std::vector<std::vector<std::string>> rows{
-      {"curve", "values", "first", "lowest", "highest", "last", "not finite"}};
+  const Quantity quantity = figure.info.quantity;
+  TableRows rows{{"curve", "values", "first", "lowest", "highest", "last", "not finite"}};
   Json lines = Json::array();
   for (const FigureLine& line : figure.lines) {
     const Curve& curve = *line.curve;
     lines.push_back(line_json(page, line, most_points));
-    rows.push_back(
-        {line.name, grouped(static_cast<double>(curve.num_finite())),
-         at_step(curve.first(), figure.quantity), at_step(curve.lowest(), figure.quantity),
-         at_step(curve.highest(), figure.quantity), at_step(curve.last(), figure.quantity),
-         grouped(static_cast<double>(curve.num_not_finite()))});
+    rows.push_back({line.name, grouped(static_cast<double>(curve.num_finite())),
+                    at_step(curve.first(), quantity), at_step(curve.lowest(), quantity),
+                    at_step(curve.highest(), quantity), at_step(curve.last(), quantity),
+                    grouped(static_cast<double>(curve.num_not_finite()))});
   }
   page.add({{"curves",
-             {{"title", figure.title},
-              {"quantity", name_of(figure.quantity)},
+             {{"title", figure.info.label},
+              {"quantity", name_of(quantity)},
               {"by_run", figure.is_by_run},
               {"lines", lines}}},
-            {"table", table_json(figure.title, rows)}});
+            {"table", table_json(figure.info.label, rows)}});
 }
 
 void add_heat(Page& page, const HeatFigure& figure) {
-  std::vector<std::vector<std::string>> rows{{"row", "first", "lowest", "highest", "last"}};
+  TableRows rows{{"row", "first", "lowest", "highest", "last"}};
   Json drawn = Json::array();
   for (const HeatRow& row : figure.rows) {
     rows.push_back(table_row(row, figure.quantity));
     Json values = Json::array();
-    for (const double value : row.value) {
-      values.push_back(std::isfinite(value) ? Json(rounded(value, 4)) : Json());
-    }
+    for (const double value : row.value) values.push_back(rounded(value, 4));
     drawn.push_back({{"label", row.label},
                      {"name", row.name},
                      {"begins", page.steps_index(row.begin)},

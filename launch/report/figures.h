@@ -17,13 +17,19 @@ struct FigureLine {
   bool is_evaluation = false;  ///< drawn with points
 };
 
-/// A figure of curves over steps.
+/// A figure of curves over steps: a metric of runs or of layers.
 struct CurveFigure {
-  std::string title;
-  Quantity quantity = Quantity::kPlain;
-  std::vector<FigureLine> lines;
+  std::string key;  ///< of the metric
+  MetricInfo info;
+  std::vector<FigureLine> lines = {};
   bool is_by_run = false;  ///< a line has the colour of its run, if there are several
+
+  /// True if all values of all curves are equal.
+  bool is_constant() const;
 };
+
+/// Adds a curve, if it has finite values, to the figure of its key.
+void add_line(std::vector<CurveFigure>& figures, const FigureLine& line);
 
 /// Adds a figure with its table. A curve of up to `most_points` points is shown as logged; a longer
 /// one as means and ranges of so many neighbours that this takes about as many numbers.

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "launch/report/figures.h"
-#include "launch/report/known_metrics.h"
 #include "launch/report/load_map.h"
 #include "launch/report/sections.h"
+#include "runtime/base/text.h"
 
 namespace shoal {
 namespace {
@@ -76,9 +75,10 @@ std::pair<double, double> range_of(const std::vector<HeatRow>& rows, double floo
 }
 
 /// Heat map of a metric for more layers than there are colours: a row per layer.
-void add_grid(const Report& report, const std::vector<FigureLine>& lines, const MetricInfo& info) {
-  HeatFigure figure{info.label, info.quantity, lines.front().run, {}};
-  for (const FigureLine& line : lines) {
+void add_grid(const Report& report, const CurveFigure& metric) {
+  const MetricInfo& info = metric.info;
+  HeatFigure figure{info.label, info.quantity, metric.lines.front().run, {}};
+  for (const FigureLine& line : metric.lines) {
     HeatRow& row = figure.rows.emplace_back(
         HeatRow{std::to_string(figure.rows.size() + 1), line.name, {}, {}, {}});
     for (const Curve::Bucket& bucket : joined_buckets(line.curve->buckets(), report.most_points)) {
@@ -96,40 +96,14 @@ void add_grid(const Report& report, const std::vector<FigureLine>& lines, const 
 /// Figures of each metric except `left_out`: curves for few layers, a heat map for many.
 void add_numbers(const Report& report, size_t run, const std::vector<LayerRecords>& layers,
                  const std::vector<std::string>& left_out = {}) {
-  std::vector<std::string> keys;
+  std::vector<CurveFigure> metrics;
   for (const LayerRecords& layer : layers) {
     for (const Curve& curve : layer.numbers.curves()) {
       const bool is_wanted = std::ranges::find(left_out, curve.key()) == left_out.end();
-      if (is_wanted && std::ranges::find(keys, curve.key()) == keys.end()) {
-        keys.push_back(curve.key());
-      }
+      if (is_wanted) add_line(metrics, {layer.layer, &curve, run});
     }
   }
-  std::string constants;
-  for (const std::string& key : keys) {
-    const MetricInfo info = metric_info(key);
-    std::vector<FigureLine> lines;
-    for (const LayerRecords& layer : layers) {
-      const Curve* curve = layer.numbers.find(key);
-      if (curve != nullptr && curve->num_finite() > 0) lines.push_back({layer.layer, curve, run});
-    }
-    if (lines.empty()) continue;
-    const double value = lines.front().curve->last().value;
-    const bool are_constant = std::ranges::all_of(lines, [value](const FigureLine& line) {
-      return line.curve->is_constant() && line.curve->last().value == value;
-    });
-    if (are_constant) {
-      constants += fmt::format("{}{} {}", constants.empty() ? "" : "; ", info.label,
-                               value_text(value, info.quantity));
-    } else if (lines.size() <= kMostCurves) {
-      add_curves(report.page, {info.label, info.quantity, lines}, report.most_points);
-    } else {
-      add_grid(report, lines, info);
-    }
-  }
-  if (constants.empty()) return;
-  report.page.add(
-      {{"paragraph", fmt::format("The same in all layers throughout: {}.", constants)}});
+  add_figures(report, metrics, "in all layers throughout");
 }
 
 /// Heat maps of all gates' rates by position in the context, on one scale.
@@ -163,6 +137,23 @@ void add_by_run(const Report& report, std::vector<LayerRecords> RunData::*layers
 }
 
 }  // namespace
+
+void add_figures(const Report& report, const std::vector<CurveFigure>& figures, const char* where) {
+  std::vector<std::string> constants;
+  for (const CurveFigure& figure : figures) {
+    if (!figure.info.is_shown_constant && figure.is_constant()) {
+      const double value = figure.lines.front().curve->last().value;
+      constants.push_back(figure.info.label + " " + value_text(value, figure.info.quantity));
+    } else if (!figure.is_by_run && figure.lines.size() > kMostCurves) {
+      add_grid(report, figure);
+    } else {
+      add_curves(report.page, figure, report.most_points);
+    }
+  }
+  if (constants.empty()) return;
+  report.page.add(
+      {{"paragraph", fmt::format("The same {}: {}.", where, join_words(constants, "; "))}});
+}
 
 void add_expert_layers(const Report& report) {
   add_by_run(report, &RunData::experts, "Routing of each layer", [&](size_t run) {

@@ -12,22 +12,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A name with a value per run; empty where a run has none.
-struct Fact {
-  std::string name;
-  std::vector<std::string> values;
-};
-
 template <class Value>
 std::optional<Value> find_value(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end()) return std::nullopt;
-  if constexpr (std::is_same_v<Value, std::string>) {
-    if (!found->is_string()) return std::nullopt;
-  } else if (!found->is_number()) {
-    return std::nullopt;
-  }
-  return found->template get<Value>();
+  const bool fits = std::is_same_v<Value, std::string> ? found->is_string() : found->is_number();
+  return fits ? std::optional(found->template get<Value>()) : std::nullopt;
 }
 
 bool has_current_summary(const RunData& run) {
@@ -99,16 +89,12 @@ std::string rate_of(const RunData& run) {
   return last_of(run.steps.find("samples_per_second"));
 }
 
+/// Adds a name with a value per run, "" where a run has none, if any has one.
 template <class Value>
-void add_fact(std::vector<Fact>& facts, const std::string& name, const Report& report,
-              const Value& value) {
-  Fact fact{name, {}};
-  bool is_there = false;
-  for (const RunData& run : report.runs) {
-    fact.values.push_back(value(run));
-    is_there = is_there || !fact.values.back().empty();
-  }
-  if (is_there) facts.push_back(std::move(fact));
+void add_fact(TableRows& facts, const std::string& name, const Report& report, const Value& value) {
+  std::vector<std::string> fact{name};
+  for (const RunData& run : report.runs) fact.push_back(value(run));
+  if (std::ranges::count(fact, "") < std::ssize(report.runs)) facts.push_back(std::move(fact));
 }
 
 /// Keys of all evaluation metrics in order, without constant counts.
@@ -125,11 +111,14 @@ std::vector<std::string> scores_of(const Report& report) {
   return keys;
 }
 
-std::vector<Fact> facts_of(const Report& report) {
-  std::vector<Fact> facts;
+TableRows facts_of(const Report& report) {
+  TableRows facts;
   const auto add_key = [&](const char* name, const char* path) {
     add_fact(facts, name, report, [path](const RunData& run) { return recipe_value(run, path); });
   };
+  if (report.is_comparison()) {
+    add_fact(facts, "run", report, [](const RunData& run) { return run.name; });
+  }
   add_fact(facts, "state", report, state_of);
   add_fact(facts, "steps", report, steps_of);
   add_fact(facts, "training loss", report,
@@ -150,15 +139,11 @@ std::vector<Fact> facts_of(const Report& report) {
   return facts;
 }
 
-/// A row for each of several runs.
-CaptionedTable comparison(const std::vector<Fact>& facts, const Report& report) {
-  CaptionedTable table{"Runs", {{"run"}}};
-  for (const RunData& run : report.runs) table.rows.push_back({run.name});
-  for (const Fact& fact : facts) {
-    table.rows[0].push_back(fact.name);
-    for (size_t run = 0; run < fact.values.size(); ++run) {
-      table.rows[run + 1].push_back(fact.values[run]);
-    }
+/// A row for each of several runs, with a column for each fact.
+CaptionedTable comparison(const TableRows& facts) {
+  CaptionedTable table{"Runs", TableRows(facts.front().size())};
+  for (const std::vector<std::string>& fact : facts) {
+    for (size_t i = 0; i < fact.size(); ++i) table.rows[i].push_back(fact[i]);
   }
   return table;
 }
@@ -197,14 +182,12 @@ std::vector<std::string> notes_of_run(const RunData& run) {
 }  // namespace
 
 void add_overview(const Report& report) {
-  const std::vector<Fact> facts = facts_of(report);
+  const TableRows facts = facts_of(report);
   report.page.begin_section("overview", "Overview");
   if (report.is_comparison()) {
-    report.page.add_table(comparison(facts, report));
+    report.page.add_table(comparison(facts));
   } else {
-    Json tiles = Json::array();
-    for (const Fact& fact : facts) tiles.push_back(Json::array({fact.name, fact.values.front()}));
-    report.page.add({{"facts", tiles}});
+    report.page.add({{"facts", facts}});
   }
   std::vector<std::string> notes;
   for (const RunData& run : report.runs) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "launch/report/known_metrics.h"
 #include "launch/report/sections.h"
@@ -15,21 +14,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStarts = "starts";  ///< of env.json
 
+/// Text of a value; of a list, a blank between its items, and repeated ones once, with their count.
 std::string text_of(const Json& json) {
-  return json.is_string() ? json.get<std::string>() : json_text(json);
-}
-
-/// Text of a list, between its items a blank; a repeated item is shown once, with its count.
-std::string list_text(const Json& list) {
+  if (json.is_string()) return json.get<std::string>();
+  if (!json.is_array()) return json_text(json);
   std::vector<std::string> words;
-  for (size_t i = 0, next = 0; i < list.size(); i = next) {
-    while (next < list.size() && list[next] == list[i]) ++next;
-    words.push_back(text_of(list[i]));
+  for (size_t i = 0, next = 0; i < json.size(); i = next) {
+    while (next < json.size() && json[next] == json[i]) ++next;
+    words.push_back(text_of(json[i]));
     if (next > i + 1) words.push_back(fmt::format("({} times)", next - i));
   }
   return join_words(words, " ");
 }
 
+/// Texts of one run, with their names.
 using Texts = std::vector<std::pair<std::string, std::string>>;
 
 void flatten_into(Texts& texts, const Json& json, const std::string& before) {
@@ -39,19 +37,27 @@ void flatten_into(Texts& texts, const Json& json, const std::string& before) {
     if (value.is_object()) {
       flatten_into(texts, value, name + ".");
     } else {
-      texts.emplace_back(name, value.is_array() ? list_text(value) : text_of(value));
+      texts.emplace_back(name, text_of(value));
     }
   }
 }
 
-using Rows = std::vector<std::vector<std::string>>;
-
-std::vector<std::string> run_columns(const char* first, const Report& report) {
-  std::vector<std::string> columns{first};
-  for (const RunData& run : report.runs) {
-    columns.push_back(report.is_comparison() ? run.name : "value");
+/// A row for each name, with a column for each run; "-" where a run has no text of this name.
+TableRows rows_of(const char* head, const Report& report, const std::vector<Texts>& of_run) {
+  TableRows rows{{head}};
+  for (size_t run = 0; run < of_run.size(); ++run) {
+    rows[0].push_back(report.is_comparison() ? report.runs[run].name : "value");
+    for (const Texts::value_type& text : of_run[run]) {
+      auto row = std::find_if(rows.begin() + 1, rows.end(),
+                              [&](const auto& cells) { return cells.front() == text.first; });
+      if (row == rows.end()) {
+        row = rows.emplace(row, 1 + of_run.size(), "-");
+        row->front() = text.first;
+      }
+      (*row)[1 + run] = text.second;
+    }
   }
-  return columns;
+  return rows;
 }
 
 std::vector<Json> starts_of(const RunData& run) {
@@ -64,8 +70,8 @@ std::vector<Json> starts_of(const RunData& run) {
   return starts;
 }
 
-Rows checkpoint_rows(const RunData& run) {
-  Rows rows{{"step", "score, larger is better", "size", "state"}};
+TableRows checkpoint_rows(const RunData& run) {
+  TableRows rows{{"step", "score, larger is better", "size", "state"}};
   for (const CheckpointFacts& checkpoint : run.checkpoints) {
     const std::string step = grouped(static_cast<double>(checkpoint.step));
     if (!checkpoint.damage.empty()) {
@@ -78,14 +84,10 @@ Rows checkpoint_rows(const RunData& run) {
   return rows;
 }
 
-Rows start_rows(const RunData& run) {
-  Rows rows{{"from step", "time", "ranks", "command"}};
+TableRows start_rows(const RunData& run) {
+  TableRows rows{{"from step", "time", "ranks", "command"}};
   for (const Json& start : starts_of(run)) {
-    const auto text = [&](const char* key) {
-      const auto found = start.find(key);
-      if (found == start.end()) return std::string("-");
-      return found->is_array() ? list_text(*found) : text_of(*found);
-    };
+    const auto text = [&](const char* key) { return text_of(start.value(key, Json("-"))); };
     rows.push_back(
         {grouped(start["step"].get<double>()), text("time"), text("world"), text("command")});
   }
@@ -93,38 +95,30 @@ Rows start_rows(const RunData& run) {
 }
 
 /// Adds a table that has more than its head.
-void add_rows(const Report& report, const std::string& caption, const Rows& rows,
+void add_rows(const Report& report, const std::string& caption, const TableRows& rows,
               bool is_folded = false) {
   if (rows.size() > 1) report.page.add_table({caption, rows}, is_folded);
 }
 
 /// Adds the keys whose values differ between runs.
 void add_differences(const Report& report) {
-  std::vector<std::string> paths;
-  std::set<std::string> known;
+  std::vector<Texts> of_run;
   for (const RunData& run : report.runs) {
-    for (const RecipeValue& value : run.recipe) {
-      if (known.insert(value.path).second) paths.push_back(value.path);
-    }
+    Texts& texts = of_run.emplace_back();
+    for (const RecipeValue& value : run.recipe) texts.emplace_back(value.path, value.text);
   }
-  Rows rows{run_columns("key", report)};
-  for (const std::string& path : paths) {
-    std::vector<std::string> cells;
-    for (const RunData& run : report.runs) {
-      const std::string value = recipe_value(run, path);
-      cells.push_back(value.empty() ? "-" : value);
-    }
-    if (std::ranges::count(cells, cells.front()) == std::ssize(cells)) continue;
-    cells.insert(cells.begin(), path);
-    rows.push_back(std::move(cells));
-  }
+  TableRows rows = rows_of("key", report, of_run);
+  const bool has_keys = rows.size() > 1;
+  const auto are_equal = [](const auto& cells) {
+    return std::count(cells.begin() + 1, cells.end(), cells[1]) == std::ssize(cells) - 1;
+  };
+  rows.erase(std::remove_if(rows.begin() + 1, rows.end(), are_equal), rows.end());
   add_rows(report, "Keys whose values differ", rows);
-  if (rows.size() == 1 && !paths.empty())
-    report.page.add({{"paragraph", "The recipes are equal."}});
+  if (rows.size() == 1 && has_keys) report.page.add({{"paragraph", "The recipes are equal."}});
 }
 
 void add_recipe(const Report& report, const RunData& run) {
-  Rows set{{"key", "value", "written in"}}, defaults{{"key", "value"}};
+  TableRows set{{"key", "value", "written in"}}, defaults{{"key", "value"}};
   for (const RecipeValue& value : run.recipe) {
     if (value.origin == "default") {
       defaults.push_back({value.path, value.text});
@@ -139,22 +133,8 @@ void add_recipe(const Report& report, const RunData& run) {
 
 void add_environment(const Report& report) {
   std::vector<Texts> of_run;
-  std::vector<std::string> names;
-  for (const RunData& run : report.runs) {
-    flatten_into(of_run.emplace_back(), run.env, "");
-    for (const auto& [name, text] : of_run.back()) {
-      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-    }
-  }
-  Rows rows{run_columns("", report)};
-  for (const std::string& name : names) {
-    std::vector<std::string>& cells = rows.emplace_back(std::vector{name});
-    for (const Texts& texts : of_run) {
-      const auto found = std::ranges::find(texts, name, &Texts::value_type::first);
-      cells.push_back(found == texts.end() ? "-" : found->second);
-    }
-  }
-  add_rows(report, "Environment", rows);
+  for (const RunData& run : report.runs) flatten_into(of_run.emplace_back(), run.env, "");
+  add_rows(report, "Environment", rows_of("", report, of_run));
 }
 
 }  // namespace

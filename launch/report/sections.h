@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/pages/page.h"
+#include "launch/report/figures.h"
 #include "launch/runs/run_data.h"
 
 namespace shoal {
@@ -37,6 +37,10 @@ void add_records(const Report& report);
 void add_expert_layers(const Report& report);
 void add_gate_layers(const Report& report);
 void add_permutation_layers(const Report& report);
+/// Draws figures: curves, or a heat map of a metric of many layers; then lists constant ones, if
+/// they are not shown as such, in a sentence: "The same `where`: ...".
+void add_figures(const Report& report, const std::vector<CurveFigure>& figures,
+                 const char* where = "throughout");
 /// A section with the norms of layers.jsonl, in fewer points than other figures.
 void add_layer_norms(const Report& report);
 /// Pictures of samples of the last evaluation.

@@ -1,5 +1,3 @@
-#include "launch/maps/expert_maps.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "launch/maps/image_maps.h"
 #include "models/backbone.h"
 #include "tests/support/equality_recipe.h"
 #include "tests/support/run_of_one_step.h"
@@ -123,12 +122,13 @@ TEST_F(ExpertMapsCommand, TellsWhichRegionsChooseWhichUnit) {
 
 TEST_F(ExpertMapsCommand, TellsThemAsATable) {
   EXPECT_EQ(draw(train_probe(), 2, false), ExitCode::kOk);
-  EXPECT_THAT(out_.str(),
-              AllOf(HasSubstr("step 1, patches of 11 validation images"),
-                    ::testing::ContainsRegex("bright +all +100.0% +0\\.[0-9]+ ±0\\.[0-9]+ "),
-                    ::testing::ContainsRegex("\n +1 +0.0% +- +- +- +-"),
-                    HasSubstr("left out: channels, its rows are channels or mixtures"),
-                    HasSubstr("pictures of 2: ")));
+  EXPECT_THAT(
+      out_.str(),
+      AllOf(HasSubstr("step 1, patches of 11 validation images"),
+            ::testing::ContainsRegex("bright +all patches +100.0 % +0\\.[0-9]+ ±0\\.[0-9]+ "),
+            ::testing::ContainsRegex("\n +unit 1 +0.0 % +- +- +- +-"),
+            HasSubstr("left out: channels, its rows are channels or mixtures"),
+            HasSubstr("pictures of 2: ")));
   EXPECT_FALSE(std::filesystem::exists(scratch_.file("maps/image-002.png")));
 }
 

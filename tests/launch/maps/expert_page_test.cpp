@@ -56,7 +56,7 @@ TEST(ExpertPage, ShowsMapsBesideImagesWithALegendAndTheRegions) {
       AllOf(HasSubstr("<h1>Title &amp; more</h1>"), HasSubstr("<h2>a&lt;b&gt;</h2>"),
             HasSubstr("</span>unit 2</th><td>50.0 %"), HasSubstr("</span>no unit</th><td>25.0 %"),
             HasSubstr("</span>unit 1</th><td>0.0 %"), HasSubstr("the first 5 images"),
-            HasSubstr("<td>0.375</td>"), HasSubstr("<td>-</td>"), Not(HasSubstr("<h2>a<b>")),
+            HasSubstr("<td>0.375 ±0.375</td>"), HasSubstr("<td>-</td>"), Not(HasSubstr("<h2>a<b>")),
             HasSubstr(">image 0<"), HasSubstr(">image 1, a frog &amp; more<")));
   EXPECT_THAT(page, HasSubstr("1.000 (+1.67)"));  // 0.375 is the mean, 0.375 the deviation
   for (const char* name : {"image-000.png", "image-001.a<b>.png"}) {
