@@ -17,17 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json describe(const std::string& path, const Manifest& manifest) {
-  return {{"path", path},
-          {"step", manifest.step},
-          {"samples", manifest.samples},
-          {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
-          {"run_id", manifest.run_id},
-          {"tensors", manifest.tensors.size()},
-          {"files", manifest.files.size()},
-          {"bytes", manifest.total_bytes()}};
-}
-
 /// Union of the names in two sorted lists.
 template <typename Item>
 std::set<std::string> all_names(const std::vector<Item>& a, const std::vector<Item>& b) {
@@ -72,6 +61,17 @@ Json find_differences(const CheckpointReader& a, const CheckpointReader& b) {
 
 }  // namespace
 
+Json describe_checkpoint(const std::string& path, const Manifest& manifest) {
+  return {{"path", path},
+          {"step", manifest.step},
+          {"samples", manifest.samples},
+          {"score", or_null<Json>(manifest.score)},
+          {"run_id", manifest.run_id},
+          {"tensors", manifest.tensors.size()},
+          {"files", manifest.files.size()},
+          {"bytes", manifest.total_bytes()}};
+}
+
 ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& out) {
   std::string path = arguments.checkpoint.path;
   try {
@@ -79,7 +79,7 @@ ExitCode checkpoint_verify(const CheckpointArguments& arguments, std::ostream& o
     const CheckpointReader reader(path);
     reader.verify_data();
     const Manifest& manifest = reader.manifest();
-    Json json = describe(path, manifest);
+    Json json = describe_checkpoint(path, manifest);
     if (arguments.json) {
       json["valid"] = true;
       out << json_text(json) << "\n";
@@ -104,7 +104,7 @@ ExitCode checkpoint_list(const CheckpointArguments& arguments, std::ostream& out
   ExitCode code = ExitCode::kOk;
   for (const std::string& path : list_checkpoint_paths(arguments.checkpoint.path)) {
     try {
-      rows.push_back(describe(path, CheckpointReader(path).manifest()));
+      rows.push_back(describe_checkpoint(path, CheckpointReader(path).manifest()));
     } catch (const Error& error) {
       const bool is_given =
           path.size() <= arguments.checkpoint.path.size();  // it holds none to list

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 #include <string>
 
@@ -14,6 +15,9 @@ namespace shoal {
 
 /// Exit code of `ckpt diff` and `inspect --diff` if two checkpoints differ.
 constexpr ExitCode kDiffers{1};
+
+/// JSON with step, score, run and size of the checkpoint in the folder `path`.
+nlohmann::ordered_json describe_checkpoint(const std::string& path, const Manifest& manifest);
 
 /// Arguments of the `shoal ckpt` subcommands.
 struct CheckpointArguments {

@@ -23,26 +23,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json overview(const std::string& path, const Manifest& manifest) {
-  Json values = Json::object();
-  for (const ManifestValue& value : manifest.values) {
-    values[value.name] = std::visit([](const auto& held) { return Json(held); }, value.value);
-  }
   uint64_t numbers = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
     numbers += tensor.bytes / dtype_bytes(tensor.dtype);
   }
-  return Json{{"path", path},
-              {"step", manifest.step},
-              {"samples", manifest.samples},
-              {"score", manifest.score.has_value() ? Json(*manifest.score) : Json(nullptr)},
-              {"run_id", manifest.run_id},
-              {"parent", manifest.parent},
-              {"written_by", manifest.written_by},
-              {"tensors", manifest.tensors.size()},
-              {"numbers", numbers},
-              {"files", manifest.files.size()},
-              {"bytes", manifest.total_bytes()},
-              {"values", values}};
+  Json json = describe_checkpoint(path, manifest);
+  json["numbers"] = numbers;
+  json["parent"] = manifest.parent;
+  json["written_by"] = manifest.written_by;
+  Json& values = json["values"] = Json::object();
+  for (const ManifestValue& value : manifest.values) {
+    values[value.name] = std::visit([](const auto& held) { return Json(held); }, value.value);
+  }
+  return json;
 }
 
 void print_overview(const Json& json, std::ostream& out) {

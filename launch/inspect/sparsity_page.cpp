@@ -41,10 +41,8 @@ std::string percent(double share) { return fmt::format("{:.2f} %", 100 * share);
 
 /// A table of moments: `columns`, then those of number_cells.
 CaptionedTable moments_table(const std::string& caption, std::vector<std::string> columns) {
-  for (const char* column : {"weights", "density", "changed", "empty rows", "fan-out",
-                             "permutation", "distance", "penalty"}) {
-    columns.emplace_back(column);
-  }
+  columns.insert(columns.end(), {"weights", "density", "changed", "empty rows", "fan-out",
+                                 "permutation", "distance", "penalty"});
   return {caption, {columns}};
 }
 

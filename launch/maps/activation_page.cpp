@@ -11,15 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Picture of a map in which the weight `most` is brightest.
-Picture embedded_picture(const ActivationMap& map, const LayerMaps& layer, double most) {
-  Picture picture{layer.columns, layer.rows, {}};
-  for (const double weight : map.weight) {
-    picture.pixels.push_back(viridis(most > 0 ? weight / most : 0.0));
-  }
-  return picture;
-}
-
 constexpr const char* kActivationText =
     "Which tokens the slots of memory units and of expert units are made of: the mean over units "
     "and slots of their dispatch weights, in times an even share of the tokens. Left the image, "
@@ -59,9 +50,9 @@ class MapWriter {
       for (const auto& [kind, name] :
            {std::pair{&layer.memory, "memory"}, {&layer.experts, "experts"}}) {
         if (!(*kind)[image]) continue;
-        images.push_back(page_image(files_, folder_,
-                                    fmt::format("{}.{}.{}.png", name_of(image), layer.layer, name),
-                                    embedded_picture(*(*kind)[image], layer, most)));
+        images.push_back(page_image(
+            files_, folder_, fmt::format("{}.{}.{}.png", name_of(image), layer.layer, name),
+            viridis_picture(layer.columns, layer.rows, (*kind)[image]->weight, most)));
       }
       for (Json& one : images) one["width"] = kMapSide;
       pictures.push_back({{"images", images}, {"caption", shown}});
