@@ -72,9 +72,10 @@ bool CurveFigure::is_constant() const {
 void add_line(std::vector<CurveFigure>& figures, const FigureLine& line) {
   if (line.curve->num_finite() == 0) return;
   const std::string& key = line.curve->key();
-  auto figure = std::ranges::find(figures, key, &CurveFigure::key);
-  if (figure == figures.end()) figure = figures.insert(figure, {key, metric_info(key)});
-  figure->lines.push_back(line);
+  if (std::ranges::find(figures, key, &CurveFigure::key) == figures.end()) {
+    figures.push_back({key, metric_info(key)});
+  }
+  std::ranges::find(figures, key, &CurveFigure::key)->lines.push_back(line);
 }
 
 std::vector<Curve::Bucket> joined_buckets(const std::vector<Curve::Bucket>& buckets, size_t most) {
