@@ -99,11 +99,10 @@ void add_permutation(Page& page, const SparseLayerHistory& layer) {
   const Curve::Point& hard = soft->lowest();  // the first of its lowest values
   const std::string state = hard.value == 0 ? fmt::format("hard from step {} on", hard.step)
                                             : "soft at the last logged step";
-  add_curves(page,
-             {.key = "",
-              .info = {fmt::format("Permutation of {}, {}", layer.layer, state)},
-              .lines = {{"distance", distance}, {"penalty", penalty}}},
-             Curve::kMostBuckets);
+  CurveFigure figure;
+  figure.info.label = fmt::format("Permutation of {}, {}", layer.layer, state);
+  figure.lines = {{"distance", distance}, {"penalty", penalty}};
+  add_curves(page, figure, Curve::kMostBuckets);
 }
 
 std::string notes_of(const SparseLayerHistory& layer) {
