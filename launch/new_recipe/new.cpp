@@ -179,7 +179,7 @@ RecipePlan plan_recipe(const NewArguments& arguments) {
                   "leave out --path, or name another source by --data");
     }
     if (!std::filesystem::is_directory(arguments.path)) {
-      throw Error(ExitCode::kUsage, fmt::format("--path: '{}' is no folder", arguments.path),
+      throw Error(ExitCode::kUsage, fmt::format("--path: no such folder: '{}'", arguments.path),
                   "correct the path, or name the source of data that are elsewhere by --data");
     }
     throw Error(ExitCode::kUsage,

@@ -63,7 +63,6 @@ class LineReader {
     for (std::string text;
          !failure_ && answers.size() < kMostLines && std::getline(*file_, text);) {
       ++number_;
-      if (text.find_first_not_of(" \t\r") == text.npos) continue;
       try {
         add(Json::parse(text, nullptr, /*allow_exceptions=*/false), windows);
       } catch (const Error& error) {

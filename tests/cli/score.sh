@@ -112,10 +112,6 @@ forced 'load: one, unit: 0' >of_start.jsonl
 same replayed.jsonl of_step.jsonl
 (same replayed.jsonl of_start.jsonl) 2>messages.txt && fail "the units do not matter"
 
-# Blank lines are passed over.
-score run - < <(sed G questions.jsonl) >spaced.jsonl || fail "$(cat messages.txt)"
-same answers.jsonl spaced.jsonl
-
 # Greedy is what `generate` writes.
 text=$("$program" generate run --prompt 'the cat' --tokens 4 --temperature 0 --json |
   python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["tokens"]))')
