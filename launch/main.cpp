@@ -109,13 +109,13 @@ std::string rank_hint(const CLI::App& command, const TypedOption& option) {
 }
 
 /// The letters and digits of an option's name: `topk` of `--top-k` and of `--top_k`.
-std::string letters_of(std::string name) {
+std::string letters_and_digits_of(std::string name) {
   std::erase_if(name, [](unsigned char c) { return std::isalnum(c) == 0; });
   return name;
 }
 
-/// Suggests what the first unknown option may have meant: an option of these letters, a recipe key,
-/// or the nearest option.
+/// Suggests what the first unknown option may have meant: an option with the same letters and
+/// digits, a recipe key, or the nearest option.
 std::string option_hint(const CLI::App& command, const Words& words) {
   std::vector<std::string> options;
   for (const CLI::Option* option : command.get_options()) {
@@ -126,7 +126,8 @@ std::string option_hint(const CLI::App& command, const Words& words) {
     const TypedOption option = typed_option(word, words);
     const std::string ranks = rank_hint(command, option);
     if (!ranks.empty()) return ranks;
-    const auto own = std::ranges::find(options, letters_of(option.name), letters_of);
+    const auto own =
+        std::ranges::find(options, letters_and_digits_of(option.name), letters_and_digits_of);
     if (own != options.end()) return "; did you mean '" + *own + "'?";
     const std::string meant = takes_keys(command) ? override_of(option) : "";
     return meant.empty() ? did_you_mean(word.substr(0, word.find('=')), options)

@@ -198,7 +198,7 @@ void check_data_rules(const LoadedRecipe& loaded, const DataSource& source,
   apply([&] { check_stride(loaded.options, source); }, problems);
 }
 
-/// What tasks that mix or compare the samples of a step need of section `train`.
+/// Adds problems of `train` with a task that mixes or compares the samples of a step.
 void check_samples_of_step(const Recipe& recipe, const Task& task, Problems& problems) {
   if (task.mixes_samples() && recipe.train.group == 1) {
     problems.add("task.mix",

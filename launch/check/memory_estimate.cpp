@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <numeric>
+#include <set>
 #include <system_error>
 
 #include "launch/machine/machine_facts.h"
@@ -120,13 +121,15 @@ int64_t exchange_bytes(const CheckedRecipe& checked, int64_t samples) {
 /// Bytes of the files of text, which are mapped and end up in memory whole.
 int64_t mapped_bytes(const DataSource& source) {
   if (source.shape().sequence == 0) return 0;
-  int64_t bytes = 0;
+  std::set<std::string> files;
   for (const Split split : {Split::kTrain, Split::kValid}) {
-    for (const std::string& file : source.files(split)) {
-      std::error_code failed;
-      const auto size = std::filesystem::file_size(file, failed);
-      if (!failed) bytes += static_cast<int64_t>(size);
-    }
+    for (const std::string& file : source.files(split)) files.insert(file);
+  }
+  int64_t bytes = 0;
+  for (const std::string& file : files) {
+    std::error_code failed;
+    const auto size = std::filesystem::file_size(file, failed);
+    if (!failed) bytes += static_cast<int64_t>(size);
   }
   return bytes;
 }

@@ -81,9 +81,10 @@ ExitCode split(const SplitArguments& arguments, std::ostream& out) try {
     }
   }
   if (num_classes < 2) {
-    throw DataError(fmt::format("{}: holds {}, and each class is a folder of files",
-                                folder.string(), counted(num_classes, "folder")),
-                    "name the folder that holds a folder of images for each class");
+    throw DataError(
+        fmt::format("{}: holds {}, expected a folder of files for each of at least two classes",
+                    folder.string(), counted(num_classes, "folder")),
+        "name the folder that holds a folder of images for each class");
   }
   made.commit();
   out << fmt::format(

@@ -58,8 +58,8 @@ TokenizeOptions read_options(const TokenizeArguments& arguments) {
   return options;
 }
 
-/// Throws if the output would replace an input, or a file that is not a cache; then if an input is
-/// a token cache, which has no text to encode.
+/// Throws if the output would replace an input, or a file that is not a cache, and if an input is a
+/// token cache, which has no text to encode.
 void check_paths(const std::string& out, const std::vector<std::string>& files) {
   if (!out.ends_with(kTokenFileEnding)) {
     throw Error(ExitCode::kUsage, "--out: '" + out + "' does not end in .bin",

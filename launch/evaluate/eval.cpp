@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -22,7 +21,6 @@
 #include "moe/moe_layer.h"
 #include "runtime/base/json_text.h"
 #include "runtime/base/text.h"
-#include "runtime/data/class_options.h"
 
 namespace shoal {
 namespace {
@@ -108,14 +106,6 @@ std::pair<OpenSplit, std::vector<OpenSet>> open_eval_data(const OpenedCheckpoint
   const bool is_imported = opened.manifest.written_by.contains(kImportedAs);
   if (is_imported && join_words(source->files(Split::kValid)).starts_with("FOLDER/")) {
     throw ConfigError("data.path: imported weights have no data; give data.source and data.path");
-  }
-  Recipe stored = stored_recipe(opened.manifest, opened.path);
-  const ClassOptions* own = class_options_of(stored.data.source);
-  const std::vector<std::string> names = source->class_names();
-  if (own != nullptr && names != own->class_names &&
-      std::ranges::is_permutation(names, own->class_names)) {
-    throw ConfigError(
-        "data.class_names: the checkpoint numbers these classes in another order; leave it out");
   }
   check_stride(recipe, *source);
   OpenSplit data = open_valid(recipe, source, choose_workers(launch));

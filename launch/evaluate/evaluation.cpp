@@ -211,8 +211,11 @@ std::string to_text(const Metric& metric) {
 
 void add_metrics(const std::vector<Metric>& metrics, nlohmann::ordered_json& json) {
   for (const Metric& metric : metrics) {
-    json[metric.name] = metric.value;
-    if (metric.kind == Metric::Kind::kCount) json[metric.name] = std::llround(metric.value);
+    if (metric.kind == Metric::Kind::kCount) {
+      json[metric.name] = std::llround(metric.value);
+    } else {
+      json[metric.name] = metric.value;
+    }
   }
 }
 

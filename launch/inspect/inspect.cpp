@@ -10,6 +10,7 @@
 #include "launch/inspect/tensor_summary.h"
 #include "launch/maps/activation_maps.h"
 #include "launch/maps/gate_maps.h"
+#include "launch/maps/image_maps.h"
 #include "launch/report/load_map.h"
 #include "launch/runs/expert_records.h"
 #include "parallel/checkpoint/checkpoint_reader.h"
@@ -31,9 +32,10 @@ Json overview(const std::string& path, const Manifest& manifest) {
   json["numbers"] = numbers;
   json["parent"] = manifest.parent;
   json["written_by"] = manifest.written_by;
-  Json& values = json["values"] = Json::object();
+  json["values"] = Json::object();
   for (const ManifestValue& value : manifest.values) {
-    values[value.name] = std::visit([](const auto& held) { return Json(held); }, value.value);
+    json["values"][value.name] =
+        std::visit([](const auto& held) { return Json(held); }, value.value);
   }
   return json;
 }

@@ -38,7 +38,7 @@ constexpr const char* kExpertText =
     "unit's patches of brightness, contrast (standard deviation within the patch), edges (mean "
     "gradient per pixel), all of the mean of the channels in [0, 1], and of the vertical position "
     "(0 = top, 1 = bottom); in brackets how far that is from the mean of all patches, in standard "
-    "deviations of all patches, which that row has behind ±.";
+    "deviations over all patches; the row of all patches shows these after ±.";
 
 constexpr int64_t kImageSide = 144;
 

@@ -45,8 +45,9 @@ struct ImageMapsArguments {
 ExitCode draw_expert_maps(const ImageMapsArguments& arguments, const Environment& environment,
                           std::ostream& out);
 
-/// A checkpoint's model of images, which these two functions run in one process. The caller loads
-/// its weights (load_model). Not copyable or movable, since `model` points into `checkpoint`.
+/// A checkpoint's model of images, which draw_expert_maps and draw_activation_maps run in one
+/// process. The caller loads its weights (load_model). Not copyable or movable, since `model`
+/// points into `checkpoint`.
 struct ImageModel {
   OpenedCheckpoint checkpoint;
   BuiltModel model;

@@ -29,7 +29,7 @@ struct RegionTable {
   };
   int64_t patches = 0;
   RegionFeatures mean{}, deviation{};  ///< over all patches
-  std::vector<Unit> units;             ///< then patches not routed, if there are some
+  std::vector<Unit> units;  ///< by id; a last one of patches not routed, if there are some
 
   /// Share of the patches that are routed to a unit; 0 without patches.
   double share(const Unit& unit) const;

@@ -101,8 +101,9 @@ function ticks([low, high], count) {
 // Elements
 
 function element(name, attributes = {}, ...children) {
-  const kind = ["svg", "path", "circle"].includes(name) ? "2000/svg" : "1999/xhtml";
-  const made = document.createElementNS(`http://www.w3.org/${kind}`, name);
+  const isDrawing = ["svg", "path", "circle"].includes(name);
+  const space = isDrawing ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const made = document.createElementNS(space, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;

@@ -13,7 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The value with as many digits as a picture shows. JSON has null for one that is not finite.
+/// The value with as many digits as a picture shows. One that is not finite stays so, and becomes
+/// null in JSON.
 double rounded(double value, int digits) {
   return std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }

@@ -89,7 +89,8 @@ std::string rate_of(const RunData& run) {
   return last_of(run.steps.find("samples_per_second"));
 }
 
-/// Adds a name with a value per run, "" where a run has none, if any has one.
+/// Adds a row: the name, then the value of each run, "" where it has none. Adds nothing if no run
+/// has one.
 template <class Value>
 void add_fact(TableRows& facts, const std::string& name, const Report& report, const Value& value) {
   std::vector<std::string> fact{name};

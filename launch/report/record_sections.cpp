@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kStarts = "starts";  ///< of env.json
 
-/// Text of a value; of a list, a blank between its items, and repeated ones once, with their count.
+/// The text of a value. Items of a list are separated by blanks; equal neighbours are written once,
+/// with their count.
 std::string text_of(const Json& json) {
   if (json.is_string()) return json.get<std::string>();
   if (!json.is_array()) return json_text(json);

@@ -37,10 +37,6 @@ void add_records(const Report& report);
 void add_expert_layers(const Report& report);
 void add_gate_layers(const Report& report);
 void add_permutation_layers(const Report& report);
-/// Draws figures: curves, or a heat map of a metric of many layers; then lists constant ones, if
-/// they are not shown as such, in a sentence: "The same `where`: ...".
-void add_figures(const Report& report, const std::vector<CurveFigure>& figures,
-                 const char* where = "throughout");
 /// A section with the norms of layers.jsonl, in fewer points than other figures.
 void add_layer_norms(const Report& report);
 /// Pictures of samples of the last evaluation.
@@ -56,5 +52,11 @@ std::vector<double> resumed_steps(const RunData& run);
 
 /// Text of a key in the run's recipe; "" without it.
 std::string recipe_value(const RunData& run, const std::string& path);
+
+/// Adds a figure of each metric to the section: curves, or a heat map if more layers have it than
+/// there are colours. Constant metrics, except those with is_shown_constant, are listed in one
+/// sentence instead: "The same `where`: ...".
+void add_figures(const Report& report, const std::vector<CurveFigure>& figures,
+                 const char* where = "throughout");
 
 }  // namespace shoal

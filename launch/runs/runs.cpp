@@ -72,8 +72,9 @@ void read_records(const std::string& attempt, int64_t changed, Json& run) {
   run["total_steps"] = value_at(start, "total_steps");
   run["metric"] = value_at(start, "score");
   run["ranks"] = value_at(env, "world");
-  if (has_start) {
-    for (const Json& one : starts) run["folders"].push_back(value_at(one, "folder"));
+  for (const Json& one : starts) {
+    const Json folder = one.is_object() ? value_at(one, "folder") : Json();
+    if (folder.is_string()) run["folders"].push_back(folder);
   }
   read_end_of_metrics(path + "/metrics.jsonl" + attempt, run);
   const Json steps = value_at(summary, "steps"), exit_code = value_at(summary, "exit_code");
@@ -271,13 +272,12 @@ std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
   for (const Json& run : runs) {
     const std::string weights = first_weights_of(cell(run, "path") + "/resolved.yaml");
     std::vector<fs::path> started_in{""};
-    for (const Json& start : run["folders"]) {
-      if (start.is_string()) started_in.emplace_back(start);
-    }
+    for (const Json& start : run["folders"]) started_in.emplace_back(start.get<std::string>());
     for (const fs::path& start : started_in) {
-      if (weights.empty()) continue;
-      const std::string from = fs::weakly_canonical(start / weights).string() + "/";
-      if (from.starts_with(folder)) return cell(run, "name");
+      std::error_code failed;  // a folder that cannot be entered leads to no run
+      const fs::path from = fs::weakly_canonical(start / weights, failed);
+      const bool is_in_run = !weights.empty() && (from.string() + "/").starts_with(folder);
+      if (is_in_run) return cell(run, "name");
     }
   }
   return "";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -19,6 +20,7 @@
 #include "parallel/checkpoint/checkpoint_load.h"
 #include "parallel/comm/on_rank_zero.h"
 #include "runtime/base/text.h"
+#include "runtime/data/class_options.h"
 #include "runtime/files/data_file.h"
 #include "sparse/sparse_model.h"
 
@@ -91,6 +93,16 @@ auto read_checkpoint(const std::string& path, const Read& read) try {
   throw naming_older(error, path);
 }
 
+/// Refuses the classes of the checkpoint's head in another order than the head has them.
+void require_own_classes(Choice<DataSource>& own, Choice<DataSource>& given) {
+  const ClassOptions *trained = class_options_of(own), *now = class_options_of(given);
+  if (trained == nullptr || now == nullptr || trained->class_names == now->class_names) return;
+  if (!std::ranges::is_permutation(trained->class_names, now->class_names)) return;
+  throw ConfigError(
+      "data.class_names: the model was trained with these classes in another order; leave "
+      "data.class_names out");
+}
+
 /// All but the grid. Collective.
 OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& environment,
                              Communicator& guard) {
@@ -111,6 +123,7 @@ OpenedCheckpoint open_recipe(const CheckpointChoice& choice, const Environment& 
     if (guard.rank() == 0) std::cerr << "note: " << line << "\n";
   }
   opened.recipe = std::move(changed.loaded.options);
+  require_own_classes(own.data.source, opened.recipe.data.source);
   if (guard.rank() == 0 && opened.recipe.data.source.name() != own.data.source.name()) {
     std::cerr << fmt::format("note: data.source={} keeps of the checkpoint's data: {}\n",
                              opened.recipe.data.source.name(),

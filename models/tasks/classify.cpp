@@ -32,9 +32,9 @@ Classify::Classify(const Options& options, const Context& context, const Kind& k
     : options_(options) {
   if (context.data.classes == 0) {
     throw ConfigError(fmt::format(
-        "task.name: {} needs labels, data.source {} gives {}; data.classes=N numbers the classes "
-        "of samples that have labels without names",
-        kind.name, context.data.source, context.data.text()));
+        "task.name: {} needs labels, data.source {} gives {}{}", kind.name, context.data.source,
+        context.data.text(),
+        context.data.image ? "; set data.classes=N if there are labels without class names" : ""));
   }
   const bool reads_last = options.pool == TokenPool::kLast;
   if (reads_last && context.data.sequence == 0) {

@@ -12,7 +12,7 @@ std::string json_text(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The value as JSON, null without one.
+/// The value as JSON; null if there is none.
 template <typename Json, typename Value>
 Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();

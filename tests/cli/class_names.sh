@@ -88,7 +88,8 @@ shows 'in another order than data.class_names'
 grep -qF "class_names: $order" run/resolved.yaml || fail "$(cat run/resolved.yaml)"
 
 expect 10 answered eval run 'data.class_names=[blue, green, red, yellow]'
-shows 'data.class_names: the checkpoint numbers these classes in another order; leave it out'
+shows 'data.class_names: the model was trained with these classes in another order; leave data.class_names out'
+expect 10 answered predict run folder/val/red 'data.class_names=[blue, green, red, yellow]'
 
 # A set is evaluated only, so that it needs no training images.
 mkdir only && cp -r folder/val only/val

@@ -80,7 +80,7 @@ expect 13 answered data split photos/cat --valid 10% --out none
 shows 'holds 0 folders'
 mkdir -p half/train && cp -r photos/* half/train
 expect 13 answered data split half --valid 10% --out none
-shows 'half: holds 1 folder, and each class is a folder of files; name the folder that holds a folder of images'
+shows 'half: holds 1 folder, expected a folder of files for each of at least two classes; name the folder'
 expect 2 answered data split nowhere --valid 10% --out none
 expect 2 answered data split photos_split --valid 10% --out none
 shows 'photos_split: is already split into train/ and val/'

@@ -284,7 +284,7 @@ std::map<std::string, double> square_sums_of_layers(const Tensors& tensors) {
 
 const std::string kDecayingAdamW = "optimizer={name: adamw, lr: 1e-2, weight_decay: 0.1}";
 
-/// Dense and sparse, clipped and not, in parts of the batch, and with frozen parameters.
+/// Dense and sparse, clipped and not, with gradient accumulation, and with frozen parameters.
 std::vector<std::vector<std::string>> trainings_with_norms() {
   return {{kDecayingAdamW},
           {kDecayingAdamW, testing::kClip},
