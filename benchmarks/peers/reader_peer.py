@@ -14,6 +14,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import re
 import shutil
 import struct
@@ -244,11 +245,18 @@ def check_transform(tests):
 
 def check_predict(tests):
     """By the probabilities that `shoal predict` prints: photographs for a model of a source that crops, and for
-    one of small drawn images."""
-    tests.train("small", IMAGES, VIT, CLASSIFY, {}, "train.precision=float64")
-    tests.run("export", "runs/small", "--to", "safetensors", "small_out")
+    those of small images that are used as they are or, of CIFAR, resized and cropped."""
+    (tests.scratch / "cifar").mkdir()
+    for name in ("train.bin", "valid.bin"):
+        records = b"".join(bytes([label]) + random.Random(label).randbytes(3072) for label in range(10))
+        (tests.scratch / "cifar" / name).write_bytes(records)
+    cifar = {"source": "cifar", "path": "cifar", "train": {"files": ["train.bin"]}, "valid": {"files": ["valid.bin"]}}
+    resized = {**cifar, "valid": {**cifar["valid"], "crop": {"name": "center", "resize": 40}}}
+    for name, data in (("small", IMAGES), ("cifar", cifar), ("cifar_resized", resized)):
+        tests.train(name, data, VIT, CLASSIFY, {}, "train.precision=float64")
+        tests.run("export", f"runs/{name}", "--to", "safetensors", f"{name}_out")
     images = photographs(tests.scratch / "photographs" / "val")
-    for name in ("transform_37", "small"):
+    for name in ("transform_37", "small", "cifar", "cifar_resized"):
         lines = tests.run("predict", f"runs/{name}", "photographs/val", "--json", "--top-k", 2).splitlines()
         model = shoal.load(tests.scratch / f"{name}_out")
         transform, difference = shoal.transform(model), 0.0
