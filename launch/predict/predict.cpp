@@ -243,8 +243,8 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
   });
   if (world.rank() == 0 && images && !images->valid_crop) {
     std::cerr << fmt::format(
-        "note: images of another size than {0} x {0} are resized to it, the "
-        "shorter side first, and their centres are taken\n",
+        "note: images that are not {0} x {0} are resized, the shorter side to {0}, and "
+        "center-cropped\n",
         images->shape.height);
   }
   load_model(opened, model);

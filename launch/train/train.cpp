@@ -218,7 +218,7 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   auto steps = resumed_duration(recipe, *grid.world, job.arguments.override_fixed);
   std::string origin = ", as when the run began";
   if (!steps) {
-    tell(fmt::format("train.duration {}: timed by a trial, which is undone", clock));
+    tell(fmt::format("train.duration {}: estimated by a short trial, which is undone", clock));
     Session trial(recipe, build(), data.train, grid);
     load_initial_weights(trial, recipe);
     choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
@@ -231,7 +231,7 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
     if (steps->count == 0)
       throw ConfigError(fmt::format("train.duration: {} is too short{}", clock, origin),
                         ExitCode::kTopology);
-    origin += ", this machine's speed now; at another speed they take another time";
+    origin += ", this machine's speed now; the actual time depends on its load";
   }
   tell(fmt::format("train.duration {}: {}{}", clock, counted(steps->count, "step"), origin));
   recipe.train.duration = *steps;

@@ -27,7 +27,7 @@ expect 12 ranks 2 train "$tiny" run.root=. "${stateful[@]}" run.name=clock train
 grep -q "it trains for ${steps}step, timed for 10s" output || fail "the steps are not named: $(cat output)"
 grep -q "resume it with train.duration=${steps}step" output || fail "no next step: $(cat output)"
 train 10 run.name=clock train.duration=10s
-! grep -q 'timed by a trial' output || fail "a folder that exists is refused after a trial only"
+! grep -q 'estimated by a short trial' output || fail "a folder that exists is refused after a trial only"
 
 # Resumed by its resolved.yaml it keeps the time.
 cp clock/resolved.yaml by_steps.yaml
