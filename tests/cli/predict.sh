@@ -192,7 +192,7 @@ expect 0 "$program" train recipe.yaml run.on_existing=overwrite train.duration=1
 expect 0 "$program" train "$tiny" run.root=. run.name=shapes train.duration=1step \
   parallel.expert_ranks=1
 ranks 2 predict shapes val/red --json >shapes.jsonl 2>messages.txt || fail "$(cat messages.txt)"
-[ "$(grep -c 'note: images of another size than 16 x 16' messages.txt)" = 1 ] || fail "$(cat messages.txt)"
+[ "$(grep -c 'note: images that are not 16 x 16 are resized' messages.txt)" = 1 ] || fail "$(cat messages.txt)"
 [ "$(wc -l <shapes.jsonl)" = 9 ] || fail "$(cat shapes.jsonl)"
 
 # A denoiser restores images.
