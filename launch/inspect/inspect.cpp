@@ -35,7 +35,7 @@ Json overview(const std::string& path, const Manifest& manifest) {
   json["values"] = Json::object();
   for (const ManifestValue& value : manifest.values) {
     json["values"][value.name] =
-        std::visit([](const auto& held) { return Json(held); }, value.value);
+        std::visit([](const auto& stored) { return Json(stored); }, value.value);
   }
   return json;
 }

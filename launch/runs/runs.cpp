@@ -274,8 +274,9 @@ std::string heir_of(const std::string& path, const std::vector<Json>& runs) {
     std::vector<fs::path> started_in{""};
     for (const Json& start : run["folders"]) started_in.emplace_back(start.get<std::string>());
     for (const fs::path& start : started_in) {
-      std::error_code failed;  // a folder that cannot be entered leads to no run
-      const fs::path from = fs::weakly_canonical(start / weights, failed);
+      std::error_code failed;  // the start's folder may be closed to this user
+      fs::path from = fs::weakly_canonical(start / weights, failed);
+      if (failed) from = (start / weights).lexically_normal();
       const bool is_in_run = !weights.empty() && (from.string() + "/").starts_with(folder);
       if (is_in_run) return cell(run, "name");
     }
