@@ -115,7 +115,7 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   }
   print_sparse(recipe, counts.sparse, out);
   out << fmt::format("ranks       {} = {} x {}\n", world,
-                     counted(*recipe.parallel.expert_ranks, "expert rank"),
+                     counted(*recipe.parallel.expert_ranks, "expert-parallel rank"),
                      counted(world / *recipe.parallel.expert_ranks, "replica"));
   out << fmt::format("step        {} in {} of {} of {}\n", counted(train.batch, "sample"),
                      counted(train.accumulate, "micro-step"),

@@ -37,15 +37,19 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
 }
 
 [[noreturn]] void refuse_name(const std::string& name, const std::vector<config::KeyInfo>& all) {
-  std::vector<std::string> paths;
+  std::vector<std::string> known, containing;
   for (const config::KeyInfo& key : all) {
     for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
          dot = key.path.find('.', dot + 1)) {
-      paths.push_back(key.path.substr(0, dot));
+      known.push_back(key.path.substr(0, dot));
     }
-    paths.push_back(key.path);
+    known.insert(known.end(), {key.path, key.path.substr(key.path.rfind('.') + 1)});
+    const bool contains = name.size() > 2 && known.back().find(name) != std::string::npos;
+    if (contains && !std::ranges::count(containing, key.path)) containing.push_back(key.path);
   }
-  const std::string guess = did_you_mean(name, paths);
+  const std::string guess = containing.empty()
+                                ? did_you_mean(name, known)
+                                : "; it is part of the names of " + join_words(containing);
   throw Error(ExitCode::kUsage, "unknown key '" + name + "'" + guess,
               guess.empty() ? "see shoal keys" : "");
 }

@@ -246,12 +246,12 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
   const std::string steps =
       session.is_finished()
           ? fmt::format("no step is left at step {}, as {}", session.steps_done(), end)
-          : fmt::format("steps {} to {} of {}", session.steps_done(), session.total_steps(),
+          : fmt::format("steps {} to {}, {} each", session.steps_done() + 1, session.total_steps(),
                         counted(recipe.train.batch, "sample"));
-  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}, into {}",
+  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}; writes to {}",
                      recipe.model.backbone.name(), count_elements(session.parameters()),
                      counted(grid.world->size(), "rank"),
-                     counted(grid.expert->size(), "expert rank"),
+                     counted(grid.expert->size(), "expert-parallel rank"),
                      counted(grid.replica->size(), "replica"),
                      counted(at::get_num_threads(), "thread"), steps, folder.path);
 }

@@ -22,7 +22,7 @@ expect 0 ranks 2 train "$tiny" run.root=. run.name=fixed train.duration=2step
 expect 0 ranks 2 "${auto[@]}" run.name=two train.duration=2step
 [ "$(digest two)" = "$(digest fixed)" ] || fail "auto trains something else"
 expect 0 "$program" check "$tiny" --world 4 parallel.expert_ranks=auto
-grep -q '^ranks  *4 = 4 expert ranks x 1 replica$' output || fail "$(cat output)"
+grep -q '^ranks  *4 = 4 expert-parallel ranks x 1 replica$' output || fail "$(cat output)"
 
 # Ranks that were started with different recipes are told who has which.
 expect 14 mpirun --allow-run-as-root --oversubscribe -np 1 "$program" train "$tiny" run.root=. : \

@@ -73,7 +73,7 @@ as_user offline '
   shoal recipes quickstart
   time shoal-run -n 2 train quickstart >train.txt 2>&1 || { cat train.txt; exit 1; }
   cat train.txt
-  grep -q "2 ranks = 2 expert ranks x 1 replica" train.txt
+  grep -q "2 ranks = 2 expert-parallel ranks x 1 replica" train.txt
   shoal eval runs/quickstart
   shoal export runs/quickstart --to safetensors out
   python /tmp/read_export.py runs/quickstart out/model.safetensors train.txt

@@ -83,6 +83,12 @@ TEST(Keys, AreFoundByWhatOtherProgramsCallThem) {
   EXPECT_THAT(printed_keys({.name = "lr"}), Not(HasSubstr("unknown key")));
 }
 
+TEST(Keys, AreFoundByAWordOfTheirNamesOrNearThem) {
+  EXPECT_THAT(refused_keys({.name = "log"}),
+              AllOf(HasSubstr("run.log_layers"), HasSubstr("train.log_every")));
+  EXPECT_THAT(refused_keys({.name = "wramup"}), HasSubstr("did you mean 'warmup'?"));
+}
+
 TEST(Keys, OfLossesAreOneGroupForAllModels) {
   EXPECT_EQ(occurrences(printed_keys({.name = "losses"}), "balance loss; required"), 1);
 }
