@@ -110,7 +110,7 @@ void print_text(const CheckedRecipe& checked, int64_t world,
   }
   if (counts.work) {
     out << fmt::format(
-        "            {:.4g} M multiply-adds per sample, {:.4g} GFLOP to train on it\n",
+        "            {:.4g} M multiply-adds per sample, {:.4g} GFLOP per sample in training\n",
         counts.work->multiply_adds / 1e6, counts.work->training_flops / 1e9);
   }
   print_sparse(recipe, counts.sparse, out);
