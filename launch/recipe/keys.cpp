@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,7 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
     known.insert(known.end(), {key.path, key.path.substr(key.path.rfind('.') + 1)});
     const bool contains = name.size() > 2 && known.back().find(name) != std::string::npos;
     if (contains && !std::ranges::count(containing, key.path)) containing.push_back(key.path);
+    for (const auto& [member, doc] : key.choices) known.push_back(member);
   }
   const std::string guess = containing.empty()
                                 ? did_you_mean(name, known)
@@ -79,6 +81,26 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
   return count;
 }
 
+/// Prints what recipes choose by `name`, such as the router sinkhorn, and the keys that it adds.
+/// Returns the number of lines.
+std::size_t print_choices(const std::vector<config::KeyInfo>& all, const std::string& name,
+                          std::ostream& out) {
+  std::set<std::string> lines, owners;
+  for (const config::KeyInfo& key : all) {
+    const std::size_t section = key.path.rfind('.', key.path.rfind('.') - 1) + 1;
+    for (const auto& [member, doc] : key.choices) {
+      if (member != name) continue;
+      lines.insert(fmt::format("{}: {}\n    {}\n", key.path.substr(section), name, doc));
+    }
+    for (const config::KeyOwner& owner : key.owners) {
+      if (owner.member == name) owners.insert(owner.noun);
+    }
+  }
+  for (const std::string& line : lines) out << line;
+  for (const std::string& noun : owners) config::print_member(all, {noun, name}, out);
+  return lines.size();
+}
+
 /// Lines of at most `columns` where blanks allow; what follows a cut is indented.
 std::string wrapped(const std::string& text, std::size_t columns, std::size_t indent_by = 4) {
   std::string result;
@@ -104,7 +126,8 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
       config::keys_with(config::list_keys(config::type_of<Recipe>()), chosen);
   if (!arguments.name.empty() || arguments.all) {
     if (config::print_keys(all, arguments.name, out) > 0) return;
-    if (print_synonyms(all, arguments.name, out) == 0) refuse_name(arguments.name, all);
+    if (print_synonyms(all, arguments.name, out) > 0) return;
+    if (print_choices(all, arguments.name, out) == 0) refuse_name(arguments.name, all);
     return;
   }
   for (const config::KeyOwner& owner : chosen) {
@@ -119,7 +142,8 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
   std::ostringstream overview;
   config::print_overview(all, overview);
   out << wrapped(overview.str(), columns, config::kNameWidth)
-      << "\nshoal keys NAME              documents a section or a key: train.batch, router\n"
+      << "\nshoal keys NAME              documents a section, a key or a choice: train.batch, "
+         "rigl\n"
          "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
          "shoal keys --all             documents every key\n";
 }

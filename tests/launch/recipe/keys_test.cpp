@@ -17,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::string printed_keys(const KeysArguments& arguments) {
   std::ostringstream out;
@@ -87,6 +88,15 @@ TEST(Keys, AreFoundByAWordOfTheirNamesOrNearThem) {
   EXPECT_THAT(refused_keys({.name = "log"}),
               AllOf(HasSubstr("run.log_layers"), HasSubstr("train.log_every")));
   EXPECT_THAT(refused_keys({.name = "wramup"}), HasSubstr("did you mean 'warmup'?"));
+  EXPECT_THAT(refused_keys({.name = "color_jitter"}), HasSubstr("did you mean 'colour_jitter'?"));
+}
+
+TEST(Keys, OfAChoiceArePrintedAfterWhatItIs) {
+  EXPECT_THAT(printed_keys({.name = "rigl"}),
+              AllOf(StartsWith("rule.name: rigl\n    drops the smallest weights, "),
+                    HasSubstr("\nrule.every: interval between mask updates (default 100step)\n")));
+  EXPECT_EQ(occurrences(printed_keys({.name = "sinkhorn"}), "router.name: sinkhorn"), 1);
+  EXPECT_EQ(printed_keys({.name = "constant"}).find("schedule.name: constant\n"), 0U);
 }
 
 TEST(Keys, OfLossesAreOneGroupForAllModels) {
