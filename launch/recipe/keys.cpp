@@ -142,8 +142,7 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
   std::ostringstream overview;
   config::print_overview(all, overview);
   out << wrapped(overview.str(), columns, config::kNameWidth)
-      << "\nshoal keys NAME              documents a section, a key or a choice: train.batch, "
-         "rigl\n"
+      << "\nshoal keys NAME              documents a section, key or choice: train, rigl\n"
          "shoal keys --backbone NAME   the keys of a backbone; so --task, --router, --data\n"
          "shoal keys --all             documents every key\n";
 }
