@@ -1,6 +1,6 @@
 # What was found where, and what to do about what was not.
 if(SHOAL_CUDA_VERSION)
-  set(cuda "part of target program, not of shoal: nvcc ${SHOAL_CUDA_VERSION} (${CMAKE_CUDA_COMPILER}), ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${SHOAL_NCCL_VERSION} (${SHOAL_NCCL_LIBRARY})")
+  set(cuda "plug-in libshoal_cuda.so: nvcc ${SHOAL_CUDA_VERSION} (${CMAKE_CUDA_COMPILER}), ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${SHOAL_NCCL_VERSION} (${SHOAL_NCCL_LIBRARY})")
 else()
   set(cuda "not built: ${SHOAL_CUDA_WHY}")
 endif()

@@ -259,13 +259,13 @@ std::vector<std::string> recipe_notes(const CheckedRecipe& checked, bool on_gpu)
   const Recipe& recipe = checked.loaded.options;
   if (!evaluates_where_it_saves(recipe)) {
     notes.emplace_back(
-        "checkpoint.every: evaluations and saves need not fall on one step; each evaluation that "
-        "is the best so far is saved as well, for checkpoint.keep_best");
+        "checkpoint.every: evaluations and saves may fall on different steps; at each evaluation "
+        "that is the best so far, a checkpoint is saved as well, for checkpoint.keep_best");
   }
   if (recipe.train.duration.is_time()) {
     notes.emplace_back(
-        "train.duration: a trial at the start turns the time into steps; where the schedule ends "
-        "and what places in percent mean is known only then");
+        "train.duration: a short trial at the start converts the time to steps; the end of the "
+        "schedule and values in percent are known only then");
   }
   if (recipe.train.average) {
     notes.emplace_back(

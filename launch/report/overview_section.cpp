@@ -135,7 +135,7 @@ TableRows facts_of(const Report& report) {
   add_fact(facts, "parameters", report, parameters_of);
   add_key("data", "data.source");
   add_fact(facts, "ranks", report, ranks_of_run);
-  add_fact(facts, "begun", report, date_of);
+  add_fact(facts, "started", report, date_of);
   add_fact(facts, "newest checkpoint", report, size_of_last_checkpoint);
   return facts;
 }

@@ -119,7 +119,7 @@ void add_differences(const Report& report) {
 }
 
 void add_recipe(const Report& report, const RunData& run) {
-  TableRows set{{"key", "value", "written in"}}, defaults{{"key", "value"}};
+  TableRows set{{"key", "value", "set in"}}, defaults{{"key", "value"}};
   for (const RecipeValue& value : run.recipe) {
     if (value.origin == "default") {
       defaults.push_back({value.path, value.text});
@@ -161,7 +161,7 @@ void add_records(const Report& report) {
   for (const RunData& run : report.runs) {
     const std::string of = report.is_comparison() ? " of " + run.name : "";
     add_rows(report, "Checkpoints" + of, checkpoint_rows(run));
-    add_rows(report, "Starts" + of + "; those after step 0 resumed it", start_rows(run));
+    add_rows(report, "Starts" + of + "; those after step 0 are resumptions", start_rows(run));
   }
   report.page.begin_section("recipe", "Recipe");
   if (report.is_comparison()) add_differences(report);

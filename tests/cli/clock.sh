@@ -53,7 +53,7 @@ grep -qE 'train.duration: 0.00001s is too short at [0-9.]+ ms per step and ' out
 
 expect 0 answered check "$tiny" train.duration=2s --memory
 grep -q '^training  *2s with ' output || fail "$(cat output)"
-grep -q '^note  *train.duration: a trial at the start turns the time into steps' output || fail "$(cat output)"
+grep -q '^note  *train.duration: a short trial at the start converts the time to steps' output || fail "$(cat output)"
 
 # Weights that do not change have no better score.
 train 0 run.name=patient optimizer.lr=1e-30 evaluate.every=6step train.patience=2 train.log_every=5step

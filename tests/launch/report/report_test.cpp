@@ -89,7 +89,7 @@ TEST(RunReport, HasASectionForEachKindOfData) {
   EXPECT_EQ(fact(json, "training loss"), "0.5");
   EXPECT_EQ(fact(json, "a task score"), "0.9");
   EXPECT_EQ(fact(json, "state"), "finished");
-  EXPECT_EQ(fact(json, "begun"), "2026-01-02 03:04:05 UTC");
+  EXPECT_EQ(fact(json, "started"), "2026-01-02 03:04:05 UTC");
   EXPECT_EQ(fact(json, "parameters"), "12,345");
   for (const char* heading : {"Load of each unit", "Load of each expert rank"}) {
     EXPECT_TRUE(has(json, heading)) << heading;

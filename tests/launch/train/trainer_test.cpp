@@ -473,7 +473,7 @@ TEST(Trainer, NotesWhatDependsOnMicroSteps) {
 }
 
 TEST(Trainer, NotesThatEvaluationsAndSavesMissEachOther) {
-  const auto misses = Contains(HasSubstr("evaluations and saves need not fall on one step"));
+  const auto misses = Contains(HasSubstr("evaluations and saves may fall on different steps"));
   EXPECT_THAT(notes({"evaluate.every=2step", "checkpoint.every=5step"}), misses);
   EXPECT_THAT(notes({"evaluate.every=1ep", "checkpoint.every=100step"}), misses);
   EXPECT_THAT(notes({"evaluate.every=1ep", "checkpoint.every=2ep"}), misses);
