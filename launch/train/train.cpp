@@ -218,7 +218,8 @@ std::string count_steps(TrainingJob& job, const JobData& data, RankGrid& grid,
   auto steps = resumed_duration(recipe, *grid.world, job.arguments.override_fixed);
   std::string origin = ", as when the run began";
   if (!steps) {
-    tell(fmt::format("train.duration {}: estimated by a short trial, whose steps are discarded", clock));
+    tell(fmt::format("train.duration {}: estimated by a short trial, whose steps are discarded",
+                     clock));
     Session trial(recipe, build(), data.train, grid);
     load_initial_weights(trial, recipe);
     choose_execution(recipe, job.launch, trial, {}, [](const std::string&) {});
