@@ -254,8 +254,8 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
       arguments, {*model.task, opened.recipe, data, opened.grid}, opened.manifest.step, out);
   if (num_failed == 0) return ExitCode::kOk;
   if (world.rank() == 0) {
-    std::cerr << fmt::format("error[E13] {} of {} could not be read and were skipped\n",
-                             num_failed, counted(data.samples->size(), "input"));
+    std::cerr << fmt::format("error[E13] {} of {} could not be read and were skipped\n", num_failed,
+                             counted(data.samples->size(), "input"));
   }
   return ExitCode::kData;
 }
