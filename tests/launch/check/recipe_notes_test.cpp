@@ -161,9 +161,10 @@ TEST_F(RecipeWarnings, NameAllLayersOfARouterInOneLine) {
 }
 
 TEST_F(RecipeNotes, TellWhatATrialOfTheDurationSettles) {
-  EXPECT_THAT(of({"train.duration=3min"}),
-              ElementsAre(AllOf(HasSubstr("train.duration: a trial at the start turns the time"),
-                                HasSubstr("the schedule ends"), HasSubstr("places in percent"))));
+  EXPECT_THAT(
+      of({"train.duration=3min"}),
+      ElementsAre(AllOf(HasSubstr("train.duration: a short trial at the start converts the time"),
+                        HasSubstr("the end of the schedule"), HasSubstr("values in percent"))));
   EXPECT_THAT(of({"train.duration=3step"}), IsEmpty());
 }
 
