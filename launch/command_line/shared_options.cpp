@@ -230,8 +230,8 @@ void add_keys(CLI::App& app, ExitCode& code) {
       "keys", "Document the keys of recipes: type, range, unit, default and choices");
   const auto arguments = std::make_shared<KeysArguments>();
   add_value(*command, "name", arguments->name, "NAME",
-            "this key and those below it; leading parts may be omitted. Without a name: an "
-            "overview of all sections");
+            "this key and those below it (leading parts may be omitted), or this choice, such as "
+            "rigl. Without a name: an overview of all sections");
   const auto add = [&](const char* name, std::string& member, const char* doc,
                        const config::MemberSet& set) {
     offer_values(*add_value(*command, name, member, "NAME", doc), set.names());

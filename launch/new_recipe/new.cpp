@@ -299,7 +299,7 @@ std::string training_sections(const RecipePlan& plan) {
              "  batch: {:<23} # samples per step, over all ranks\n"
              "  group: {:<23} # samples per routing group\n"
              "  clip_norm: 1.0\n"
-             "  log_every: 10step              # interval of the lines and curves of a run\n"
+             "  log_every: 10step              # interval between logged steps\n"
              "evaluate: {{every: {}}}\n"
              "checkpoint: {{every: {}}}\n"
              "parallel: {{expert_ranks: auto}}   # ranks over which experts are sharded\n",

@@ -39,19 +39,24 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
 
 [[noreturn]] void refuse_name(const std::string& name, const std::vector<config::KeyInfo>& all) {
   std::vector<std::string> known, containing;
+  const auto add = [&](const std::string& path) {
+    const std::string word(config::last_key(path));
+    known.insert(known.end(), {path, word});
+    const bool contains =
+        (name.find('.') == std::string::npos ? word : path).find(name) != std::string::npos;
+    if (contains && !std::ranges::count(containing, path)) containing.push_back(path);
+  };
   for (const config::KeyInfo& key : all) {
     for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
          dot = key.path.find('.', dot + 1)) {
-      known.push_back(key.path.substr(0, dot));
+      add(key.path.substr(0, dot));
     }
-    known.insert(known.end(), {key.path, key.path.substr(key.path.rfind('.') + 1)});
-    const bool contains = name.size() > 2 && known.back().find(name) != std::string::npos;
-    if (contains && !std::ranges::count(containing, key.path)) containing.push_back(key.path);
-    for (const auto& [member, doc] : key.choices) known.push_back(member);
+    add(key.path);
+    for (const auto& [member, doc] : key.choices) add(member);
   }
-  const std::string guess = containing.empty()
+  const std::string guess = containing.empty() || name.size() < 3
                                 ? did_you_mean(name, known)
-                                : "; it is part of the names of " + join_words(containing);
+                                : "; names that contain it: " + join_words(containing);
   throw Error(ExitCode::kUsage, "unknown key '" + name + "'" + guess,
               guess.empty() ? "see shoal keys" : "");
 }
@@ -82,7 +87,7 @@ std::size_t print_synonyms(const std::vector<config::KeyInfo>& all, const std::s
 }
 
 /// Prints what recipes choose by `name`, such as the router sinkhorn, and the keys that it adds.
-/// Returns the number of lines.
+/// Returns the number of choices.
 std::size_t print_choices(const std::vector<config::KeyInfo>& all, const std::string& name,
                           std::ostream& out) {
   std::set<std::string> lines, owners;
@@ -125,9 +130,10 @@ void print_answer(const KeysArguments& arguments, std::size_t columns, std::ostr
   const std::vector<config::KeyInfo> all =
       config::keys_with(config::list_keys(config::type_of<Recipe>()), chosen);
   if (!arguments.name.empty() || arguments.all) {
-    if (config::print_keys(all, arguments.name, out) > 0) return;
-    if (print_synonyms(all, arguments.name, out) > 0) return;
-    if (print_choices(all, arguments.name, out) == 0) refuse_name(arguments.name, all);
+    std::size_t found = config::print_keys(all, arguments.name, out);
+    found += print_choices(all, arguments.name, out);
+    if (found == 0) found = print_synonyms(all, arguments.name, out);
+    if (found == 0) refuse_name(arguments.name, all);
     return;
   }
   for (const config::KeyOwner& owner : chosen) {

@@ -20,9 +20,10 @@ struct KeysArguments {
 };
 
 /// Documents recipe keys. With `name` tries in turn: keys at or below this path; keys of this name
-/// in other sections; keys that other programs call `name`, such as batch_size for train.batch.
-/// With `all`: every key. With neither: keys of the given backbone, task, router and data source
-/// or, without any, an overview. Throws Error (exit 2), with the nearest name, for an unknown name.
+/// in other sections, and choices of this name, such as rigl; keys that other programs call `name`,
+/// such as batch_size for train.batch. With `all`: every key. With neither: keys of the given
+/// backbone, task, router and data source or, without any, an overview. Throws Error (exit 2), with
+/// similar names, for an unknown name.
 ExitCode keys(const KeysArguments& arguments, std::ostream& out);
 
 /// Returns the path of the recipe key with this name, or for this word of other programs, in the

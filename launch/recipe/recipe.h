@@ -95,7 +95,7 @@ struct RunOptions {
               "times faster, less precise; no effect on CPUs",
               on_resume(OnResume::kWarned)),
         field("stop_after", &RunOptions::stop_after,
-              "saves and ends, with exit code 75, so many steps, or so long, after the process "
+              "saves and ends, with exit code 75, so many steps, or so long, after training "
               "starts; run.on_existing=resume goes on",
               unset_word("never"), above(0), accepts(DurationUnit::kStep, DurationUnit::kSecond)),
         field("grace", &RunOptions::grace,

@@ -248,7 +248,7 @@ std::string describe_start(const Session& session, const Recipe& recipe, const R
           ? fmt::format("no step is left at step {}, as {}", session.steps_done(), end)
           : fmt::format("steps {} to {}, {} each", session.steps_done() + 1, session.total_steps(),
                         counted(recipe.train.batch, "sample"));
-  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}; writes to {}",
+  return fmt::format("{}: {} parameters on this rank, {} = {} x {}, {} each; {}; folder {}",
                      recipe.model.backbone.name(), count_elements(session.parameters()),
                      counted(grid.world->size(), "rank"),
                      counted(grid.expert->size(), "expert-parallel rank"),
