@@ -73,6 +73,7 @@ def hard(mixing, experts, router):
 
 CASES = {  # name: data, model, task and, of some, other sections
     "mixer": (IMAGES, MIXER, CLASSIFY),
+    "mixer, no blocks": (IMAGES, {**MIXER, "depth": 0}, CLASSIFY),
     "mixer, tanh": (IMAGES, {**MIXER, "gelu": "tanh"}, {"name": "linear_probe"}),
     "sparse_mlp": (IMAGES, sparse_mlp(moe({"name": "importance_score", "k": 1}), TOP_2), CLASSIFY),
     "sparse_mlp, no rescale": (IMAGES, sparse_mlp(moe({"name": "importance_score", "k": 2, "eval_drop": 0.3,
@@ -276,6 +277,17 @@ def check_runs(tests):
         wanted = [float(row["loss"]) for row in rows if row["event"] == event]
         tests.check(f"runs, {kind}", read[kind]["loss"] == wanted and len(wanted) >= 2, str(wanted))
     tests.check("runs, one run", shoal.runs(tests.scratch / "runs/metrics") == {"metrics": read})
+    for name in ("damaged", ".hidden/run"):
+        (tests.scratch / "damaged" / name).mkdir(parents=True)
+        lines = (tests.scratch / "runs/metrics/metrics.jsonl").read_bytes().splitlines(keepends=True)
+        broken = [b'{"step": 1, "lo\n', b"\0\0\n", b"\xff\n", b"[1]\n", b"2\n", b'{"loss": 1}\n', b'{"step": [1]}\n']
+        (tests.scratch / "damaged" / name / "metrics.jsonl").write_bytes(b"".join([lines[0], *broken, *lines[1:]]) + b'{"st')
+    tests.check("runs, broken lines and hidden folders", shoal.runs(tests.scratch / "damaged") == {"damaged": read})
+    try:
+        shoal.runs(tests.scratch / "missing")
+        tests.check("runs, no folder", False, "it did not")
+    except shoal.Error as error:
+        tests.check("runs, no folder", "missing" in str(error), str(error))
 
 
 def check_refusals(tests):

@@ -231,6 +231,9 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
   Communicator& world = *opened.grid.world;
   const auto source = make_source(opened.recipe, environment);
   const std::optional<ImageTransform> images = source->image_transform();
+  if (images && images->shape.channels != 3) {
+    throw Error(ExitCode::kUsage, "predict reads images with 3 channels, and the model's have 1");
+  }
   const BuiltModel model =
       build_model(opened.recipe, source->shape(), {&opened.grid, opened.grid.device});
   if (arguments.images.empty()) require_classifier(*model.task, opened.recipe, "predict");

@@ -151,11 +151,8 @@ CaptionedTable comparison(const TableRows& facts) {
 
 std::vector<std::string> notes_of_run(const RunData& run) {
   std::vector<std::string> notes;
-  const auto listed = run.summary.find("notes");
-  if (listed != run.summary.end() && listed->is_array()) {
-    for (const Json& note : *listed) {
-      if (note.is_string()) notes.push_back(note.get<std::string>());
-    }
+  for (const Json& note : run.summary.value("notes", Json())) {
+    if (note.is_string()) notes.push_back(note.get<std::string>());
   }
   const auto count = [](const Json& json, const char* key) {
     return find_value<int64_t>(json, key).value_or(0);
@@ -167,13 +164,11 @@ std::vector<std::string> notes_of_run(const RunData& run) {
   if (const int64_t failed = count(run.summary, "failed_saves"); failed > 0) {
     notes.push_back(counted(failed, "save") + " of a checkpoint failed");
   }
-  const auto replaced = run.summary.find("substituted");
-  if (replaced != run.summary.end() && replaced->is_object()) {
-    for (const char* split : {"train", "valid"}) {
-      if (const int64_t samples = count(*replaced, split); samples > 0) {
-        notes.push_back(
-            fmt::format("data.{}: {} corrupt and replaced", split, counted(samples, "sample")));
-      }
+  const Json replaced = run.summary.value("substituted", Json());
+  for (const char* split : {"train", "valid"}) {
+    if (const int64_t samples = count(replaced, split); samples > 0) {
+      notes.push_back(
+          fmt::format("data.{}: {} corrupt and replaced", split, counted(samples, "sample")));
     }
   }
   notes.insert(notes.end(), run.problems.begin(), run.problems.end());

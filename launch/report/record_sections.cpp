@@ -63,9 +63,7 @@ TableRows rows_of(const char* head, const Report& report, const std::vector<Text
 
 std::vector<Json> starts_of(const RunData& run) {
   std::vector<Json> starts;
-  const auto found = run.env.find(kStarts);
-  if (found == run.env.end() || !found->is_array()) return starts;
-  for (const Json& start : *found) {
+  for (const Json& start : run.env.value(kStarts, Json())) {
     if (start.is_object() && start.value("step", Json()).is_number()) starts.push_back(start);
   }
   return starts;

@@ -91,7 +91,7 @@ told 2 "did you mean 'optimizer'?" keys optimiser
 told 2 "unknown backbone 'vot'; did you mean 'vit'?" keys --backbone vot
 told 2 "unknown key 'zebra'" keys zebra
 printed "unknown key 'dim'; these may be meant:" keys dim
-printed "model.moe.router.k   (" keys top_k
+printed "router.k: " keys top_k
 printed "model.moe.experts.count   (" keys num_experts
 printed "train.batch" keys batch_size
 printed "optimizer.lr   (" keys lr

@@ -33,6 +33,8 @@ class Model(Weights):
         self.backbone_name, self.task_name = recipe["model"]["backbone"], recipe["task"]["name"]
         for name in {self.backbone_name, self.task_name} - {*BACKBONES, *TASKS}:
             raise Error(f"'{name}' is not covered by this package")
+        if recipe["model"].get("depth") == 0 and "blocks" not in self.backbone:
+            self.backbone.add_module("blocks", Weights({}))
 
     def features(self, x, lengths=None, kind="mean"):
         """Features of images [B, channels, H, W] or vocabulary IDs [B, S]: for each sample, the "mean" of its tokens
