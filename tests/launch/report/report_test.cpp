@@ -273,8 +273,8 @@ TEST(RunReport, HasTheNormsOfEachLayer) {
   ASSERT_EQ(ratio["lines"].size(), 2u);
   EXPECT_EQ(ratio["lines"][1]["name"], "blocks.1.fc1");
   const Json page = page_of({.lines = 500, .layers = 0, .norms = 100});
-  for (const char* title : {"weight norm", "gradient norm, before clipping",
-                            "update norm", "update norm over weight norm"}) {
+  for (const char* title : {"weight norm", "gradient norm, before clipping", "update norm",
+                            "update norm over weight norm"}) {
     EXPECT_EQ(block(section(page, "layers"), "heat", title)["rows"].size(), 100u) << title;
   }
   // 30,000 numbers for the 400 rows: 500 steps are joined by seven.
