@@ -280,7 +280,8 @@ def check_runs(tests):
     for name in ("damaged", ".hidden/run"):
         (tests.scratch / "damaged" / name).mkdir(parents=True)
         lines = (tests.scratch / "runs/metrics/metrics.jsonl").read_bytes().splitlines(keepends=True)
-        broken = [b'{"step": 1, "lo\n', b"\0\0\n", b"\xff\n", b"[1]\n", b"2\n", b'{"loss": 1}\n', b'{"step": [1]}\n']
+        broken = [b'{"step": 1, "lo\n', b"\0\0\n", b"\xff\n", b"[1]\n", b"2\n", b'{"loss": 1}\n', b'{"step": [1]}\n',
+                  b'{"step": Infinity}\n']
         (tests.scratch / "damaged" / name / "metrics.jsonl").write_bytes(b"".join([lines[0], *broken, *lines[1:]]) + b'{"st')
     tests.check("runs, broken lines and hidden folders", shoal.runs(tests.scratch / "damaged") == {"damaged": read})
     try:

@@ -232,7 +232,7 @@ ExitCode predict_on_ranks(const PredictArguments& arguments, const LaunchInfo& l
   const auto source = make_source(opened.recipe, environment);
   const std::optional<ImageTransform> images = source->image_transform();
   if (images && images->shape.channels != 3) {
-    throw Error(ExitCode::kUsage, "predict reads images with 3 channels, and the model's have 1");
+    throw Error(ExitCode::kUsage, "predict reads images with 3 channels", "use eval --predictions");
   }
   const BuiltModel model =
       build_model(opened.recipe, source->shape(), {&opened.grid, opened.grid.device});

@@ -38,25 +38,25 @@ std::vector<config::KeyOwner> chosen_owners(const KeysArguments& arguments) {
 }
 
 [[noreturn]] void refuse_name(const std::string& name, const std::vector<config::KeyInfo>& all) {
-  std::vector<std::string> known, containing;
+  std::vector<std::string> known;
+  std::set<std::string> containing;
   const auto add = [&](const std::string& path) {
     const std::string word(config::last_key(path));
     known.insert(known.end(), {path, word});
-    const bool contains =
-        (name.find('.') == std::string::npos ? word : path).find(name) != std::string::npos;
-    if (contains && !std::ranges::count(containing, path)) containing.push_back(path);
+    const std::string& place = name.find('.') == std::string::npos ? word : path;
+    if (name.size() > 2 && place.find(name) != std::string::npos) containing.insert(path);
   };
   for (const config::KeyInfo& key : all) {
-    for (std::size_t dot = key.path.find('.'); dot != std::string::npos;
-         dot = key.path.find('.', dot + 1)) {
-      add(key.path.substr(0, dot));
+    for (std::size_t dot = 0; dot != std::string::npos;) {
+      dot = key.path.find('.', dot + 1);
+      add(key.path.substr(0, dot));  // sections, and at last the key
     }
-    add(key.path);
     for (const auto& [member, doc] : key.choices) add(member);
   }
-  const std::string guess = containing.empty() || name.size() < 3
-                                ? did_you_mean(name, known)
-                                : "; names that contain it: " + join_words(containing);
+  std::string guess = did_you_mean(name, known);
+  if (!containing.empty()) {
+    guess = "; names that contain it: " + join_words({containing.begin(), containing.end()});
+  }
   throw Error(ExitCode::kUsage, "unknown key '" + name + "'" + guess,
               guess.empty() ? "see shoal keys" : "");
 }

@@ -247,3 +247,8 @@ expect 0 "$program" train text.yaml run.name=pixels model.context=64 train.durat
 expect 10 "$program" predict pixels lines.txt
 grep -q 'reads images or lines of text, and pixels makes no samples of either' output ||
   fail "$(cat output)"
+"$program" new --data pathfinder --backbone vit >gray.yaml
+expect 0 "$program" train gray.yaml run.root=. run.name=gray model.{width,hidden}=16 model.depth=1 \
+  model.heads=2 train.duration=1step train.batch=8 data.{train,valid}.samples=8
+expect 2 "$program" predict gray photograph.png
+grep -q 'predict reads images with 3 channels' output || fail "$(cat output)"

@@ -28,7 +28,7 @@ def read_run(folder):
             try:
                 record = json.loads(line)
                 kinds["evaluate" if record.pop("event", None) else "train"][int(record["step"])] = record
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
                 continue
     tables = {kind: [rows[step] for step in sorted(rows)] for kind, rows in kinds.items()}
     names = {kind: dict.fromkeys(name for row in rows for name in row) for kind, rows in tables.items()}

@@ -87,7 +87,7 @@ TEST(Keys, AreFoundByAWordOfTheirNamesOrNearThem) {
   EXPECT_THAT(refused_keys({.name = "log"}),
               AllOf(HasSubstr("run.log_layers"), HasSubstr("train.log_every")));
   EXPECT_THAT(refused_keys({.name = "train.log"}), HasSubstr(": train.log_every"));
-  EXPECT_THAT(refused_keys({.name = "schedul"}), HasSubstr(": task.momentum_schedule, schedule"));
+  EXPECT_THAT(refused_keys({.name = "schedul"}), HasSubstr(": schedule, task.momentum_schedule"));
   EXPECT_THAT(refused_keys({.name = "sinkh"}), HasSubstr(": sinkhorn"));
   EXPECT_THAT(refused_keys({.name = "wramup"}), HasSubstr("did you mean 'warmup'?"));
   EXPECT_THAT(refused_keys({.name = "color_jitter"}), HasSubstr("did you mean 'colour_jitter'?"));
